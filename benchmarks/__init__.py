@@ -1,0 +1,1 @@
+"""Load generation and side-by-side comparison of brokers on one machine."""

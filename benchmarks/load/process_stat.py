@@ -1,0 +1,55 @@
+"""What Linux says about a broker's processes: memory and CPU, its children included."""
+
+import os
+from pathlib import Path
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def process_tree(pid: int) -> list[int]:
+    """`pid` and all its descendants that are alive now."""
+    found, waiting = [], [pid]
+    while waiting:
+        current = waiting.pop()
+        tasks = Path(f"/proc/{current}/task")
+        if not tasks.exists():
+            continue
+        found.append(current)
+        for children in tasks.glob("*/children"):
+            try:
+                waiting.extend(int(child) for child in children.read_text().split())
+            except OSError:
+                continue
+    return found
+
+
+def rss_bytes(pid: int) -> int:
+    """Resident memory of the process tree, in bytes."""
+    return sum(_status_kib(each, "VmRSS:") for each in process_tree(pid)) * 1024
+
+
+def rss_peak_bytes(pid: int) -> int:
+    """Highest resident memory so far, in bytes."""
+    return sum(_status_kib(each, "VmHWM:") for each in process_tree(pid)) * 1024
+
+
+def _status_kib(pid: int, field: str) -> int:
+    try:
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith(field):
+                return int(line.split()[1])
+    except OSError:
+        pass
+    return 0
+
+
+def cpu_s(pid: int) -> float:
+    """CPU seconds used so far by the process tree."""
+    total = 0
+    for each in process_tree(pid):
+        try:
+            fields = Path(f"/proc/{each}/stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        total += int(fields[11]) + int(fields[12])
+    return total / _TICKS_PER_S

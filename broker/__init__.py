@@ -1,0 +1,1 @@
+"""The running broker: command line, composition, listeners, sessions, plain pub/sub."""

@@ -1,0 +1,123 @@
+"""Reading messages back from the store: log entries with their payloads, in key order."""
+
+from __future__ import annotations
+
+from config import limits
+from queue_manager.loads import LogLoad, PayloadLoad
+from queue_manager.model import Message
+from storage.envelope import TemplateCache, read_head
+from storage.metadata_log import MetadataLog
+from storage.records import metadata, payload
+from storage.store import Store
+
+SPARSE_RATIO = 4  # payload ranges with more foreign rows than this per wanted one are read one by one
+ENTRIES_PER_SCAN = 16
+
+
+class LogReader:
+    """Performs the queue manager's loads on a store."""
+
+    def __init__(self, store: Store, log: MetadataLog) -> None:
+        self._store = store
+        self._log = log
+        self._templates = TemplateCache()
+
+    async def read_log(self, load: LogLoad) -> tuple[list[Message], int, int]:
+        """Messages from `load.offset`, the offset after the last one seen, the sequence to go on at.
+
+        Messages whose payload is gone are left out. The first of the three may so be empty although there
+        is more to read.
+        """
+        messages: list[Message] = []
+        next_offset = load.offset
+        sequence = load.sequence
+        wanted: list[tuple[int, bytes]] = []
+        for scan in self._log.scan_bounds(load.group.queue.log_id, load.sequence):
+            start = scan.start
+            while len(wanted) < limits.LOAD_MESSAGES_MAX:
+                rows = await self._store.scan(start, scan.end, limit=ENTRIES_PER_SCAN)
+                if not rows:
+                    break
+                for key, value in rows:
+                    sequence = scan.sequence(key)
+                    for message_id, envelope in metadata.decode(value):
+                        if read_head(envelope)[1] >= load.offset:
+                            wanted.append((message_id, envelope))
+                    if len(wanted) >= limits.LOAD_MESSAGES_MAX:
+                        break
+                start = key + b"\x00"
+            if len(wanted) >= limits.LOAD_MESSAGES_MAX:
+                break
+        if not wanted:
+            # a stretch of the log that is gone already: everything before the tail has been durable
+            return [], load.group.queue.tail.first_offset, sequence
+        bodies, end_id = await self.read_payloads([message_id for message_id, _ in wanted])
+        for message_id, envelope in wanted:
+            if message_id >= end_id:
+                # the entry is read again from its beginning; offsets below next_offset are passed over
+                break
+            _, offset, received_at_ms = read_head(envelope)
+            body = bodies.get(message_id)
+            if body is not None:
+                template = self._templates.find(envelope)
+                messages.append(Message(message_id, offset, body, template, received_at_ms))
+            next_offset = offset + 1
+        return messages, next_offset, sequence
+
+    async def read_for(self, load: PayloadLoad) -> tuple[dict[int, bytes], int]:
+        """As `read_payloads`, for a PayloadLoad."""
+        return await self.read_payloads([message.message_id for message in load.messages])
+
+    async def read_payloads(self, message_ids: list[int]) -> tuple[dict[int, bytes], int]:
+        """Payloads by message ID, and the ID below which all were read (what is missing there is gone).
+
+        Reads at least one payload and stops at about `limits.LOAD_BYTES_MAX`. IDs close together are read
+        by one scan.
+        """
+        bodies: dict[int, bytes] = {}
+        ids = sorted(message_ids)
+        index = 0
+        body_bytes = 0
+        end_id = 0
+        while index < len(ids) and body_bytes < limits.LOAD_BYTES_MAX:
+            end = index
+            while (
+                end + 1 < len(ids)
+                and ids[end + 1] - ids[index] < (end + 2 - index) * SPARSE_RATIO
+                and end + 1 - index < limits.LOAD_MESSAGES_MAX
+            ):
+                end += 1
+            if end == index:
+                body = await self._store.get(payload.key(ids[index]))
+                if body is not None:
+                    bodies[ids[index]] = body
+                    body_bytes += len(body)
+                end_id = ids[index] + 1
+            else:
+                read_bytes, end_id = await self._scan_payloads(ids[index : end + 1], bodies, body_bytes)
+                body_bytes += read_bytes
+            index = end + 1
+        return bodies, end_id
+
+    async def _scan_payloads(
+        self, ids: list[int], bodies: dict[int, bytes], held_bytes: int
+    ) -> tuple[int, int]:
+        wanted = set(ids)
+        start: bytes = payload.key(ids[0])
+        end = payload.key(ids[-1] + 1)
+        read_bytes = 0
+        limit = 32
+        while True:
+            rows = await self._store.scan(start, end, limit=limit)
+            for key, value in rows:
+                message_id = int.from_bytes(key[2:], "big")
+                if message_id in wanted:
+                    bodies[message_id] = value
+                read_bytes += len(value)
+            if len(rows) < limit:
+                return read_bytes, ids[-1] + 1
+            if held_bytes + read_bytes >= limits.LOAD_BYTES_MAX:
+                return read_bytes, message_id + 1
+            start = rows[-1][0] + b"\x00"
+            # large payloads in small steps, small ones in large
+            limit = max(1, min(2_048, (limits.LOAD_BYTES_MAX - read_bytes) // (read_bytes // limit + 1)))

@@ -1,0 +1,191 @@
+"""Bringing a shard up from its store: scan the records, let `queue_manager.recovery` make sense of them.
+
+What serving needs is read first (`recover`): specs, cursors, open buckets, each log's last entry. What only
+retention needs, the done and failed records, is read afterwards in the background (`recover_done`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+from queue_manager import recovery
+from queue_manager.definitions import StoredQueue
+from queue_manager.group import Group
+from queue_manager.manager import QueueManager
+from queue_manager.queue import Queue
+from queue_manager.ranges import RangeSet
+from queue_manager.removal import QueueRemoval
+from storage import layout
+from storage.encoding import prefix_end
+from storage.envelope import TemplateCache, read_head
+from storage.metadata_log import SEQ_BLOCK_KEY, MetadataLog, segment_meta_bounds
+from storage.records import (
+    active,
+    attempts,
+    claim_state,
+    done,
+    failed,
+    group_position,
+    log_cursor,
+    message_ids,
+    metadata,
+    queue_meta,
+    queue_spec,
+    removal,
+)
+from storage.sequence import SequenceAllocator, decode_block
+from storage.store import Store
+
+SCAN_ROWS: Final = 1_000
+DONE_SCAN_ROWS: Final = 50
+
+
+async def scan_prefix(
+    store: Store, prefix: bytes, rows: int = SCAN_ROWS
+) -> AsyncIterator[tuple[bytes, bytes]]:
+    """Every row whose key begins with `prefix`, in key order."""
+    start = prefix
+    end = prefix_end(prefix)
+    while True:
+        part = await store.scan(start, end, limit=rows)
+        for row in part:
+            yield row
+        if len(part) < rows:
+            return
+        start = part[-1][0] + b"\x00"
+
+
+async def open_log(store: Store) -> MetadataLog:
+    """The metadata log as it was left."""
+    start, end = segment_meta_bounds()
+    rows = await store.scan(start, end, limit=100_000)
+    block = await store.get(SEQ_BLOCK_KEY)
+    return MetadataLog.recover("i1", rows, None if block is None else decode_block(block))
+
+
+async def open_message_ids(store: Store) -> SequenceAllocator:
+    """The message IDs, beginning after everything that may have been given out."""
+    block = await store.get(message_ids.KEY)
+    return SequenceAllocator(message_ids.KEY, None if block is None else decode_block(block))
+
+
+async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Group, int]:
+    """Restore every durable queue with its groups; gives the groups' positions for `recover_done`."""
+    specs = {
+        queue_spec.parse_key(key): queue_spec.decode(value)
+        async for key, value in scan_prefix(store, queue_spec.PREFIX)
+    }
+    metas = {
+        queue_meta.parse_key(key): queue_meta.decode(value)
+        async for key, value in scan_prefix(store, queue_meta.PREFIX)
+    }
+    cursors = {
+        log_cursor.parse_key(key)[0]: log_cursor.decode(value)
+        async for key, value in scan_prefix(store, log_cursor.PREFIX)
+    }
+    claims = {
+        claim_state.parse_key(key): claim_state.decode(value)
+        async for key, value in scan_prefix(store, claim_state.PREFIX)
+    }
+    positions = {
+        group_position.parse_key(key): group_position.decode(value)
+        async for key, value in scan_prefix(store, group_position.PREFIX)
+    }
+    async for key, value in scan_prefix(store, removal.PREFIX):
+        log_id = removal.parse_key(key)
+        pending = removal.decode(value)
+        manager.removing[pending.queue_name] = []
+        manager.removals.append(QueueRemoval(pending.queue_name, log_id, pending.queue_ids, 0, None))
+        manager.next_log_number = max(manager.next_log_number, int(log_id[1:]) + 1)
+    groups: dict[str, Group] = {}
+    for storage_id, spec in sorted(specs.items()):
+        name, group_id = layout.split_group_queue_id(storage_id)
+        if not group_id:
+            log_id = StoredQueue(spec).log_id
+            log_end = await _log_end(store, manager.log, log_id)
+            queue = recovery.restore_queue(manager, name, spec, metas.get(name), log_end, now_ms)
+            if not recovery.has_default_group(spec):
+                continue
+        elif name not in manager.queues:
+            continue  # its queue was being deleted
+        else:
+            queue = manager.queues[name]
+        groups[storage_id] = recovery.restore_group(
+            queue,
+            spec if group_id else None,
+            positions.get(storage_id),
+            cursors.get(storage_id),
+            claims.get(storage_id),
+        )
+    await _restore_buckets(store, groups)
+    async for key, value in scan_prefix(store, attempts.PREFIX):
+        storage_id, message_id = attempts.parse_key(key)
+        group = groups.get(storage_id)
+        if group is not None:
+            group.attempts_log[message_id] = [
+                *attempts.decode(value),
+                *group.attempts_log.get(message_id, []),
+            ]
+    return {group: group.position for group in groups.values()}
+
+
+async def _log_end(store: Store, log: MetadataLog, log_id: str) -> int:
+    for scan in reversed(log.scan_bounds(log_id)):
+        rows = await store.scan(scan.start, scan.end, limit=1, reverse=True)
+        if rows:
+            _, envelope = metadata.decode(rows[0][1])[-1]
+            return read_head(envelope)[1] + 1
+    return 0
+
+
+async def _restore_buckets(store: Store, groups: dict[str, Group]) -> None:
+    templates = TemplateCache()
+    pending: dict[tuple[str, int], bytes | None] = {}
+    async for key, active_value in scan_prefix(store, active.PREFIX):
+        pending[active.parse_key(key)] = active_value
+    for storage_id, group in groups.items():
+        first = group.next_claim - group.next_claim % group.capacity
+        if first != group.next_claim:
+            pending.setdefault((storage_id, group.claim_base | first), None)
+    for (storage_id, bucket_id), value in sorted(pending.items()):
+        owner = groups.get(storage_id)
+        if owner is not None:
+            recovery.restore_bucket(
+                owner,
+                bucket_id,
+                value,
+                await store.get(done.key(storage_id, bucket_id)),
+                await store.get(failed.key(storage_id, bucket_id)),
+                templates,
+            )
+
+
+async def recover_done(store: Store, positions: dict[Group, int]) -> None:
+    """Read the done and failed records of the recovered groups: what is to be purged when, what is gone.
+
+    Nothing of these queues is purged before this has run.
+    """
+    open_buckets = {group: {bucket.bucket_id for bucket in group.buckets.values()} for group in positions}
+    last_claims = {group: group.next_claim for group in positions}
+    by_queue: dict[Queue, dict[Group, int]] = {}
+    for group, position in positions.items():
+        by_queue.setdefault(group.queue, {})[group] = position
+    for queue, groups in by_queue.items():
+        kept: dict[Group, RangeSet] = {}
+        for group in groups:
+            kept[group] = RangeSet()
+            async for _, value in scan_prefix(store, failed.prefix(group.storage_id), DONE_SCAN_ROWS):
+                recovery.restore_failed(group, value)
+            purges = []
+            async for key, value in scan_prefix(store, done.prefix(group.storage_id), DONE_SCAN_ROWS):
+                bucket_id = done.parse_key(key)[1]
+                if bucket_id in open_buckets[group] or bucket_id & layout.NUMBER_MASK >= last_claims[group]:
+                    continue
+                purge, offsets = recovery.purge_of_record(group, bucket_id, value)
+                for offset in offsets:
+                    kept[group].add(offset, offset + 1)
+                if purge is not None:
+                    purges.append(purge)
+            group.purges.extendleft(reversed(purges))
+        recovery.restore_released(queue, groups, kept)

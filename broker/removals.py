@@ -1,0 +1,158 @@
+"""Deleting by scanning: what a deleted queue left, a purged stretch, the log below a queue's head."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker.recovery import scan_prefix
+from queue_manager.queue import Queue
+from queue_manager.removal import HeadRemoval, QueueRemoval, RangeRemoval, Removal
+from storage.envelope import read_head
+from storage.metadata_log import ScanRange
+from storage.records import (
+    active,
+    attempts,
+    claim_state,
+    done,
+    failed,
+    group_position,
+    log_cursor,
+    metadata,
+    payload,
+    payload_refs,
+    queue_meta,
+)
+
+if TYPE_CHECKING:
+    from broker.shard import Shard
+
+SHARED_FLAG: Final = 0x10
+ENTRIES_PER_STEP: Final = 16
+
+
+async def perform(shard: Shard, removal: Removal) -> None:
+    """Do one removal. Its deletes go into open commits, a bounded number into each."""
+    if isinstance(removal, RangeRemoval):
+        await _release_range(shard, removal)
+    elif isinstance(removal, HeadRemoval):
+        await _trim_log(shard, removal.queue)
+    else:
+        await _remove_queue(shard, removal)
+
+
+async def _release_range(shard: Shard, removal: RangeRemoval) -> None:
+    queue = removal.group.queue
+    for scan in shard.manager.log.scan_bounds(queue.log_id, removal.sequence):
+        start = scan.start
+        while not queue.deleted:
+            rows = await shard.store.scan(start, scan.end, limit=ENTRIES_PER_STEP)
+            if not rows:
+                break
+            found = []
+            offset = 0
+            for _, value in rows:
+                for message_id, envelope in metadata.decode(value):
+                    flags, offset, _ = read_head(envelope)
+                    if removal.start <= offset < removal.end:
+                        found.append((offset, message_id, bool(flags & SHARED_FLAG)))
+            shard.manager.release_range(removal, found)
+            await shard.commit_room()
+            if offset + 1 >= removal.end:
+                return
+            start = rows[-1][0] + b"\x00"
+
+
+async def _trim_log(shard: Shard, queue: Queue) -> None:
+    """Delete the log entries wholly below the head, and write the head down with the same commit."""
+    manager = shard.manager
+    head = queue.head_offset
+    for scan in manager.log.scan_bounds(queue.log_id, queue.head_sequence):
+        start = scan.start
+        while not queue.deleted:
+            rows = await shard.store.scan(start, scan.end, limit=ENTRIES_PER_STEP)
+            if not rows:
+                break
+            if _trim_rows(shard, queue, scan, rows, head):
+                return
+            await shard.commit_room()
+            start = rows[-1][0] + b"\x00"
+    if not queue.deleted:
+        manager.journal.put(queue_meta.key(queue.name), queue_meta.encode(head, queue.head_sequence))
+
+
+def _trim_rows(
+    shard: Shard, queue: Queue, scan: ScanRange, rows: list[tuple[bytes, bytes]], head: int
+) -> bool:
+    """Trim these entries; whether the head was reached."""
+    journal = shard.manager.journal
+    for key, value in rows:
+        messages = metadata.decode(value)
+        last_offset = read_head(messages[-1][1])[1]
+        queue.head_sequence = max(queue.head_sequence, scan.sequence(key))
+        if last_offset >= head:
+            journal.put(queue_meta.key(queue.name), queue_meta.encode(head, queue.head_sequence))
+            return True
+        journal.delete(key)
+        if last_offset < queue.recovered_end:
+            # a crash between releasing and deleting may have left payloads behind
+            for message_id, envelope in messages:
+                if not read_head(envelope)[0] & SHARED_FLAG:
+                    journal.delete(payload.key(message_id))
+    journal.put(queue_meta.key(queue.name), queue_meta.encode(head, queue.head_sequence))
+    return False
+
+
+async def _remove_queue(shard: Shard, removal: QueueRemoval) -> None:
+    manager = shard.manager
+    released = removal.released
+    for scan in manager.log.scan_bounds(removal.log_id):
+        start = scan.start
+        while True:
+            rows = await shard.store.scan(start, scan.end, limit=ENTRIES_PER_STEP)
+            for key, value in rows:
+                for message_id, envelope in metadata.decode(value):
+                    flags, offset, _ = read_head(envelope)
+                    gone = released is not None and (
+                        offset < removal.head_offset or released.contains(offset)
+                    )
+                    if not gone:
+                        await _release_payload(shard, message_id, flags, released is not None)
+                manager.journal.delete(key)
+            await shard.commit_room()
+            if len(rows) < ENTRIES_PER_STEP:
+                break
+            start = rows[-1][0] + b"\x00"
+    for storage_id in removal.storage_ids:
+        await _remove_group_records(shard, removal, storage_id)
+    manager.removed(removal)
+
+
+async def _remove_group_records(shard: Shard, removal: QueueRemoval, storage_id: str) -> None:
+    journal = shard.manager.journal
+    journal.delete(claim_state.key(storage_id))
+    journal.delete(group_position.key(storage_id))
+    journal.delete(log_cursor.key(storage_id, removal.log_id))
+    for prefix in (active.prefix(storage_id), attempts.prefix(storage_id), done.prefix(storage_id)):
+        async for key, _ in scan_prefix(shard.store, prefix, 200):
+            shard.manager.journal.delete(key)
+            await shard.commit_room()
+    async for key, value in scan_prefix(shard.store, failed.prefix(storage_id), ENTRIES_PER_STEP):
+        # failed messages outlive their log entries
+        for message in failed.decode(value):
+            flags = read_head(message.metadata)[0]
+            await _release_payload(shard, message.message_id, flags, removal.released is not None)
+        shard.manager.journal.delete(key)
+        await shard.commit_room()
+
+
+async def _release_payload(shard: Shard, message_id: int, flags: int, may_be_counted: bool) -> None:
+    if flags & SHARED_FLAG:
+        if not may_be_counted:
+            return
+        value = await shard.store.get(payload_refs.key(message_id))
+        left = (payload_refs.decode(value) if value is not None else 1) - 1
+        if left > 0:
+            shard.manager.journal.put(payload_refs.key(message_id), payload_refs.encode(left))
+            return
+        shard.manager.journal.delete(payload_refs.key(message_id))
+    shard.manager.journal.delete(payload.key(message_id))

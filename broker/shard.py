@@ -1,0 +1,237 @@
+"""One database with its queues: the queue manager, and the tasks that write, read and clean up for it.
+
+The manager is synchronous; here is what waits. Each step can also be called by itself: tests drive it so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from broker import recovery, removals
+from broker.clock import Clock
+from broker.log_reader import LogReader
+from config import limits
+from queue_manager.group import Group
+from queue_manager.loads import LogLoad
+from queue_manager.manager import QueueManager
+from queue_manager.policy import QueuePolicy
+from storage.errors import StorageError
+from storage.records import payload_refs
+from storage.store import Store
+
+_log: Final = structlog.get_logger("broker.shard")
+
+
+class Shard:
+    """A store and the manager of the queues in it.
+
+    `on_failure` is called once, with the reason, when the store fails for good: nothing may be confirmed
+    any more.
+    """
+
+    def __init__(self, store: Store, manager: QueueManager, clock: Clock) -> None:
+        self.store = store
+        self.manager = manager
+        self.clock = clock
+        self.reader = LogReader(store, manager.log)
+        self.failure: StorageError | None = None
+        self.on_failure: Callable[[StorageError], None] = lambda error: None
+        self.on_committed: Callable[[], None] = lambda: None
+        self._recovered: dict[Group, int] = {}
+        self._retention_ready = False
+        self._wake_commit = asyncio.Event()
+        self._wake_load = asyncio.Event()
+        self._wake_sweep = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._closing = False
+
+    @classmethod
+    async def open(
+        cls,
+        store: Store,
+        clock: Clock,
+        *,
+        default_policy: QueuePolicy,
+        auto_create: bool,
+        cache_bytes_max: int,
+    ) -> Shard:
+        """Recover the queues in `store`; nothing runs before `start`."""
+        manager = QueueManager(
+            default_policy=default_policy,
+            auto_create=auto_create,
+            cache_bytes_max=cache_bytes_max,
+            log=await recovery.open_log(store),
+            message_ids=await recovery.open_message_ids(store),
+        )
+        shard = cls(store, manager, clock)
+        shard._recovered = await recovery.recover(store, manager, clock.now_ms())
+        while manager.removals:
+            # a name must be wholly free before records are written under it again
+            await removals.perform(shard, manager.removals.pop(0))
+        return shard
+
+    def start(self) -> None:
+        """Begin committing, loading and cleaning in the background."""
+        for task in (self._commit_loop(), self._load_loop(), self._sweep_loop()):
+            self._tasks.append(asyncio.create_task(task))
+
+    def wake(self) -> None:
+        """Something was done to the manager: see to commits and loads in this loop turn."""
+        self._wake_commit.set()
+        if self.manager.loads:
+            self._wake_load.set()
+        if self.manager.removing:
+            self._wake_sweep.set()
+
+    async def close(self) -> None:
+        """Write what is open, stop the tasks, close the store."""
+        self._closing = True
+        self._wake_commit.set()
+        for task in self._tasks[1:]:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.failure is None:
+            try:
+                await self.commit_once(everything=True)
+            except StorageError as error:
+                _log.error("storage.close_failed", reason=error.reason)
+        await self.store.close()
+
+    # steps
+
+    async def commit_once(self, *, everything: bool = False) -> bool:
+        """Write the open commit, if it is due, and tell who waits for it; whether there was one."""
+        manager = self.manager
+        if everything:
+            for group in manager.dirty_groups:
+                group.flushed_at_ms = 0
+        journal = manager.seal(self.clock.now_ms())
+        if journal is None:
+            return False
+        if journal.puts or journal.deletes:
+            await self.store.write(journal.write_ops())
+        now_ms = self.clock.now_ms()
+        manager.committed(journal, now_ms)
+        for waiter, tokens in journal.waiters.items():
+            waiter.committed(tokens)
+        self.on_committed()
+        return True
+
+    async def load_once(self) -> bool:
+        """Perform the loads asked for so far; whether there were any."""
+        loads = self.manager.loads
+        self.manager.loads = []
+        for load in loads:
+            if load.group.queue.deleted:
+                continue
+            if isinstance(load, LogLoad):
+                rows, next_offset, sequence = await self.reader.read_log(load)
+                self.manager.log_loaded(load, rows, next_offset, sequence, self.clock.now_ms())
+            else:
+                bodies, end_id = await self.reader.read_for(load)
+                self.manager.payloads_loaded(load, bodies, end_id, self.clock.now_ms())
+            self.wake()
+        return bool(loads)
+
+    async def sweep_once(self) -> None:
+        """Expire leases, purge done records, trim logs, remove what deleted queues left."""
+        manager = self.manager
+        manager.expire(self.clock.now_ms())
+        if not self._retention_ready:
+            await recovery.recover_done(self.store, self._recovered)
+            self._recovered = {}
+            self._retention_ready = True
+        purges = manager.take_purges(self.clock.now_ms())
+        if purges:
+            references: dict[int, int] = {}
+            for purge in purges:
+                for _, first_id, count in purge.shared_items:
+                    for message_id in range(first_id, first_id + count):
+                        value = await self.store.get(payload_refs.key(message_id))
+                        references[message_id] = 0 if value is None else payload_refs.decode(value)
+            manager.apply_purges(purges, references)
+        if manager.removals:
+            # what is to be found by scanning must be in the store
+            await self.barrier()
+        while manager.removals:
+            await removals.perform(self, manager.removals.pop(0))
+        self.wake()
+
+    async def barrier(self) -> None:
+        """Wait until everything done so far is durable."""
+        if not self._tasks:
+            await self.commit_once()
+            return
+        barrier = _Barrier()
+        self.manager.journal.wait(barrier, 0)
+        self.wake()
+        await barrier.event.wait()
+
+    async def commit_room(self) -> None:
+        """Wait until the open commit is small enough to add more background deletes to it."""
+        while len(self.manager.journal.deletes) > limits.BACKGROUND_DELETES_PER_COMMIT_MAX and self._tasks:
+            self.wake()
+            await asyncio.sleep(0.001)
+
+    # tasks
+
+    async def _commit_loop(self) -> None:
+        try:
+            while not self._closing:
+                due_ms = self.manager.needs_commit(self.clock.now_ms())
+                if due_ms == 0:
+                    await self.commit_once()
+                    # let the loop read what arrived meanwhile, so that the next commit is a large one
+                    await asyncio.sleep(0)
+                    continue
+                self._wake_commit.clear()
+                if due_ms is None:
+                    await self._wake_commit.wait()
+                else:
+                    try:
+                        await asyncio.wait_for(self._wake_commit.wait(), due_ms / 1000)
+                    except TimeoutError:
+                        pass
+        except StorageError as error:
+            self._fail(error)
+
+    async def _load_loop(self) -> None:
+        try:
+            while True:
+                await self._wake_load.wait()
+                self._wake_load.clear()
+                await self.load_once()
+        except StorageError as error:
+            self._fail(error)
+
+    async def _sweep_loop(self) -> None:
+        try:
+            while True:
+                try:
+                    await asyncio.wait_for(self._wake_sweep.wait(), limits.SWEEP_INTERVAL_MS / 1000)
+                except TimeoutError:
+                    pass
+                self._wake_sweep.clear()
+                await self.sweep_once()
+        except StorageError as error:
+            self._fail(error)
+
+    def _fail(self, error: StorageError) -> None:
+        if self.failure is None:
+            self.failure = error
+            self.on_failure(error)
+
+
+class _Barrier:
+    """A waiter that only notes that its commit is durable."""
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+
+    def committed(self, tokens: list[int]) -> None:
+        """As `queue_manager.journal.Waiter`."""
+        self.event.set()

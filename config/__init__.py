@@ -1,0 +1,1 @@
+"""Settings as data: the models, the loader, units, limits. Imported by all, imports none of ours."""

@@ -1,0 +1,95 @@
+"""Every hard limit of the broker, by name, with its unit last.
+
+Limits that users may set live in `config.settings`; what stands here bounds buffers, tables and waits
+that no setting reaches, or is the ceiling (or default) of a setting.
+"""
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * 1024
+
+# queues and messages
+QUEUE_NAME_BYTES_MAX: Final = 255
+GROUP_NAME_BYTES_MAX: Final = 255
+MESSAGE_BYTES_MAX: Final = 128 * MIB  # ceiling of limits.max_message_size
+MESSAGE_BYTES_DEFAULT_MAX: Final = 10 * MIB
+QUEUES_MAX: Final = 100_000
+GROUPS_PER_QUEUE_MAX: Final = 1_000
+CONSUMERS_PER_GROUP_MAX: Final = 10_000
+ATTEMPTS_MAX: Final = 65_535  # u16 in the active record; the counter saturates
+ROUTE_CACHE_ENTRIES_MAX: Final = 10_000
+
+# AMQP 0.9.1
+AMQP_FRAME_BYTES_MAX: Final = 131_072  # offered in connection.tune
+AMQP_FRAME_BYTES_MIN: Final = 4_096  # the specification's smallest frame-max
+AMQP_CHANNELS_MAX: Final = 2_047
+AMQP_HEARTBEAT_S: Final = 60
+AMQP_HANDSHAKE_TIMEOUT_S: Final = 10
+AMQP_CLOSE_TIMEOUT_S: Final = 5
+AMQP_CONSUMERS_PER_CHANNEL_MAX: Final = 1_000
+AMQP_SHAPES_PER_CONNECTION_MAX: Final = 1_024  # cached (method, properties) pairs of publishes
+
+# MQTT
+MQTT_PACKET_BYTES_MAX: Final = 16 * MIB
+MQTT_RECEIVE_MAXIMUM: Final = 65_535  # QoS 1 and 2 publishes a client may have unacknowledged
+MQTT_KEEP_ALIVE_DEFAULT_S: Final = 0
+MQTT_HANDSHAKE_TIMEOUT_S: Final = 10
+MQTT_TOPIC_BYTES_MAX: Final = 65_535
+MQTT_TOPIC_LEVELS_MAX: Final = 128
+MQTT_SUBSCRIPTIONS_PER_SESSION_MAX: Final = 10_000
+MQTT_SHAPES_PER_CONNECTION_MAX: Final = 1_024
+
+# claims and memory
+CLAIMS_PER_CONSUMER_MAX: Final = 65_535  # unsettled messages of a consumer that set no prefetch
+CLAIMED_BYTES_PER_CONSUMER_MAX: Final = 64 * MIB  # unsettled payload of one consumer; one message may pass it
+NO_ACK_BURST_MAX: Final = 8_192  # messages handed to a no-ack consumer before others have their turn
+LOG_ENTRY_MESSAGES_MAX: Final = 1_024  # messages whose metadata share one metadata-log entry
+LOG_ENTRY_BYTES_MAX: Final = 1 * MIB
+UNCOMMITTED_BYTES_MAX: Final = 32 * MIB  # publishers are held back while more waits for the store
+STATE_FLUSH_INTERVAL_MS: Final = 20  # claims and acks of a busy group are written at most this often
+LOAD_MESSAGES_MAX: Final = 2_048  # messages read back from the store at a time for one group
+LOAD_BYTES_MAX: Final = 16 * MIB
+LOADED_LOW_WATER: Final = 512  # a group reads ahead when fewer loaded messages wait
+EPHEMERAL_BYTES_PER_QUEUE_MAX: Final = 256 * MIB
+
+# configuration (ceilings of settings)
+DURATION_MS_MAX: Final = 3_650 * 86_400_000  # ten years; fits the u32 seconds of the queue record
+SIZE_BYTES_MAX: Final = 1 << 40  # ceiling of every size setting
+QUEUE_DEPTH_MESSAGES_MAX: Final = 1 << 40  # ceiling of limits.max_depth
+QUEUE_TOPICS_MAX: Final = 1_000  # topic bindings one queue may name in the file
+ACTIVE_WINDOW_MESSAGES_MAX: Final = 1_000_000  # ceiling of queue_manager.active_window
+CONFIG_FILE_BYTES_MAX: Final = 64 * MIB
+CONFIG_VALUES_MAX: Final = 2_000_000  # values in one file, aliases followed, so that none explode
+CONFIG_DEPTH_MAX: Final = 32  # nesting in one file
+
+# storage
+ENVELOPE_TEMPLATES_MAX: Final = 1_024  # decoded envelope suffixes kept for messages published alike
+MQTT_CONNECT_BYTES_MAX: Final = 1 * MIB  # remaining length of CONNECT: a peer nobody has let in yet
+MQTT_USER_PROPERTIES_MAX: Final = 1_024  # pairs in one packet: small pairs cost far more memory than bytes
+MQTT_SHAPE_BYTES_MAX: Final = 2_048  # topic + properties of a publish shape that is worth keeping
+ATTEMPTS_KEPT_MAX: Final = 32  # newest attempts kept in a message's history
+ATTEMPTS_LOGS_PER_GROUP_MAX: Final = 10_000  # histories kept in memory
+PURGES_PER_SWEEP_MAX: Final = 200  # done records purged in one commit
+SWEEP_INTERVAL_MS: Final = 500
+TAIL_BYTES_PER_QUEUE_MIN: Final = 1 * MIB  # memory any one queue's newest messages may take
+AMQP_TABLE_DEPTH_MAX: Final = 32  # tables and arrays inside each other: the decoder recurses
+AMQP_SHAPE_BYTES_MAX: Final = (
+    1_024  # larger (method, properties) pairs are not cached, so a cache stays <= ~1 MiB
+)
+LOG_INDEX_ENTRIES_MAX: Final = 8_192  # newest metadata-log entries whose place is kept in memory, per queue
+AMQP_ASSEMBLY_BYTES_MAX: Final = 2 * MESSAGE_BYTES_MAX  # announced by bodies in many frames, per connection
+STORE_OPEN_TIMEOUT_S: Final = 30  # opening the database, replay of its write-ahead log included
+STORE_CALL_TIMEOUT_S: Final = 20  # one read or write; the store itself goes on trying behind it
+STORE_CLOSE_TIMEOUT_S: Final = 15
+STORE_SCAN_ROWS_MAX: Final = 1_024  # rows taken over from SlateDB at a time
+STORE_UNFLUSHED_BYTES_MAX: Final = 96 * MIB  # rows in memory that are in no table yet; writes wait beyond
+STORE_TABLE_BYTES: Final = 16 * MIB  # a memtable is written out at this size
+STORE_TABLES_LEVEL0_MAX: Final = 32  # tables waiting for compaction before writes are held back
+STORE_BLOCK_CACHE_BYTES: Final = 32 * MIB
+STORE_SWEEP_INTERVAL_S: Final = 5  # new tables and manifests of a local disk reach it within this time
+STORE_GARBAGE_INTERVAL_S: Final = 15
+STORE_GARBAGE_AGE_MIN_S: Final = 30  # nothing younger is deleted: six sweeps old, so its successor is on disk
+STORE_REMOTE_FLUSH_INTERVAL_MS: Final = 50  # commits to an object store start no closer together
+BACKGROUND_DELETES_PER_COMMIT_MAX: Final = 20_000  # so that cleaning up never makes a commit long
+STORE_READ_AHEAD_BYTES: Final = 1 * MIB  # fetched ahead by one scan

@@ -1,0 +1,85 @@
+"""What queue names, topic filters, bind addresses and storage URLs may look like."""
+
+import ipaddress
+import re
+from typing import Final
+
+from config import limits
+
+CONTROL_VERBS: Final = frozenset({"$ack", "$nack", "$reject", "$commit", "$extend"})
+OBJECT_STORE_SCHEMES: Final = ("s3", "gs", "az")
+_HOST_NAME: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*\.?")
+
+
+def check_queue_name(name: str) -> str:
+    """Return `name` if it can be one level of a `$queue/<name>` address; raise ValueError saying why not."""
+    size_bytes = _utf8_bytes(name)
+    if size_bytes == 0:
+        raise ValueError("a queue name must not be empty")
+    if size_bytes > limits.QUEUE_NAME_BYTES_MAX:
+        raise ValueError(
+            f"a queue name has at most {limits.QUEUE_NAME_BYTES_MAX} bytes of UTF-8, this has {size_bytes}"
+        )
+    for character, called in (("\0", "NUL"), ("+", "+"), ("#", "#"), ("/", "/")):
+        if character in name:
+            raise ValueError(f"a queue name must not contain {called}")
+    if "\x1f" in name:  # it separates queue from group in the stored queue ID
+        raise ValueError("a queue name must not contain the control character 0x1F")
+    if name in CONTROL_VERBS:
+        raise ValueError(f"{name} is a control topic and cannot name a queue")
+    return name
+
+
+def check_topic_filter(topic: str) -> str:
+    """Return `topic` if it is an MQTT topic filter (MQTT 5.0 section 4.7); raise ValueError if not."""
+    size_bytes = _utf8_bytes(topic)
+    if size_bytes == 0:
+        raise ValueError("a topic must not be empty")
+    if size_bytes > limits.MQTT_TOPIC_BYTES_MAX:
+        raise ValueError(f"a topic has at most {limits.MQTT_TOPIC_BYTES_MAX} bytes of UTF-8")
+    if "\0" in topic:
+        raise ValueError("a topic must not contain NUL")
+    levels = topic.split("/")
+    if len(levels) > limits.MQTT_TOPIC_LEVELS_MAX:
+        raise ValueError(f"a topic has at most {limits.MQTT_TOPIC_LEVELS_MAX} levels, this has {len(levels)}")
+    if levels[0] == "$share":
+        raise ValueError(f"{topic!r} is a shared subscription; a queue is bound to plain topic filters")
+    for position, level in enumerate(levels):
+        if "#" in level and (level != "#" or position != len(levels) - 1):
+            raise ValueError(f"in {topic!r}, # must be the whole last level")
+        if "+" in level and level != "+":
+            raise ValueError(f"in {topic!r}, + must be a whole level")
+    return topic
+
+
+def check_bind(bind: str) -> str:
+    """Return `bind` if it is an IP address or a host name; raise ValueError otherwise."""
+    try:
+        ipaddress.ip_address(bind)
+    except ValueError:
+        if len(bind) > 253 or not _HOST_NAME.fullmatch(bind) or re.fullmatch(r"[0-9.]+", bind):
+            raise ValueError(f"{bind[:80]!r} is neither an IP address nor a host name") from None
+    return bind
+
+
+def check_storage_url(url: str) -> str:
+    """Return `url` if it is a path, `memory:`, or `s3|gs|az://bucket[/prefix]`; else raise ValueError."""
+    if not url.strip() or "\0" in url:
+        raise ValueError("must be a path, memory:, or an object store such as s3://bucket/prefix")
+    if url.startswith("memory:") and url != "memory:":
+        raise ValueError("memory: takes nothing after the colon")
+    scheme, separator, rest = url.partition("://")
+    if separator:
+        if scheme not in OBJECT_STORE_SCHEMES:
+            known = ", ".join(f"{known}://" for known in OBJECT_STORE_SCHEMES)
+            raise ValueError(f"{scheme}:// is not a known storage: use a path, memory:, {known}")
+        if not rest.partition("/")[0]:
+            raise ValueError(f"{url!r} names no bucket")
+    return url
+
+
+def _utf8_bytes(text: str) -> int:
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        raise ValueError("holds half of a surrogate pair, which UTF-8 cannot carry") from None

@@ -1,0 +1,111 @@
+"""Settings of one queue: an entry of `queues:` in the configuration file."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+
+from config import limits, names, units
+from config.fields import Count, PositiveDurationMs, RetentionMs, Section, SizeBytes
+
+QueueName = Annotated[str, AfterValidator(names.check_queue_name)]
+TopicFilter = Annotated[str, AfterValidator(names.check_topic_filter)]
+
+
+def _refuse_stream(value: Any) -> Any:
+    if value == "stream":
+        raise ValueError("stream is not supported by this version: use classic or ephemeral")
+    return value
+
+
+def _refuse_drop_head(value: Any) -> Any:
+    if value == "drop-head":
+        raise ValueError("drop-head is not supported by this version: use reject-publish")
+    return value
+
+
+class RetrySettings(Section):
+    """How often a message is tried again before it counts as failed."""
+
+    unsupported_keys: ClassVar[Mapping[str, str]] = {
+        "initial_backoff": "not supported by this version: messages return at once",
+        "max_backoff": "not supported by this version: messages return at once",
+        "multiplier": "not supported by this version: messages return at once",
+        "jitter": "not supported by this version: messages return at once",
+    }
+
+    max_retries: Count = Field(default=0, ge=0, lt=limits.ATTEMPTS_MAX)
+    """Tries after the first; a message failing `max_retries + 1` attempts is failed. 0: tried without end."""
+
+
+class QueueLimitsSettings(Section):
+    """What a queue refuses to take; the publisher is told."""
+
+    unsupported_keys: ClassVar[Mapping[str, str]] = {
+        "message_ttl": "not supported by this version",
+        "max_bytes": "not supported by this version",
+        "overflow": "overflow belongs to the queue itself, beside limits",
+    }
+
+    max_message_size_bytes: SizeBytes = Field(
+        default=limits.MESSAGE_BYTES_DEFAULT_MAX, validation_alias="max_message_size"
+    )
+    """Largest payload in bytes."""
+    max_depth: Count = Field(default=0, ge=0, le=limits.QUEUE_DEPTH_MESSAGES_MAX)
+    """Most messages kept at once; 0: no limit."""
+
+    @field_validator("max_message_size_bytes")
+    @classmethod
+    def _message_size_in_range(cls, value: int) -> int:
+        if not 1 <= value <= limits.MESSAGE_BYTES_MAX:
+            raise ValueError(f"must be between 1B and {units.format_size_bytes(limits.MESSAGE_BYTES_MAX)}")
+        return value
+
+
+class QueueSettings(Section):
+    """One queue that exists from the start."""
+
+    unsupported_keys: ClassVar[Mapping[str, str]] = {
+        "primary_group": "not supported by this version: streams are not",
+        "dlq": "not supported by this version",
+        "retention": "not supported by this version",
+        "max_priority": "not supported by this version",
+        "message_groups": "not supported by this version",
+        "deduplication_window": "not supported by this version",
+    }
+
+    name: QueueName
+    """1 to 255 bytes of UTF-8, one topic level."""
+    topics: tuple[TopicFilter, ...] = ()
+    """MQTT topic filters whose publishes the queue takes; never empty (default `$queue/<name>/#`)."""
+    type: Annotated[Literal["classic", "ephemeral"], BeforeValidator(_refuse_stream)] = "classic"
+    visibility_timeout_ms: PositiveDurationMs | None = Field(
+        default=None, validation_alias="visibility_timeout"
+    )
+    """Lease of a delivery in ms; None: as `queue_manager.visibility_timeout`."""
+    done_retention_ms: RetentionMs = Field(default=60_000, validation_alias="done_retention")
+    """How long done records and their payloads are kept, in ms; 0: not at all; None: for ever."""
+    bucket_size: Count = Field(default=2, ge=0, le=4)
+    """Exponent e of the active bucket: 10**e messages share one record."""
+    retry: RetrySettings = RetrySettings()
+    limits: QueueLimitsSettings = QueueLimitsSettings()
+    overflow: Annotated[Literal["reject-publish"], BeforeValidator(_refuse_drop_head)] = "reject-publish"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bind_to_own_address(cls, data: Any) -> Any:
+        if isinstance(data, dict) and "topics" not in data and isinstance(data.get("name"), str):
+            return {**data, "topics": (f"$queue/{data['name']}/#",)}
+        return data
+
+    @field_validator("topics")
+    @classmethod
+    def _topics_are_a_set(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value:
+            raise ValueError("must name a topic; leave it out to bind $queue/<name>/#")
+        if len(value) > limits.QUEUE_TOPICS_MAX:
+            raise ValueError(f"at most {limits.QUEUE_TOPICS_MAX} topics, not {len(value)}")
+        for position, topic in enumerate(value):
+            if topic in value[:position]:
+                raise ValueError(f"names {topic!r} twice")
+        return value

@@ -1,0 +1,158 @@
+"""The settings of a broker, as data. Defaults here are those of `config/default.yaml`."""
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from config import limits, names
+from config.fields import Count, PositiveDurationMs, Section, SizeBytes
+from config.queue_settings import QueueLimitsSettings, QueueSettings, RetrySettings
+
+__all__ = [
+    "AmqpListenerSettings",
+    "ListenerSettings",
+    "ListenersSettings",
+    "LogSettings",
+    "MqttListenerSettings",
+    "QueueLimitsSettings",
+    "QueueManagerSettings",
+    "QueueSettings",
+    "RetrySettings",
+    "Settings",
+    "StorageSettings",
+    "duplicate_names",
+]
+
+
+class StorageSettings(Section):
+    """Where messages are kept."""
+
+    url: Annotated[str, AfterValidator(names.check_storage_url)] = "./data"
+    """A directory, `memory:`, or `s3://bucket/prefix` (also gs, az)."""
+    sync: Literal["always", "os"] = "always"
+    """On a local disk: `always` confirms after fsync, `os` leaves the writing to the kernel."""
+
+
+class ListenerSettings(Section):
+    """One listening address."""
+
+    bind: Annotated[str, AfterValidator(names.check_bind)] = "127.0.0.1"
+    port: Count = Field(default=0, ge=0, le=65_535)
+    """0: any free port."""
+
+
+class MqttListenerSettings(ListenerSettings):
+    """MQTT 3.1.1 and 5 on one port."""
+
+    port: Count = Field(default=1883, ge=0, le=65_535)
+
+
+class AmqpListenerSettings(ListenerSettings):
+    """AMQP 0.9.1."""
+
+    port: Count = Field(default=5672, ge=0, le=65_535)
+
+
+class ListenersSettings(Section):
+    """The listeners that open; None does not."""
+
+    unsupported_keys: ClassVar[Mapping[str, str]] = {
+        name: f"listener {name} is not supported by this version"
+        for name in ("mqtt_ws", "mqtts", "amqps", "http", "mqcore")
+    }
+
+    mqtt: MqttListenerSettings | None = None
+    amqp: AmqpListenerSettings | None = None
+
+    def opened(self) -> dict[str, ListenerSettings]:
+        """The listeners that are set, by name, in the order of the documentation."""
+        both: dict[str, ListenerSettings | None] = {"mqtt": self.mqtt, "amqp": self.amqp}
+        return {name: listener for name, listener in both.items() if listener is not None}
+
+    @model_validator(mode="after")
+    def _addresses_differ(self) -> "ListenersSettings":
+        seen: list[tuple[str, ListenerSettings]] = []
+        for name, listener in self.opened().items():
+            for other_name, other in seen:
+                if listener.port == other.port != 0 and _addresses_overlap(listener.bind, other.bind):
+                    raise ValueError(f"{other_name} and {name} both take port {listener.port}")
+            seen.append((name, listener))
+        return self
+
+
+class QueueManagerSettings(Section):
+    """What holds for all queues."""
+
+    unsupported_keys: ClassVar[Mapping[str, str]] = {
+        "auto_commit_interval": "not supported by this version: streams are not",
+    }
+
+    auto_create: bool = True
+    """Publishing or subscribing to a queue that does not exist creates an ephemeral one."""
+    visibility_timeout_ms: PositiveDurationMs = Field(default=30_000, validation_alias="visibility_timeout")
+    """Lease of a delivery in ms, for queues that set none."""
+    consumer_timeout_ms: PositiveDurationMs = Field(default=30 * 60_000, validation_alias="consumer_timeout")
+    """Longest an AMQP consumer may hold one message unsettled, in ms; then that message returns."""
+    ephemeral_expires_ms: PositiveDurationMs = Field(default=5 * 60_000, validation_alias="ephemeral_expires")
+    """An ephemeral queue without consumers goes after this, in ms."""
+    active_window: Count = Field(default=2_000, ge=1, le=limits.ACTIVE_WINDOW_MESSAGES_MAX)
+    """Messages a group assigns ahead of its consumers."""
+    cache_bytes: SizeBytes = 64 * limits.MIB
+    """Payload bytes kept in memory for waiting messages; the rest is read back from storage."""
+
+
+class LogSettings(Section):
+    """What the broker says about itself."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["text", "json"] = "text"
+
+
+class Settings(Section):
+    """Everything a broker is told; `Settings()` is the default configuration with both listeners open."""
+
+    storage: StorageSettings = StorageSettings()
+    listeners: ListenersSettings = ListenersSettings(mqtt=MqttListenerSettings(), amqp=AmqpListenerSettings())
+    queue_manager: QueueManagerSettings = QueueManagerSettings()
+    queues: tuple[QueueSettings, ...] = ()
+    log: LogSettings = LogSettings()
+
+    @field_validator("queues")
+    @classmethod
+    def _names_differ(cls, value: tuple[QueueSettings, ...]) -> tuple[QueueSettings, ...]:
+        if len(value) > limits.QUEUES_MAX:
+            raise ValueError(f"at most {limits.QUEUES_MAX} queues, not {len(value)}")
+        for _, name, _ in duplicate_names([queue.name for queue in value]):
+            raise PydanticCustomError("duplicate_queue", "two queues are named {name}", {"name": name})
+        return value
+
+    def visibility_timeout_ms(self, queue: QueueSettings) -> int:
+        """The lease of a delivery from `queue`, in ms: its own, else the queue manager's."""
+        return queue.visibility_timeout_ms or self.queue_manager.visibility_timeout_ms
+
+
+def duplicate_names(queue_names: Sequence[object]) -> list[tuple[int, str, int]]:
+    """(index, name, index of the first with that name) for every name that was there before."""
+    first_index: dict[str, int] = {}
+    duplicates = []
+    for index, name in enumerate(queue_names):
+        if isinstance(name, str) and first_index.setdefault(name, index) != index:
+            duplicates.append((index, name, first_index[name]))
+    return duplicates
+
+
+def _addresses_overlap(bind: str, other_bind: str) -> bool:
+    """Whether one socket on each, with one port, would collide; a wildcard takes its whole family."""
+    binds = {"127.0.0.1" if name == "localhost" else name for name in (bind, other_bind)}
+    if len(binds) == 1 or "::" in binds:  # :: takes IPv4 too where the system maps it
+        return True
+    if "0.0.0.0" not in binds:
+        return False
+    other = next(name for name in binds if name != "0.0.0.0")
+    try:
+        return ipaddress.ip_address(other).version == 4
+    except ValueError:
+        return True  # a host name: may well be IPv4

@@ -1,0 +1,122 @@
+"""What may happen on a channel, as a table, and the content being put together on it."""
+
+from typing import Final
+
+from protocols.amqp091 import constants as c
+from protocols.amqp091.events import ACK, NACK, REJECT, PublishAddress, PublishShape
+
+# states
+CLOSED: Final = 0
+OPEN: Final = 1
+AWAITING_HEADER: Final = 2  # after basic.publish
+AWAITING_BODY: Final = 3
+CLOSING: Final = 4  # we sent channel.close
+
+# inputs
+IN_OPEN: Final = 0
+IN_METHOD: Final = 1
+IN_CLOSE: Final = 2
+IN_CLOSE_OK: Final = 3
+IN_HEADER: Final = 4
+IN_BODY: Final = 5
+
+ACCEPT: Final = 0
+DISCARD: Final = 1
+
+# verdict by state and input: ACCEPT, DISCARD or the reply code of the connection error.
+# Frames on a channel that is not open: 504. Content interrupted or out of order (4.2.6): 505.
+LEGAL: Final[tuple[tuple[int, ...], ...]] = (
+    # IN_OPEN, IN_METHOD, IN_CLOSE, IN_CLOSE_OK, IN_HEADER, IN_BODY
+    (ACCEPT, c.CHANNEL_ERROR, c.CHANNEL_ERROR, c.CHANNEL_ERROR, c.CHANNEL_ERROR, c.CHANNEL_ERROR),
+    (c.CHANNEL_ERROR, ACCEPT, ACCEPT, c.COMMAND_INVALID, c.UNEXPECTED_FRAME, c.UNEXPECTED_FRAME),
+    (*[c.UNEXPECTED_FRAME] * 4, ACCEPT, c.UNEXPECTED_FRAME),
+    (*[c.UNEXPECTED_FRAME] * 5, ACCEPT),
+    (c.CHANNEL_ERROR, DISCARD, ACCEPT, ACCEPT, DISCARD, DISCARD),
+)
+
+INPUT_OF_METHOD: Final[dict[int, int]] = {
+    c.CHANNEL_OPEN: IN_OPEN,
+    c.CHANNEL_CLOSE: IN_CLOSE,
+    c.CHANNEL_CLOSE_OK: IN_CLOSE_OK,
+}
+
+SETTLE_KINDS: Final[dict[int, int]] = {c.BASIC_ACK: ACK, c.BASIC_NACK: NACK, c.BASIC_REJECT: REJECT}
+
+# methods a client may send on an open channel and the front-end answers
+PASSED_METHODS: Final[frozenset[int]] = frozenset(
+    (
+        0x00140014,  # channel.flow
+        0x00140015,  # channel.flow-ok
+        0x0028000A,  # exchange.declare
+        0x00280014,  # exchange.delete
+        0x0028001E,  # exchange.bind
+        0x00280028,  # exchange.unbind
+        0x0032000A,  # queue.declare
+        0x00320014,  # queue.bind
+        0x0032001E,  # queue.purge
+        0x00320028,  # queue.delete
+        0x00320032,  # queue.unbind
+        0x003C000A,  # basic.qos
+        0x003C0014,  # basic.consume
+        0x003C001E,  # basic.cancel
+        0x003C0046,  # basic.get
+        0x003C0064,  # basic.recover-async
+        0x003C006E,  # basic.recover
+        0x005A000A,  # tx.select
+        0x005A0014,  # tx.commit
+        0x005A001E,  # tx.rollback
+        0x0055000A,  # confirm.select
+    )
+)
+
+# answers to what the server may send (basic.cancel), of no further use
+IGNORED_METHODS: Final[frozenset[int]] = frozenset((c.BASIC_CANCEL_OK,))
+
+
+class Channel:
+    """State of one channel, and the body arriving on it when that spans frames or chunks."""
+
+    __slots__ = ("address", "body", "body_bytes", "number", "shape", "state")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.state = OPEN
+        self.address: PublishAddress | None = None
+        self.shape: PublishShape | None = None
+        self.body_bytes = 0
+        self.body: bytearray | None = None
+
+    def begin_publish(self, address: PublishAddress) -> None:
+        """basic.publish arrived: a content header must follow."""
+        self.address = address
+        self.state = AWAITING_HEADER
+
+    def begin_body(self, shape: PublishShape, body_bytes: int) -> None:
+        """The content header arrived, announcing a body that is not empty."""
+        self.shape = shape
+        self.body_bytes = body_bytes
+        self.state = AWAITING_BODY
+
+    def take_body(self, data: bytes, start: int, end: int) -> bytes | None:
+        """Add `data[start:end]` (not beyond what was announced); gives the body once it is whole."""
+        if self.body is None:
+            if end - start == self.body_bytes:
+                return data[start:end]
+            self.body = bytearray()
+        # one buffer that grows, not a list: a peer may cut a body into frames of one byte
+        self.body += memoryview(data)[start:end]
+        if len(self.body) < self.body_bytes:
+            return None
+        return bytes(self.body)
+
+    def missing_bytes(self) -> int:
+        """How much of the announced body has not arrived."""
+        return self.body_bytes - (0 if self.body is None else len(self.body))
+
+    def end_content(self, state: int) -> None:
+        """Forget the content under way and go to `state`."""
+        self.address = None
+        self.shape = None
+        self.body = None
+        self.body_bytes = 0
+        self.state = state

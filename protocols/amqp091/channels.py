@@ -1,0 +1,240 @@
+"""Everything that happens on channel numbers above 0 of one connection."""
+
+from struct import Struct
+from typing import Any, Final, cast
+
+from pamqp import commands
+
+from config import limits
+from protocols.amqp091 import channel as ch
+from protocols.amqp091 import constants as c
+from protocols.amqp091 import events as ev
+from protocols.amqp091.channel import Channel
+from protocols.amqp091.hot import ACK_HEAD_BYTES, take_acks
+from protocols.amqp091.methods import decode_method, encode_method, is_known
+from protocols.amqp091.publishes import PublishReader
+from protocols.errors import ProtocolError
+
+_U32: Final = Struct(">I")
+_CONTENT_HEADER: Final = Struct(">HHQ")
+_CONTENT_HEADER_BYTES_MIN: Final = 14  # with the property flags
+
+_STATE_NAMES: Final = ("not open", "open", "waiting for a content header", "waiting for a body", "closing")
+
+
+class Channels:
+    """The open channels; turns their frames into events. Raises ProtocolError for connection errors."""
+
+    __slots__ = (
+        "_channels",
+        "_events",
+        "_message_bytes_max",
+        "_output",
+        "_publishes",
+        "_settle",
+        "channel_max",
+    )
+
+    def __init__(
+        self, output: list[bytes], publishes: PublishReader, channel_max: int, message_bytes_max: int
+    ) -> None:
+        self.channel_max = channel_max
+        self._output = output
+        self._publishes = publishes
+        self._message_bytes_max = message_bytes_max
+        self._channels: dict[int, Channel] = {}
+        self._events: list[Any] = []
+        self._settle: ev.SettleRun | None = None
+
+    def begin(self, events: list[Any]) -> None:
+        """Put events into `events` from now on."""
+        self._events = events
+        self._settle = None
+        self._publishes.begin(events)
+
+    def is_open(self, number: int) -> bool:
+        """Whether the channel is open and not being closed."""
+        channel = self._channels.get(number)
+        return channel is not None and channel.state != ch.CLOSING
+
+    def fail(self, number: int, code: int, text: str, class_id: int, method_id: int) -> None:
+        """Send channel.close on an open channel and discard what comes until close-ok."""
+        if not self.is_open(number):
+            return
+        self._publishes.forget_channel(number)
+        self._channels[number].end_content(ch.CLOSING)
+        close = commands.Channel.Close(code, c.reply_text(code, text), class_id, method_id)
+        self._output.append(encode_method(number, close))
+
+    def clear(self) -> None:
+        """The connection is over."""
+        self._channels.clear()
+
+    def _check(self, number: int, given: int, index: int = 0) -> Channel | None:
+        """The channel when `given` is legal on it, None when it is to be discarded (or opens the channel)."""
+        channel = self._channels.get(number)
+        state = ch.CLOSED if channel is None else channel.state
+        verdict = ch.LEGAL[state][given]
+        if verdict == ch.DISCARD:
+            return None
+        if verdict != ch.ACCEPT:
+            raise ProtocolError(
+                verdict,
+                f"channel {number} is {_STATE_NAMES[state]}",
+                class_id=index >> 16,
+                method_id=index & 0xFFFF,
+            )
+        return channel
+
+    def on_method(self, number: int, data: bytes, start: int, end: int) -> int:
+        """Handle a method frame; gives the position after it, or after the run it starts."""
+        index: int = _U32.unpack_from(data, start)[0]
+        channel = self._channels.get(number)
+        if channel is not None and channel.state == ch.OPEN:
+            if index == c.BASIC_PUBLISH:
+                after = self._publishes.take_whole(data, start - c.FRAME_HEAD_BYTES, end, number)
+                if after:
+                    return after
+                channel.begin_publish(self._publishes.address(data[start:end]))
+                self._publishes.forget_channel(number)
+                return end + 1
+            if index == c.BASIC_ACK:
+                after = self._take_acks(number, data, start - c.FRAME_HEAD_BYTES)
+                if after:
+                    return after
+        self._on_other_method(number, index, data[start:end])
+        return end + 1
+
+    def _on_other_method(self, number: int, index: int, payload: bytes) -> None:
+        if index >> 16 == c.CLASS_CONNECTION:  # 4.2.3
+            raise self._not_allowed(index)
+        given = ch.INPUT_OF_METHOD.get(index, ch.IN_METHOD)
+        channel = self._check(number, given, index)
+        if given == ch.IN_OPEN:
+            self._open(number, payload)
+        elif channel is None:
+            return
+        elif given == ch.IN_METHOD:
+            self._on_channel_method(number, index, payload)
+        else:
+            decode_method(payload)
+            closing = channel.state == ch.CLOSING
+            if given == ch.IN_CLOSE:
+                self._output.append(encode_method(number, commands.Channel.CloseOk()))
+                if closing:
+                    return  # both sides closed at once: the client's close-ok is still to come
+            del self._channels[number]
+            self._publishes.forget_channel(number)
+            self._events.append(ev.ChannelClosed(number))
+
+    def _open(self, number: int, payload: bytes) -> None:
+        decode_method(payload)
+        if number > self.channel_max:
+            raise ProtocolError(
+                c.CHANNEL_ERROR,
+                f"channel {number} is above channel_max {self.channel_max}",
+                class_id=c.CLASS_CHANNEL,
+                method_id=c.CHANNEL_OPEN & 0xFFFF,
+            )
+        self._channels[number] = Channel(number)
+        self._output.append(encode_method(number, commands.Channel.OpenOk()))
+        self._events.append(ev.ChannelOpened(number))
+
+    def _on_channel_method(self, number: int, index: int, payload: bytes) -> None:
+        if index in ch.PASSED_METHODS:
+            self._events.append(ev.MethodReceived(number, decode_method(payload)))
+        elif index in ch.SETTLE_KINDS:
+            self._on_settle(number, ch.SETTLE_KINDS[index], payload)
+        elif index not in ch.IGNORED_METHODS:
+            raise self._not_allowed(index)
+
+    @staticmethod
+    def _not_allowed(index: int) -> ProtocolError:
+        code = c.COMMAND_INVALID if is_known(index) else c.NOT_IMPLEMENTED
+        return ProtocolError(code, "method not allowed here", class_id=index >> 16, method_id=index & 0xFFFF)
+
+    # settling
+
+    def _take_acks(self, number: int, data: bytes, pos: int) -> int:
+        """Take a run of single acks; gives the position after it, or 0 when there is none."""
+        delivery_tags: list[int] = []
+        after = take_acks(data, pos, data[pos : pos + ACK_HEAD_BYTES], delivery_tags)
+        if after == pos:
+            return 0
+        self._add_settled(number, ev.ACK, delivery_tags, False)
+        return after
+
+    def _on_settle(self, number: int, kind: int, payload: bytes) -> None:
+        method = cast(commands.Basic.Nack, decode_method(payload))
+        requeue = kind != ev.ACK and method.requeue
+        if kind != ev.REJECT and method.multiple:
+            self._events.append(ev.SettleRun(number, kind, [method.delivery_tag], True, requeue))
+        else:
+            self._add_settled(number, kind, [method.delivery_tag], requeue)
+
+    def _add_settled(self, number: int, kind: int, delivery_tags: list[int], requeue: bool) -> None:
+        """Into the run under way when it is of the same kind and nothing came between, or a new one."""
+        run = self._settle
+        if (
+            run is not None
+            and self._events[-1] is run
+            and run.channel == number
+            and run.kind == kind
+            and run.requeue == requeue
+        ):
+            run.delivery_tags += delivery_tags
+            return
+        self._settle = run = ev.SettleRun(number, kind, delivery_tags, False, requeue)
+        self._events.append(run)
+
+    # content
+
+    def on_header(self, number: int, payload: bytes) -> None:
+        """Handle a content header frame (4.2.6.1)."""
+        channel = self._check(number, ch.IN_HEADER)
+        if channel is None:
+            return
+        if len(payload) < _CONTENT_HEADER_BYTES_MIN:
+            raise ProtocolError(c.SYNTAX_ERROR, "content header cut off")
+        class_id, weight, body_bytes = _CONTENT_HEADER.unpack_from(payload)
+        if class_id != c.CLASS_BASIC or weight:
+            raise ProtocolError(
+                c.UNEXPECTED_FRAME, f"content header of class {class_id} with weight {weight}"
+            )
+        assert channel.address is not None
+        shape = self._publishes.shape(channel.address, payload[12:])
+        if body_bytes > self._message_bytes_max:
+            reason = f"message of {body_bytes} bytes is above the maximum of {self._message_bytes_max}"
+            self._refuse_content(number, c.CONTENT_TOO_LARGE, reason)
+        elif not body_bytes:
+            channel.end_content(ch.OPEN)
+            self._publishes.add(number, shape, b"")
+        else:
+            channel.begin_body(shape, body_bytes)
+            self._bound_assembly(number, body_bytes)
+
+    def _bound_assembly(self, number: int, body_bytes: int) -> None:
+        """Refuse a body when too much is being put together on all channels."""
+        if body_bytes <= self._publishes.payload_max:
+            return
+        announced = sum([channel.body_bytes for channel in self._channels.values()])
+        if announced > limits.AMQP_ASSEMBLY_BYTES_MAX:
+            self._refuse_content(number, c.RESOURCE_ERROR, "too many large messages at once")
+
+    def _refuse_content(self, number: int, code: int, reason: str) -> None:
+        self.fail(number, code, reason, c.CLASS_BASIC, c.BASIC_PUBLISH & 0xFFFF)
+        self._events.append(ev.ChannelFailed(number, code, reason))
+
+    def on_body(self, number: int, data: bytes, start: int, end: int) -> None:
+        """Handle a body frame with payload `data[start:end]`."""
+        channel = self._check(number, ch.IN_BODY)
+        if channel is None:
+            return
+        if end - start > channel.missing_bytes():
+            raise ProtocolError(c.UNEXPECTED_FRAME, "body is longer than its header announced")
+        body = channel.take_body(data, start, end)
+        if body is not None:
+            shape = channel.shape
+            assert shape is not None
+            channel.end_content(ch.OPEN)
+            self._publishes.add(number, shape, body)

@@ -1,0 +1,406 @@
+"""One AMQP 0.9.1 connection, server side: frames in, events and frames out."""
+
+import re
+from struct import Struct
+from typing import Any, Final
+
+from pamqp import base, commands
+
+from config import limits
+from protocols.amqp091 import constants as c
+from protocols.amqp091 import events as ev
+from protocols.amqp091 import handshake
+from protocols.amqp091.channels import Channels
+from protocols.amqp091.methods import decode_method, encode_method, is_known
+from protocols.amqp091.publishes import PublishReader
+from protocols.connection import Connection
+from protocols.errors import LocalProtocolError, ProtocolError
+
+_FRAME_HEAD: Final = Struct(">BHI")
+_U32: Final = Struct(">I")
+_CONTENT_HEADER: Final = Struct(">HHQ")
+_HEADER_FRAME_HEAD: Final = Struct(">BHIHHQ")
+_FRAME_TYPES: Final = (c.FRAME_METHOD, c.FRAME_BODY, c.FRAME_HEADER, c.FRAME_HEARTBEAT)
+_ACK_PAYLOAD_BYTES: Final = 13
+
+# connection.close (0x32) or close-ok (0x33), looked for while everything else is discarded
+_CLOSE_OR_OK: Final = re.compile(rb"\x01\x00\x00....\x00\x0a\x00([\x32\x33])", re.DOTALL)
+_CLOSE_OR_OK_BYTES: Final = 11
+
+
+class AmqpConnection(Connection):
+    """The protocol of one client.
+
+    Feed it as `protocols.connection.Connection` says and answer its events with the methods below. What is
+    sent on a channel (or connection) that is closed or closing is dropped: the client would not understand
+    it. Front-ends that append to `output` themselves check `channel_is_open` first.
+    """
+
+    __slots__ = (
+        "_channels",
+        "_close_deadline",
+        "_close_tail",
+        "_events",
+        "_handshake_deadline",
+        "_lost_code",
+        "_lost_reason",
+        "_lost_reported",
+        "_message_bytes_max",
+        "_need_bytes",
+        "_next_heartbeat",
+        "_now",
+        "_pending",
+        "_pending_bytes",
+        "_publishes",
+        "_received_at",
+        "_server_properties",
+        "_step",
+        "channel_max",
+        "closing",
+        "frame_max",
+        "heartbeat_s",
+    )
+
+    def __init__(
+        self,
+        frame_max: int,
+        channel_max: int,
+        heartbeat_s: int,
+        server_properties: dict[str, Any],
+        now: float,
+        *,
+        message_bytes_max: int = limits.MESSAGE_BYTES_MAX,
+    ) -> None:
+        """Offer `frame_max` (bytes, a whole frame), `channel_max` and `heartbeat_s` (0: none) in tune.
+
+        `server_properties` go into connection.start; `constants.CAPABILITIES` belongs in them.
+        """
+        super().__init__()
+        self.frame_max = frame_max
+        self.channel_max = channel_max
+        self.heartbeat_s = heartbeat_s
+        self.closing = False
+        self._publishes = PublishReader(frame_max - c.FRAME_OVERHEAD_BYTES, message_bytes_max)
+        self._channels = Channels(self.output, self._publishes, channel_max, message_bytes_max)
+        self._server_properties = server_properties
+        self._message_bytes_max = message_bytes_max
+        self._step = handshake.AWAITING_HEADER
+        self._events: list[Any] = []
+        # bytes of an incomplete frame, and how many there must be before decoding can go on
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._need_bytes = 0
+        self._now = now
+        self._received_at = now
+        self._next_heartbeat = 0.0
+        self._handshake_deadline = now + limits.AMQP_HANDSHAKE_TIMEOUT_S
+        self._close_deadline: float | None = None
+        self._close_tail = b""
+        self._lost_code = 0
+        self._lost_reason = ""
+        self._lost_reported = False
+
+    # driver side
+
+    def receive(self, data: bytes, now: float) -> list[Any]:
+        """Take bytes from the client; gives the events of every complete frame."""
+        self._now = now
+        self._received_at = now
+        events = self._begin()
+        if self.closed:
+            return events
+        if self._pending:
+            self._pending.append(data)
+            self._pending_bytes += len(data)
+            if self._pending_bytes < self._need_bytes and not self.closing:
+                return events
+            data = b"".join(self._pending)
+            self._pending = []
+        if self.closing:
+            self._await_close_ok(data)
+            return events
+        try:
+            pos = self._decode(data)
+        except ProtocolError as error:
+            self._start_close(error.code, error.reason, error.class_id, error.method_id)
+            self._report_lost()
+        else:
+            if pos < len(data) and not self.closing:
+                self._pending.append(data[pos:])
+                self._pending_bytes = len(data) - pos
+        return events
+
+    def receive_eof(self) -> list[Any]:
+        """The client's side of the transport ended."""
+        events = self._begin()
+        if not self.closed:
+            self._lose(0, "the client closed the transport", by_peer=True)
+        return events
+
+    def next_deadline(self) -> float | None:
+        """The earliest of handshake, heartbeat and close deadlines (monotonic seconds)."""
+        if self.closed:
+            return None
+        if self.closing:
+            # set at the next timeout call: `fail` was not told the time
+            return self._now if self._close_deadline is None else self._close_deadline
+        if self._step < handshake.RUNNING:
+            return self._handshake_deadline
+        if not self.heartbeat_s:
+            return None
+        return min(self._next_heartbeat, self._received_at + 2 * self.heartbeat_s)
+
+    def handle_timeout(self, now: float) -> list[Any]:
+        """Send a heartbeat, or give up on a silent client, where due at `now`."""
+        self._now = now
+        events = self._begin()
+        if self.closed:
+            return events
+        if self.closing:
+            if self._close_deadline is None:
+                self._close_deadline = now + limits.AMQP_CLOSE_TIMEOUT_S
+            elif now >= self._close_deadline:
+                self._lose(self._lost_code, self._lost_reason, by_peer=False)
+        elif self._step < handshake.RUNNING:
+            if now >= self._handshake_deadline:
+                self._lose(0, "handshake not finished in time", by_peer=False)
+        elif self.heartbeat_s:
+            if now >= self._received_at + 2 * self.heartbeat_s:
+                self._lose(0, f"nothing received for {2 * self.heartbeat_s} s", by_peer=False)
+            elif now >= self._next_heartbeat:
+                self.output.append(c.HEARTBEAT_FRAME)
+                self._next_heartbeat = now + self.heartbeat_s / 2
+        return events
+
+    # front-end side
+
+    def accept_auth(self) -> None:
+        """The credentials of `AuthRequested` are good: sends connection.tune."""
+        if self.closing:
+            return
+        if self._step != handshake.DECIDING_AUTH:
+            raise LocalProtocolError("no authentication to accept")
+        self._step = handshake.AWAITING_TUNE_OK
+        tune = commands.Connection.Tune(self.channel_max, self.frame_max, self.heartbeat_s)
+        self.output.append(encode_method(0, tune))
+
+    def refuse_auth(self, reason: str) -> None:
+        """The credentials are not good: closes with 403, which every client of today understands."""
+        self.fail(c.ACCESS_REFUSED, reason, c.CLASS_CONNECTION, c.CONNECTION_START_OK & 0xFFFF)
+
+    def accept_open(self) -> None:
+        """The virtual host of `OpenRequested` may be used: sends connection.open-ok."""
+        if self.closing:
+            return
+        if self._step != handshake.DECIDING_OPEN:
+            raise LocalProtocolError("no virtual host to open")
+        self._step = handshake.RUNNING
+        self._next_heartbeat = self._now + self.heartbeat_s / 2
+        self.output.append(encode_method(0, commands.Connection.OpenOk()))
+
+    def channel_is_open(self, channel: int) -> bool:
+        """Whether the client understands what is sent on this channel now.
+
+        False once channel.close or connection.close was sent or received; events of the same chunk that
+        come after the close (seen from the front-end) are to be dropped.
+        """
+        return not self.closing and self._channels.is_open(channel)
+
+    def send_method(self, channel: int, method: base.Frame) -> None:
+        """Send a method. For names with a `$`, use the classes of `methods`; the others refuse them."""
+        if self.channel_is_open(channel) or (channel == 0 and not self.closing):
+            self.output.append(encode_method(channel, method))
+
+    def send_content(self, channel: int, method: base.Frame, properties: bytes, body: bytes) -> None:
+        """Send a method with content (deliver, get-ok, return), its body split by the negotiated size."""
+        if not self.channel_is_open(channel):
+            return
+        output = self.output
+        output.append(encode_method(channel, method))
+        size = len(body)
+        output.append(
+            b"".join(
+                (
+                    _HEADER_FRAME_HEAD.pack(
+                        c.FRAME_HEADER, channel, 12 + len(properties), c.CLASS_BASIC, 0, size
+                    ),
+                    properties,
+                    c.FRAME_END_BYTE,
+                )
+            )
+        )
+        payload_max = self.frame_max - c.FRAME_OVERHEAD_BYTES
+        for start in range(0, size, payload_max):
+            part = body[start : start + payload_max]
+            output.append(_FRAME_HEAD.pack(c.FRAME_BODY, channel, len(part)))
+            output.append(part)
+            output.append(c.FRAME_END_BYTE)
+
+    def fail_channel(self, channel: int, code: int, text: str, class_id: int = 0, method_id: int = 0) -> None:
+        """Send channel.close; the channel then discards everything until the client's close-ok.
+
+        Nothing happens when the channel is not open any more.
+        """
+        if self.channel_is_open(channel):
+            self._channels.fail(channel, code, text, class_id, method_id)
+
+    def fail(self, code: int, text: str, class_id: int = 0, method_id: int = 0) -> None:
+        """Send connection.close and discard everything until close-ok, end of transport or a deadline.
+
+        `ConnectionLost` comes with that. Nothing happens when the connection is closing already.
+        """
+        if not self.closing:
+            self._start_close(code, text, class_id, method_id)
+
+    # closing
+
+    def _begin(self) -> list[Any]:
+        events: list[Any] = []
+        self._events = events
+        self._channels.begin(events)
+        return events
+
+    def _start_close(self, code: int, text: str, class_id: int, method_id: int) -> None:
+        self.closing = True
+        self._pending = []
+        self._lost_code = code
+        self._lost_reason = text
+        close = commands.Connection.Close(code, c.reply_text(code, text), class_id, method_id)
+        self.output.append(encode_method(0, close))
+
+    def _await_close_ok(self, data: bytes) -> None:
+        """Discard all but connection.close and close-ok.
+
+        Found by their bytes, not by framing, which the error may have lost; if a discarded body happens to
+        hold them, the connection ends a little earlier.
+        """
+        data = self._close_tail + data
+        found = _CLOSE_OR_OK.search(data)
+        if found is None:
+            self._close_tail = data[1 - _CLOSE_OR_OK_BYTES :]
+            return
+        if found[1] == b"\x32":
+            self.output.append(encode_method(0, commands.Connection.CloseOk()))
+        self._lose(self._lost_code, self._lost_reason, by_peer=False)
+
+    def _lose(self, code: int, reason: str, by_peer: bool) -> None:
+        """The connection is over: nothing is read or waited for any more."""
+        self.closing = True
+        self.closed = True
+        self._pending = []
+        self._channels.clear()
+        if not self._lost_reported:
+            self._lost_reported = True
+            self._events.append(ev.ConnectionLost(code, reason, by_peer))
+
+    def _report_lost(self) -> None:
+        """Tell the front-end at once; the close handshake goes on without it."""
+        if not self._lost_reported:
+            self._lost_reported = True
+            self._events.append(ev.ConnectionLost(self._lost_code, self._lost_reason, False))
+
+    # decoding
+
+    def _decode(self, data: bytes) -> int:
+        """Handle every complete frame; gives the position of the first byte not used."""
+        size = len(data)
+        pos = 0
+        if self._step == handshake.AWAITING_HEADER:
+            pos = self._take_protocol_header(data)
+            if not pos:
+                self._need_bytes = len(c.PROTOCOL_HEADER)
+                return 0
+        publishes = self._publishes
+        while not self.closing:
+            pos = publishes.take(data, pos)
+            left = size - pos
+            if left < publishes.equal_bytes and publishes.is_cut_off(data, pos):
+                self._need_bytes = publishes.equal_bytes
+                break
+            if left < c.FRAME_HEAD_BYTES:
+                self._need_bytes = c.FRAME_HEAD_BYTES
+                break
+            kind, number, payload_bytes = _FRAME_HEAD.unpack_from(data, pos)
+            if kind not in _FRAME_TYPES:
+                raise ProtocolError(c.FRAME_ERROR, f"unknown frame type {kind}")
+            if payload_bytes > publishes.payload_max:
+                raise ProtocolError(
+                    c.FRAME_ERROR, f"frame of {payload_bytes + 8} bytes is above frame_max {self.frame_max}"
+                )
+            start = pos + c.FRAME_HEAD_BYTES
+            end: int = start + payload_bytes
+            if end >= size:
+                self._need_bytes = payload_bytes + c.FRAME_OVERHEAD_BYTES
+                break
+            if data[end] != c.FRAME_END:
+                raise ProtocolError(c.FRAME_ERROR, f"frame ends with 0x{data[end]:02x}")
+            pos = self._on_frame(kind, number, data, start, end)
+        return pos
+
+    def _on_frame(self, kind: int, number: int, data: bytes, start: int, end: int) -> int:
+        """Handle the frame with payload `data[start:end]`; gives the position after it, or after its run."""
+        if kind == c.FRAME_HEARTBEAT:
+            if number:
+                raise ProtocolError(c.COMMAND_INVALID, "heartbeat on a channel")  # 4.2.3
+            if start != end:
+                raise ProtocolError(c.FRAME_ERROR, "heartbeat with a payload")
+        elif kind == c.FRAME_METHOD:
+            if end - start < 4:
+                raise ProtocolError(c.SYNTAX_ERROR, "method frame without a method")
+            if number:
+                return self._channels.on_method(number, data, start, end)
+            self._on_connection_method(data[start:end])
+        elif not number:
+            raise ProtocolError(c.CHANNEL_ERROR, "content on channel 0")  # 4.2.6.1
+        elif kind == c.FRAME_HEADER:
+            self._channels.on_header(number, data[start:end])
+        else:
+            self._channels.on_body(number, data, start, end)
+        return end + 1
+
+    def _take_protocol_header(self, data: bytes) -> int:
+        """4.2.2: a client that speaks anything else is told what we speak, and left. Gives 8, or 0."""
+        if not c.PROTOCOL_HEADER.startswith(data[:8]):
+            self.output.append(c.PROTOCOL_HEADER)
+            self._lose(c.FRAME_ERROR, f"not an AMQP 0.9.1 protocol header: {data[:8]!r}", by_peer=False)
+            return 0
+        if len(data) < len(c.PROTOCOL_HEADER):
+            return 0
+        self._step = handshake.AWAITING_START_OK
+        start = commands.Connection.Start(
+            0, 9, self._server_properties, handshake.MECHANISM, handshake.LOCALE
+        )
+        self.output.append(encode_method(0, start))
+        return len(c.PROTOCOL_HEADER)
+
+    def _on_connection_method(self, payload: bytes) -> None:
+        index: int = _U32.unpack_from(payload)[0]
+        if index not in handshake.LEGAL[self._step]:
+            code = c.COMMAND_INVALID if is_known(index) else c.NOT_IMPLEMENTED
+            raise ProtocolError(
+                code, "method not allowed here", class_id=index >> 16, method_id=index & 0xFFFF
+            )
+        method: Any = decode_method(payload)
+        if index == c.CONNECTION_START_OK:
+            username, password = handshake.plain_credentials(method)
+            self._step = handshake.DECIDING_AUTH
+            self._events.append(
+                ev.AuthRequested(method.mechanism, username, password, method.client_properties)
+            )
+        elif index == c.CONNECTION_TUNE_OK:
+            self._on_tune_ok(method)
+        elif index == c.CONNECTION_OPEN:
+            self._step = handshake.DECIDING_OPEN
+            self._events.append(ev.OpenRequested(method.virtual_host))
+        else:
+            assert index == c.CONNECTION_CLOSE
+            self.output.append(encode_method(0, commands.Connection.CloseOk()))
+            self._lose(method.reply_code, method.reply_text, by_peer=True)
+
+    def _on_tune_ok(self, tune_ok: commands.Connection.TuneOk) -> None:
+        self.channel_max = handshake.negotiated_channel_max(self.channel_max, tune_ok.channel_max)
+        self.frame_max = handshake.negotiated_frame_max(self.frame_max, tune_ok.frame_max)
+        self.heartbeat_s = tune_ok.heartbeat
+        self._channels.channel_max = self.channel_max
+        self._publishes.set_payload_max(self.frame_max - c.FRAME_OVERHEAD_BYTES, self._message_bytes_max)
+        self._step = handshake.AWAITING_OPEN

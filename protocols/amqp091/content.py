@@ -1,0 +1,239 @@
+"""Content properties: the flags and property list of a content header frame (AMQP 0.9.1, 4.2.6.1).
+
+Properties travel through the broker as the raw bytes the publisher sent. They are checked once
+(`validate_properties`), looked at only where something needs a field, and changed by splicing.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from functools import lru_cache
+from struct import Struct
+from typing import Any, Final
+
+from pamqp import commands
+
+from protocols.amqp091 import tables
+from protocols.amqp091.constants import SYNTAX_ERROR
+from protocols.errors import ProtocolError
+
+Properties = commands.Basic.Properties
+
+_FLAGS: Final = Struct(">H")
+_U32: Final = Struct(">I")
+
+_SHORT_STRING: Final = 0
+_TABLE: Final = -1
+_OCTET: Final = 1
+_TIMESTAMP: Final = 8
+
+# (flag, pamqp's name, kind) in wire order; kinds above 0 are widths in bytes
+_FIELDS: Final = (
+    (0x8000, "content_type", _SHORT_STRING),
+    (0x4000, "content_encoding", _SHORT_STRING),
+    (0x2000, "headers", _TABLE),
+    (0x1000, "delivery_mode", _OCTET),
+    (0x0800, "priority", _OCTET),
+    (0x0400, "correlation_id", _SHORT_STRING),
+    (0x0200, "reply_to", _SHORT_STRING),
+    (0x0100, "expiration", _SHORT_STRING),
+    (0x0080, "message_id", _SHORT_STRING),
+    (0x0040, "timestamp", _TIMESTAMP),
+    (0x0020, "message_type", _SHORT_STRING),
+    (0x0010, "user_id", _SHORT_STRING),
+    (0x0008, "app_id", _SHORT_STRING),
+    (0x0004, "cluster_id", _SHORT_STRING),
+)
+_HEADERS_FLAG: Final = 0x2000
+_DELIVERY_MODE_FLAG: Final = 0x1000
+_PRIORITY_FLAG: Final = 0x0800
+_EXPIRATION_FLAG: Final = 0x0100
+_UNKNOWN_FLAGS: Final = (
+    0x0003  # bit 1 is unassigned, bit 0 announces a second flag word of unknown properties
+)
+
+
+def _malformed(what: str) -> ProtocolError:
+    return ProtocolError(SYNTAX_ERROR, f"malformed content properties: {what}")
+
+
+@lru_cache(maxsize=512)
+def _plan(flags: int) -> tuple[int, ...]:
+    """What to skip for these flags: field kinds in order, neighbouring fixed widths added up."""
+    plan: list[int] = []
+    for flag, _, kind in _FIELDS:
+        if flags & flag:
+            if kind > 0 and plan and plan[-1] > 0:
+                plan[-1] += kind
+            else:
+                plan.append(kind)
+    return tuple(plan)
+
+
+def validate_properties(raw: bytes) -> None:
+    """Check that the fields the flags announce fill `raw` exactly.
+
+    Raises ProtocolError (502). Strings are not decoded: a correlation id that is not UTF-8 passes unchanged,
+    as it does in other brokers.
+    """
+    end = len(raw)
+    if end < 2:
+        raise _malformed("flags cut off")
+    flags = _FLAGS.unpack_from(raw)[0]
+    if flags & _UNKNOWN_FLAGS:
+        raise _malformed(f"unknown flags 0x{flags:04x}")
+    pos = 2
+    for kind in _plan(flags):
+        if kind > 0:
+            pos += kind
+        elif kind == _TABLE:
+            pos = tables.skip_table(raw, pos, end)
+        elif pos < end:
+            pos += 1 + raw[pos]
+        else:
+            raise _malformed("string missing")
+    if pos != end:
+        raise _malformed("length does not match the flags")
+
+
+def decode_properties(raw: bytes) -> Properties:
+    """All fields as a pamqp Properties object; absent ones are None.
+
+    Strings that are not UTF-8 get replacement characters. Raises ProtocolError (502) for bytes that
+    `validate_properties` would refuse.
+    """
+    validate_properties(raw)
+    properties = Properties()
+    flags = _FLAGS.unpack_from(raw)[0]
+    end = len(raw)
+    pos = 2
+    value: Any
+    for flag, name, kind in _FIELDS:
+        if not flags & flag:
+            continue
+        if kind == _SHORT_STRING:
+            start = pos + 1
+            pos = start + raw[pos]
+            value = raw[start:pos].decode(errors="replace")
+        elif kind == _TABLE:
+            pairs, pos = tables.decode_pairs(raw, pos, end)
+            value = dict(pairs)
+        elif kind == _OCTET:
+            value = raw[pos]
+            pos += 1
+        else:
+            value = tables.decode_timestamp(raw, pos)
+            pos += _TIMESTAMP
+        setattr(properties, name, value)
+    return properties
+
+
+def encode_properties(properties: Properties, headers: Sequence[tuple[str, Any]] | None = None) -> bytes:
+    """Raw properties from a Properties object; fields that are None or "" are left out.
+
+    `headers`, when given, takes the place of `properties.headers` and keeps order and duplicates. Raises
+    LocalProtocolError for a string above 255 bytes.
+    """
+    flags = 0
+    parts = [b""]
+    for flag, name, kind in _FIELDS:
+        value: Any = getattr(properties, name)
+        if kind == _TABLE:
+            pairs: Iterable[tuple[str, Any]] | None = headers
+            if pairs is None and value is not None:
+                pairs = value.items()
+            if pairs is None:
+                continue
+            parts.append(tables.encode_table(pairs))
+        elif value is None or value == "":
+            continue
+        elif kind == _SHORT_STRING:
+            parts.append(tables.short_string(value))
+        elif kind == _OCTET:
+            parts.append(bytes((value,)))
+        else:
+            assert isinstance(value, datetime)
+            parts.append(tables.encode_timestamp(value))
+        flags |= flag
+    parts[0] = _FLAGS.pack(flags)
+    return b"".join(parts)
+
+
+def _headers_at(raw: bytes, flags: int) -> int:
+    """Where the headers table is, or would be."""
+    pos = 2
+    if flags & 0x8000:
+        pos += 1 + raw[pos]
+    if flags & 0x4000:
+        pos += 1 + raw[pos]
+    return pos
+
+
+def decode_headers(raw: bytes) -> list[tuple[str, Any]]:
+    """Only the headers, as pairs in the publisher's order and with duplicates; [] when there are none."""
+    flags = _FLAGS.unpack_from(raw)[0]
+    if not flags & _HEADERS_FLAG:
+        return []
+    return tables.decode_pairs(raw, _headers_at(raw, flags), len(raw))[0]
+
+
+def header_value(raw: bytes, name: str) -> Any:
+    """The value of one header, None when absent. Costs next to nothing when the name occurs nowhere."""
+    if name.encode() not in raw:
+        return None
+    for candidate, value in decode_headers(raw):
+        if candidate == name:
+            return value
+    return None
+
+
+def peek_fields(raw: bytes) -> tuple[int, int, bytes]:
+    """Delivery mode (0 when absent), priority (0 when absent) and expiration (b"" when absent).
+
+    What routing a publish needs to know, without decoding the rest; `raw` must have been validated.
+    """
+    flags = _FLAGS.unpack_from(raw)[0]
+    delivery_mode = priority = 0
+    pos = _headers_at(raw, flags)
+    if flags & _HEADERS_FLAG:
+        pos += 4 + _U32.unpack_from(raw, pos)[0]
+    if flags & _DELIVERY_MODE_FLAG:
+        delivery_mode = raw[pos]
+        pos += 1
+    if flags & _PRIORITY_FLAG:
+        priority = raw[pos]
+        pos += 1
+    if not flags & _EXPIRATION_FLAG:
+        return delivery_mode, priority, b""
+    if flags & 0x0400:
+        pos += 1 + raw[pos]
+    if flags & 0x0200:
+        pos += 1 + raw[pos]
+    return delivery_mode, priority, raw[pos + 1 : pos + 1 + raw[pos]]
+
+
+def _without(raw: bytes, at: int, names: set[bytes]) -> bytes:
+    """The entries of the table at `at` but those called so."""
+    spans = tables.entry_spans(raw, at, len(raw))
+    return b"".join([raw[first:last] for name, first, last in spans if name not in names])
+
+
+def append_headers(raw: bytes, extra: Sequence[tuple[str, Any]]) -> bytes:
+    """`raw` with these headers added, each replacing what had its name; everything else stays byte for byte.
+
+    `raw` must have been validated. Raises LocalProtocolError for a value no field type can hold.
+    """
+    added = b"".join([tables.encode_entry(name, value) for name, value in extra])
+    flags = _FLAGS.unpack_from(raw)[0]
+    at = _headers_at(raw, flags)
+    if not flags & _HEADERS_FLAG:
+        return b"".join(
+            (_FLAGS.pack(flags | _HEADERS_FLAG), raw[2:at], _U32.pack(len(added)), added, raw[at:])
+        )
+    start = at + 4
+    end = start + _U32.unpack_from(raw, at)[0]
+    kept = raw[start:end]
+    for name, _ in extra:
+        if tables.encode_name(name) in kept:  # most often not there: then no entry is looked at
+            kept = _without(raw, at, {tables.encode_name(name)[1:] for name, _ in extra})
+            break
+    return b"".join((raw[:at], _U32.pack(len(kept) + len(added)), kept, added, raw[end:]))

@@ -1,0 +1,89 @@
+"""From protocol header to connection.open-ok (AMQP 0.9.1, 2.2.4): steps, and what a client may ask for."""
+
+from typing import Final
+
+from pamqp import commands
+
+from config import limits
+from protocols.amqp091 import constants as c
+from protocols.errors import ProtocolError
+
+MECHANISM: Final = "PLAIN"
+LOCALE: Final = "en_US"
+
+# steps; in the ones named DECIDING the front-end has been asked
+AWAITING_HEADER: Final = 0
+AWAITING_START_OK: Final = 1
+DECIDING_AUTH: Final = 2
+AWAITING_TUNE_OK: Final = 3
+AWAITING_OPEN: Final = 4
+DECIDING_OPEN: Final = 5
+RUNNING: Final = 6
+
+# methods legal on channel 0, by step; connection.close always is
+LEGAL: Final[tuple[frozenset[int], ...]] = tuple(
+    frozenset((*expected, c.CONNECTION_CLOSE))
+    for expected in (
+        (),
+        (c.CONNECTION_START_OK,),
+        (),
+        (c.CONNECTION_TUNE_OK,),
+        (c.CONNECTION_OPEN,),
+        (),
+        (),
+    )
+)
+
+
+def _start_ok_error(code: int, reason: str) -> ProtocolError:
+    return ProtocolError(code, reason, class_id=c.CLASS_CONNECTION, method_id=c.CONNECTION_START_OK & 0xFFFF)
+
+
+def plain_credentials(start_ok: commands.Connection.StartOk) -> tuple[str, str]:
+    """User name and password of a SASL PLAIN response (RFC 4616); the authorisation identity is ignored.
+
+    Raises ProtocolError: 503 for another mechanism, 502 for a malformed response.
+    """
+    if start_ok.mechanism != MECHANISM:
+        raise _start_ok_error(
+            c.COMMAND_INVALID, f"authentication mechanism {start_ok.mechanism!r} is unknown"
+        )
+    response: str | bytes = start_ok.response
+    raw = response.encode() if isinstance(response, str) else response
+    fields = raw.split(b"\0")
+    if len(fields) != 3:
+        raise _start_ok_error(c.SYNTAX_ERROR, "malformed PLAIN response")
+    try:
+        return fields[1].decode(), fields[2].decode()
+    except UnicodeDecodeError:
+        raise _start_ok_error(c.SYNTAX_ERROR, "PLAIN response is not UTF-8") from None
+
+
+def _lowered(name: str, offered: int, chosen: int) -> int:
+    """The client's choice, 0 meaning no limit of its own; raises ProtocolError (530) above the offer."""
+    if chosen > offered:
+        raise ProtocolError(
+            c.NOT_ALLOWED,
+            f"{name} of {chosen} is above the {offered} offered",
+            class_id=c.CLASS_CONNECTION,
+            method_id=c.CONNECTION_TUNE_OK & 0xFFFF,
+        )
+    return chosen or offered
+
+
+def negotiated_channel_max(offered: int, chosen: int) -> int:
+    """The highest channel number both sides accept."""
+    return _lowered("channel_max", offered, chosen)
+
+
+def negotiated_frame_max(offered: int, chosen: int) -> int:
+    """The largest frame both sides accept; raises ProtocolError (501) below the specification's minimum."""
+    frame_max = _lowered("frame_max", offered, chosen)
+    if frame_max < limits.AMQP_FRAME_BYTES_MIN:
+        raise ProtocolError(
+            c.FRAME_ERROR,
+            f"frame_max of {frame_max} is below the {limits.AMQP_FRAME_BYTES_MIN} every peer must accept",
+            class_id=c.CLASS_CONNECTION,
+            method_id=c.CONNECTION_TUNE_OK & 0xFFFF,
+        )
+    return frame_max

@@ -1,0 +1,261 @@
+"""The per-message paths: runs of deliveries and confirms out, runs of publishes and acks in.
+
+Frames of a run differ in a few bytes at known places, so they are taken apart many at a time by one `struct`
+call and checked by comparing what lies between.
+"""
+
+from functools import lru_cache
+from struct import Struct, pack
+from typing import Final
+
+from protocols.amqp091.constants import FRAME_END, FRAME_END_BYTE
+
+_U32: Final = Struct(">I")
+_U64: Final = Struct(">Q")
+_METHOD_HEAD: Final = Struct(">BHII")
+_CONTENT_HEAD: Final = Struct(">BHIHH")
+_CONFIRM: Final = Struct(">BHIIQBB")
+_BODY_HEAD: Final = Struct(">BH")
+_BASIC_DELIVER: Final = 0x003C003C
+_BASIC_ACK: Final = 0x003C0050
+_BASIC_NACK: Final = 0x003C0078
+
+_WIDE: Final = 64
+_NARROW: Final = 8
+
+ACK_HEAD_BYTES: Final = 11
+ACK_FRAME_BYTES: Final = 21
+_ACK_TAIL: Final = b"\x00\xce"  # multiple = 0, frame end
+
+
+def encode_ack(channel: int, delivery_tag: int, multiple: bool) -> bytes:
+    """basic.ack as a whole frame: confirms one publish, or all up to `delivery_tag`."""
+    return _CONFIRM.pack(1, channel, 13, _BASIC_ACK, delivery_tag, multiple, FRAME_END)
+
+
+def encode_nack(channel: int, delivery_tag: int, multiple: bool) -> bytes:
+    """basic.nack as a whole frame: refuses one publish, or all up to `delivery_tag`."""
+    return _CONFIRM.pack(1, channel, 13, _BASIC_NACK, delivery_tag, multiple, FRAME_END)
+
+
+def _short(text: str) -> bytes:
+    raw = text.encode()
+    return bytes((len(raw),)) + raw
+
+
+class DeliverTemplate:
+    """All bytes of a basic.deliver but the delivery tag and the body.
+
+    A delivery on the wire is `head + u64(tag) + tail + body + end`. Holds for bodies of exactly `body_bytes`,
+    which must fit one frame (frame_max - 8) or be 0; larger ones go through `send_content`.
+    """
+
+    __slots__ = ("_after_size", "_before_size", "body_bytes", "channel", "end", "head", "tail")
+
+    def __init__(
+        self,
+        channel: int,
+        consumer_tag: str,
+        redelivered: bool,
+        exchange: str,
+        routing_key: str,
+        properties: bytes,
+        body_bytes: int,
+    ) -> None:
+        consumer = _short(consumer_tag)
+        address = _short(exchange) + _short(routing_key)
+        method_bytes = 4 + len(consumer) + 8 + 1 + len(address)
+        self.channel = channel
+        self.head = _METHOD_HEAD.pack(1, channel, method_bytes, _BASIC_DELIVER) + consumer
+        self._before_size = b"".join(
+            (
+                b"\x01" if redelivered else b"\x00",
+                address,
+                FRAME_END_BYTE,
+                _CONTENT_HEAD.pack(2, channel, 12 + len(properties), 60, 0),
+            )
+        )
+        self._after_size = properties + FRAME_END_BYTE
+        self._set_size(body_bytes)
+
+    def _set_size(self, body_bytes: int) -> None:
+        self.body_bytes = body_bytes
+        self.tail = self._before_size + _U64.pack(body_bytes) + self._after_size
+        self.end = b""
+        if body_bytes:
+            self.tail += _BODY_HEAD.pack(3, self.channel) + _U32.pack(body_bytes)
+            self.end = FRAME_END_BYTE
+
+    def resized(self, body_bytes: int) -> "DeliverTemplate":
+        """The same delivery for bodies of another size; cheaper than a new template."""
+        other = DeliverTemplate.__new__(DeliverTemplate)
+        other.channel = self.channel
+        other.head = self.head
+        other._before_size = self._before_size
+        other._after_size = self._after_size
+        other._set_size(body_bytes)
+        return other
+
+
+def encode_deliver_run(
+    output: list[bytes], template: DeliverTemplate, first_tag: int, bodies: list[bytes]
+) -> None:
+    """Append deliveries with consecutive tags; every body must have `template.body_bytes`."""
+    count = len(bodies)
+    if not count:
+        return
+    head = template.head
+    tail = template.tail
+    end = template.end
+    parts = [end + head, b"", tail, b""] * count
+    parts[0] = head
+    tags = pack(f">{count}Q", *range(first_tag, first_tag + count))
+    parts[1::4] = [tags[at : at + 8] for at in range(0, 8 * count, 8)]
+    parts[3::4] = bodies
+    parts.append(end)
+    encoded = b"".join(parts)
+    # one body of another size would shift every frame after it
+    assert len(encoded) == count * (len(head) + 8 + len(tail) + template.body_bytes + len(end))
+    output.append(encoded)
+
+
+def encode_deliver_mixed(
+    output: list[bytes], template: DeliverTemplate, first_tag: int, bodies: list[bytes]
+) -> None:
+    """Append deliveries with consecutive tags for bodies of any size that fits one frame."""
+    head = template.head
+    tag = first_tag
+    for body in bodies:
+        if len(body) != template.body_bytes:
+            template = template.resized(len(body))
+        output.append(b"".join((head, _U64.pack(tag), template.tail, body, template.end)))
+        tag += 1
+
+
+class NumberedTemplate:
+    """A DeliverTemplate with one more place that differs by message: a 64-bit integer header.
+
+    For `x-offset`, `x-stream-offset` and the like. The template's properties must have been made by
+    `append_headers` with `(name, 0)` as the last header.
+    """
+
+    __slots__ = ("after", "before", "body_bytes", "end", "head")
+
+    def __init__(self, template: DeliverTemplate, name: str) -> None:
+        """Raises ValueError when the header is not in the template."""
+        entry = _short(name) + b"l" + bytes(8)
+        at = template.tail.rindex(entry) + len(entry) - 8
+        self.head = template.head
+        self.before = template.tail[:at]
+        self.after = template.tail[at + 8 :]
+        self.end = template.end
+        self.body_bytes = template.body_bytes
+
+
+def encode_deliver_numbered(
+    output: list[bytes], template: NumberedTemplate, first_tag: int, numbers: list[int], bodies: list[bytes]
+) -> None:
+    """Append deliveries with consecutive tags, each with its own number; bodies as `encode_deliver_run`."""
+    count = len(bodies)
+    if not count:
+        return
+    head = template.head
+    before = template.before
+    after = template.after
+    end = template.end
+    parts = [end + head, b"", before, b"", after, b""] * count
+    parts[0] = head
+    tags = pack(f">{2 * count}Q", *range(first_tag, first_tag + count), *numbers)
+    parts[1::6] = [tags[at : at + 8] for at in range(0, 8 * count, 8)]
+    parts[3::6] = [tags[at : at + 8] for at in range(8 * count, 16 * count, 8)]
+    parts[5::6] = bodies
+    parts.append(end)
+    encoded = b"".join(parts)
+    fixed_bytes = len(head) + 8 + len(before) + 8 + len(after) + len(end)
+    assert len(encoded) == count * (fixed_bytes + template.body_bytes)
+    output.append(encoded)
+
+
+@lru_cache(maxsize=64)
+def _publish_windows(body_bytes: int, between_bytes: int) -> tuple[tuple[int, Struct], ...]:
+    return tuple(
+        (count, Struct(f">{body_bytes}s" + f"{between_bytes}s{body_bytes}s" * (count - 1)))
+        for count in (_WIDE, _NARROW)
+    )
+
+
+def take_equal_publishes(data: bytes, pos: int, prefix: bytes, body_bytes: int, bodies: list[bytes]) -> int:
+    """Take publishes that repeat `prefix` (all their bytes up to the body) from `pos`.
+
+    Appends the bodies and gives the position of the first byte not taken. Stops before anything else,
+    including a wrong frame end, which is left to the frame decoder to judge.
+    """
+    head_bytes = len(prefix)
+    step = head_bytes + body_bytes + 1
+    size = len(data)
+    narrow_at = pos  # not before here: a window failed
+    while data.startswith(prefix, pos):
+        if (
+            pos >= narrow_at
+            and size - pos >= _NARROW * step
+            and data.startswith(prefix, pos + (_NARROW - 1) * step)
+        ):
+            after = _take_windows(data, pos, prefix, body_bytes, bodies)
+            if after > pos:
+                pos = after
+                continue
+            narrow_at = pos + _NARROW * step
+        end = pos + step - 1
+        if end >= size or data[end] != FRAME_END:
+            break
+        bodies.append(data[pos + head_bytes : end])
+        pos = end + 1
+    return pos
+
+
+def _take_windows(data: bytes, pos: int, prefix: bytes, body_bytes: int, bodies: list[bytes]) -> int:
+    """Take whole windows of publishes, the first of which is known to start with `prefix`."""
+    between = FRAME_END_BYTE + prefix
+    head_bytes = len(prefix)
+    step = head_bytes + body_bytes + 1
+    for count, window in _publish_windows(body_bytes, len(between)):
+        span = count * step
+        last = len(data) - span
+        while pos <= last:
+            fields = window.unpack_from(data, pos + head_bytes)
+            if (
+                data[pos + span - 1] != FRAME_END
+                or fields[1::2].count(between) != count - 1
+                or not data.startswith(prefix, pos)
+            ):
+                break
+            bodies += fields[0::2]
+            pos += span
+    return pos
+
+
+_ACK_WINDOWS: Final = tuple((count, Struct(">Q" + "13sQ" * (count - 1))) for count in (4 * _WIDE, _NARROW))
+
+
+def take_acks(data: bytes, pos: int, head: bytes, delivery_tags: list[int]) -> int:
+    """Take single basic.acks that start with `head` (their first 11 bytes) from `pos`.
+
+    Appends the tags and gives the position of the first byte not taken.
+    """
+    size = len(data)
+    for count, window in _ACK_WINDOWS:
+        span = count * ACK_FRAME_BYTES
+        while pos + span <= size and data.startswith(head, pos + span - ACK_FRAME_BYTES):
+            fields = window.unpack_from(data, pos + ACK_HEAD_BYTES)
+            if (
+                fields[1::2].count(_ACK_TAIL + head) != count - 1
+                or not data.startswith(head, pos)
+                or not data.startswith(_ACK_TAIL, pos + span - 2)
+            ):
+                break
+            delivery_tags += fields[0::2]
+            pos += span
+    while data.startswith(head, pos) and data.startswith(_ACK_TAIL, pos + ACK_FRAME_BYTES - 2):
+        delivery_tags.append(_U64.unpack_from(data, pos + ACK_HEAD_BYTES)[0])
+        pos += ACK_FRAME_BYTES
+    return pos

@@ -1,0 +1,45 @@
+"""The shape every sans-IO connection has, so that one driver can run any protocol."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+
+class Connection(ABC):
+    """One peer's connection as a state machine over bytes and time.
+
+    The driver does the same things every time: feed (`receive`, `receive_eof` or `handle_timeout`), dispatch
+    the returned events, write and clear `output`, arm a timer for `next_deadline`, and close the transport
+    once `closed` is set and `output` is flushed. `now` is always monotonic seconds.
+    """
+
+    __slots__ = ("closed", "output")
+
+    output: list[bytes]
+    """Bytes to write, in order. Hot paths append directly; the driver empties it (in place)."""
+
+    closed: bool
+    """Nothing more will be read: flush `output`, then close the transport."""
+
+    def __init__(self) -> None:
+        self.output = []
+        self.closed = False
+
+    @abstractmethod
+    def receive(self, data: bytes, now: float) -> list[Any]:
+        """Take bytes from the peer; give the events of every complete frame, keeping a bounded rest.
+
+        Never raises for anything the peer sent: its errors become a close in the protocol's own terms and a
+        connection-lost event.
+        """
+
+    @abstractmethod
+    def receive_eof(self) -> list[Any]:
+        """The peer's side of the transport ended. Gives the connection-lost event, once."""
+
+    @abstractmethod
+    def next_deadline(self) -> float | None:
+        """When `handle_timeout` must be called next (monotonic seconds), or None for never."""
+
+    @abstractmethod
+    def handle_timeout(self, now: float) -> list[Any]:
+        """Act on deadlines that have passed at `now`; calling it early does nothing."""

@@ -1,0 +1,384 @@
+"""MqttConnection: one MQTT client seen from the server, without I/O."""
+
+from typing import Any, Final
+
+from config import limits
+from protocols.errors import LocalProtocolError, ProtocolError
+from protocols.mqtt import constants as c
+from protocols.mqtt import events, hot
+from protocols.mqtt.codec import check_flags, decode_packet
+from protocols.mqtt.handshake import answer_version, connack_reason, decode_connect, is_told_in_3_1_1
+from protocols.mqtt.inbound import InboundQos2, InboundWindow
+from protocols.mqtt.packets import (
+    ConnAck,
+    Connect,
+    Disconnect,
+    PingReq,
+    PublishAnswer,
+    Subscribe,
+    Unsubscribe,
+)
+from protocols.mqtt.properties import Properties
+from protocols.mqtt.publishes import PublishDecoder, frame_at
+from protocols.mqtt.sending import AnsweringConnection
+
+__all__ = ["InboundQos2", "MqttConnection"]
+
+# the life of a connection
+_NEW: Final = 0  # waits for CONNECT
+_ASKED: Final = 1  # waits for the front-end to accept or refuse
+_LIVE: Final = 2
+_CLOSED: Final = 3
+
+_FROM_SERVER: Final = frozenset({c.CONNACK, c.SUBACK, c.UNSUBACK, c.PINGRESP})
+_PINGRESP: Final = b"\xd0\x00"
+_KEEP_ALIVE_GRACE: Final = 1.5  # [MQTT-3.1.2-22]
+
+
+class MqttConnection(AnsweringConnection):
+    """The rules of MQTT 3.1.1 and 5 for one client.
+
+    `ConnectReceived` is answered with `accept` or `refuse`; what the client sends before that is kept, not
+    decoded. From then on events are answered with the `send_` methods, and deliveries are encoded with `hot`
+    straight into `output`. The driver calls `receive_eof` when the transport is gone, whatever the cause:
+    `ConnectionLost` has come exactly once by then.
+
+    Set by CONNECT: `protocol_version` (4 or 5; 0 before), `client_id`, `keep_alive_s`, and what the client
+    allows the server: `client_receive_maximum` unacknowledged publishes, `client_maximum_packet_size` bytes,
+    `client_topic_alias_maximum` aliases.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_buffer_need",
+        "_cause",
+        "_last_received",
+        "_packet_bytes_max",
+        "_publishes",
+        "_receive_maximum",
+        "_session_expires",
+        "_started",
+        "_state",
+        "client_id",
+        "client_receive_maximum",
+        "client_topic_alias_maximum",
+        "keep_alive_s",
+    )
+
+    def __init__(
+        self,
+        now: float,
+        *,
+        receive_maximum: int = limits.MQTT_RECEIVE_MAXIMUM,
+        packet_bytes_max: int = limits.MQTT_PACKET_BYTES_MAX,
+    ) -> None:
+        """`receive_maximum` publishes of QoS 1 and 2 a client may leave unanswered by us (1 to 65,535,
+        told and enforced in MQTT 5); `packet_bytes_max` bounds whole inbound packets."""
+        super().__init__()
+        self.client_id = ""
+        self.keep_alive_s = 0
+        self.client_receive_maximum = 65_535
+        self.client_topic_alias_maximum = 0
+        self._state = _NEW
+        self._receive_maximum = receive_maximum
+        self._packet_bytes_max = packet_bytes_max
+        self._buffer = bytearray()
+        self._buffer_need = 0
+        self._started = now
+        self._last_received = now
+        self._cause: events.ConnectionLost | None = None
+        self._session_expires = False
+        self._publishes = PublishDecoder(c.MQTT_3_1_1, packet_bytes_max)
+
+    def receive(self, data: bytes, now: float) -> list[Any]:
+        """See `Connection.receive`; the events are those of `protocols.mqtt.events`."""
+        state = self._state
+        if state == _CLOSED:
+            return []
+        self._last_received = now
+        if state == _ASKED:
+            return self._hold_back(data)
+        if self._buffer:
+            self._buffer += data
+            if len(self._buffer) < self._buffer_need:
+                return []
+            data = bytes(self._buffer)
+            self._buffer = bytearray()
+        return self._decode(data)
+
+    def receive_eof(self) -> list[Any]:
+        """The transport is gone; gives `ConnectionLost` unless it has been given before."""
+        if self._state != _CLOSED:
+            self._state = _CLOSED
+            self.closed = True
+            return [events.ConnectionLost(c.UNSPECIFIED_ERROR, "transport closed", by_peer=True)]
+        return self._take_cause()
+
+    def next_deadline(self) -> float | None:
+        """The end of the handshake's time, then of 1.5 keep-alive intervals of silence [MQTT-3.1.2-22]."""
+        if self._state == _LIVE:
+            if not self.keep_alive_s:
+                return None
+            return self._last_received + _KEEP_ALIVE_GRACE * self.keep_alive_s
+        if self._state == _CLOSED:
+            return None
+        return self._started + limits.MQTT_HANDSHAKE_TIMEOUT_S
+
+    def handle_timeout(self, now: float) -> list[Any]:
+        """Close when `next_deadline` has passed: MQTT 5 says 0x8D to a silent client."""
+        deadline = self.next_deadline()
+        if deadline is None or now < deadline:
+            return []
+        if self._state == _LIVE:
+            return self._end(c.KEEP_ALIVE_TIMEOUT, "keep-alive timed out")
+        if self._state == _ASKED:
+            return self._end(c.SERVER_BUSY, "no answer to CONNECT in time")
+        return self._end(c.UNSPECIFIED_ERROR, "no CONNECT in time")
+
+    def accept(
+        self,
+        session_present: bool,
+        properties: Properties | None = None,
+        inbound_qos2: InboundQos2 | None = None,
+    ) -> list[Any]:
+        """Let the client in: CONNACK 0x00. Gives the events of what it sent behind its CONNECT, usually none.
+
+        `properties` are for MQTT 5; Receive Maximum, Maximum Packet Size and Topic Alias Maximum are filled
+        in, and a Server Keep Alive in them is what holds. `inbound_qos2` is that of the resumed session.
+        """
+        if self._state == _CLOSED:
+            return []
+        if self._state != _ASKED:
+            raise LocalProtocolError("accept wants a CONNECT to answer")
+        version = self.protocol_version
+        answer = properties.copy() if properties is not None else Properties()
+        if version == c.MQTT_5:
+            answer.receive_maximum = self._receive_maximum
+            answer.maximum_packet_size_bytes = self._packet_bytes_max
+            answer.topic_alias_maximum = 0
+            if answer.server_keep_alive_s is not None:
+                self.keep_alive_s = answer.server_keep_alive_s
+        self._window = InboundWindow(self._receive_maximum if version == c.MQTT_5 else 0, inbound_qos2)
+        self._publishes = PublishDecoder(version, self._packet_bytes_max)
+        self._state = _LIVE
+        self._send(ConnAck(session_present, c.SUCCESS, answer))
+        data = bytes(self._buffer)
+        self._buffer = bytearray()
+        return self._decode(data) if data and not self.closed else []
+
+    def refuse(self, reason_code: int, reason: str = "", properties: Properties | None = None) -> None:
+        """Turn the client away: CONNACK with `reason_code` (3.1.1: its nearest return code), then closed."""
+        if self._state == _CLOSED:
+            return
+        if self._state != _ASKED:
+            raise LocalProtocolError("refuse wants a CONNECT to answer")
+        self._close(reason_code, reason, properties)
+
+    def disconnect(self, reason_code: int, reason: str = "", properties: Properties | None = None) -> None:
+        """End the connection: MQTT 5 gets DISCONNECT with the reason, 3.1.1 just sees the end.
+
+        `ConnectionLost` comes from the `receive_eof` that follows.
+        """
+        if self._state != _CLOSED:
+            self._close(reason_code, reason, properties)
+
+    def _hold_back(self, data: bytes) -> list[Any]:
+        """Keep, within bounds, what comes before the front-end has answered CONNECT."""
+        self._buffer += data
+        if len(self._buffer) <= limits.MQTT_CONNECT_BYTES_MAX:
+            return []
+        return self._end(c.QUOTA_EXCEEDED, "too much sent before the answer to CONNECT")
+
+    def _decode(self, data: bytes) -> list[Any]:
+        """The events of all complete packets in `data`; the rest is kept. The one error boundary."""
+        found: list[Any] = []
+        try:
+            if self._state == _NEW:
+                self._decode_first(data, found)
+            else:
+                self._decode_live(data, found)
+        except ProtocolError as error:
+            found += self._end(error.code, error.reason)
+        return found
+
+    def _decode_first(self, data: bytes, found: list[Any]) -> None:
+        """The first packet, which must be CONNECT [MQTT-3.1.0-1]."""
+        if data[0] >> 4 != c.CONNECT:
+            raise ProtocolError(c.PROTOCOL_ERROR, "first packet is not CONNECT")
+        bytes_max = min(self._packet_bytes_max, limits.MQTT_CONNECT_BYTES_MAX)
+        body, stop = frame_at(data, 0, len(data), bytes_max)
+        if stop > len(data):
+            self._keep(data, stop)
+            return
+        self.protocol_version = answer_version(data[body:stop])
+        check_flags(data[0])
+        packet = decode_connect(data[body:stop])
+        self._state = _ASKED
+        self._adopt(packet)
+        found.append(events.ConnectReceived(packet))
+        self._buffer += data[stop:]
+
+    def _adopt(self, packet: Connect) -> None:
+        self.client_id = packet.client_id
+        self.keep_alive_s = packet.keep_alive_s
+        properties = packet.properties
+        if properties.receive_maximum is not None:
+            self.client_receive_maximum = properties.receive_maximum
+        if properties.maximum_packet_size_bytes is not None:
+            self.client_maximum_packet_size = properties.maximum_packet_size_bytes
+        if properties.topic_alias_maximum is not None:
+            self.client_topic_alias_maximum = properties.topic_alias_maximum
+        self._problem_information = properties.request_problem_information != 0
+        self._session_expires = not properties.session_expiry_interval_s
+
+    def _decode_live(self, data: bytes, found: list[Any]) -> None:
+        position = 0
+        end = len(data)
+        while position < end:
+            first_byte = data[position]
+            packet_type = first_byte >> 4
+            if packet_type == c.PUBLISH:
+                run = self._publishes.take(data, position, end)
+                if run is not None:
+                    position += len(run.wire)
+                    if run.shape.qos:
+                        self._on_publishes(run, found)
+                    else:
+                        found.append(run)
+                    continue
+            elif c.PUBACK <= packet_type <= c.PUBCOMP:
+                count = hot.ack_run_length(data, position, end)
+                if count:
+                    self._on_acks(first_byte, hot.packet_ids_at(data, position + 2, count, 4), found)
+                    position += count * 4
+                    continue
+            body, stop = frame_at(data, position, end, self._packet_bytes_max)
+            if stop > end:
+                self._keep(data[position:], stop - position)
+                return
+            self._on_packet(first_byte, data[body:stop], found)
+            if self._state == _CLOSED:
+                return
+            position = stop
+
+    def _keep(self, data: bytes, need: int) -> None:
+        self._buffer += data
+        self._buffer_need = need
+
+    def _on_publishes(self, run: events.PublishRun, found: list[Any]) -> None:
+        """QoS 1 and 2: packet identifiers, duplicates, Receive Maximum."""
+        ids = run.packet_ids
+        zero_seen = not all(ids)
+        fresh: events.PublishRun | None = run
+        if zero_seen:
+            count = ids.index(0)
+            fresh = run.cut(count) if count else None
+        if fresh is not None and run.shape.qos == 2:
+            fresh, again = self._window.split_duplicates(fresh)
+            self._send_run(c.PUBREC, again)
+        if fresh is not None:
+            admitted = self._window.admit(fresh)
+            if admitted is not None:
+                found.append(admitted)
+            if admitted is not fresh:
+                raise ProtocolError(c.RECEIVE_MAXIMUM_EXCEEDED, "receive maximum exceeded")
+        if zero_seen:
+            raise ProtocolError(c.PROTOCOL_ERROR, "packet identifier is 0")  # [MQTT-2.2.1-3]
+
+    def _on_acks(self, first_byte: int, ids: list[int], found: list[Any]) -> None:
+        check_flags(first_byte)
+        if all(ids):
+            found.append(events.AckRun(first_byte >> 4, ids, c.SUCCESS))
+            return
+        count = ids.index(0)
+        if count:
+            found.append(events.AckRun(first_byte >> 4, ids[:count], c.SUCCESS))
+        raise ProtocolError(c.PROTOCOL_ERROR, "packet identifier is 0")  # [MQTT-2.2.1-3]
+
+    def _on_packet(self, first_byte: int, body: bytes, found: list[Any]) -> None:
+        packet_type = first_byte >> 4
+        if packet_type in _FROM_SERVER:
+            raise ProtocolError(c.PROTOCOL_ERROR, f"{c.PACKET_NAMES[packet_type]} from a client")
+        if packet_type == c.CONNECT:
+            raise ProtocolError(c.PROTOCOL_ERROR, "second CONNECT")  # [MQTT-3.1.0-2]
+        packet = decode_packet(first_byte, body, self.protocol_version)
+        if isinstance(packet, PublishAnswer):
+            found.append(events.AckRun(packet_type, [packet.packet_id], packet.reason_code))
+        elif isinstance(packet, PingReq):
+            self.output.append(_PINGRESP)  # [MQTT-3.12.4-1]
+        elif isinstance(packet, Subscribe):
+            found.append(_subscribe_event(packet))
+        elif isinstance(packet, Unsubscribe):
+            user_properties = packet.properties.user_properties
+            found.append(events.UnsubscribeReceived(packet.packet_id, packet.filters, user_properties))
+        elif isinstance(packet, Disconnect):
+            self._on_disconnect(packet, found)
+        else:  # AUTH
+            # no authentication method was agreed on, section 4.12
+            raise ProtocolError(c.PROTOCOL_ERROR, "AUTH without an authentication method")
+
+    def _on_disconnect(self, packet: Disconnect, found: list[Any]) -> None:
+        if packet.reason_code not in c.CLIENT_DISCONNECT_REASONS:
+            raise ProtocolError(
+                c.PROTOCOL_ERROR, f"DISCONNECT reason code 0x{packet.reason_code:02x} from a client"
+            )
+        if self._session_expires and packet.properties.session_expiry_interval_s:
+            # section 3.14.2.2.2
+            raise ProtocolError(c.PROTOCOL_ERROR, "session expiry raised from 0 in DISCONNECT")
+        if packet.properties.server_reference is not None:
+            raise ProtocolError(c.PROTOCOL_ERROR, "server reference from a client")
+        self._state = _CLOSED
+        self.closed = True
+        found.append(events.DisconnectReceived(packet.reason_code, packet.properties))
+        found.append(events.ConnectionLost(packet.reason_code, "client disconnected", by_peer=True))
+
+    def _end(self, reason_code: int, reason: str) -> list[Any]:
+        self._close(reason_code, reason, None)
+        return self._take_cause()
+
+    def _take_cause(self) -> list[Any]:
+        cause = self._cause
+        self._cause = None
+        return [cause] if cause is not None else []
+
+    def _close(self, reason_code: int, reason: str, properties: Properties | None) -> None:
+        """The one way for our side to end the connection: last words in the peer's version, then closed."""
+        state = self._state
+        self._state = _CLOSED
+        self._cause = events.ConnectionLost(reason_code, reason, by_peer=False)
+        self._buffer = bytearray()
+        last = self._last_words(state, reason_code, reason, properties)
+        if last is not None:
+            encoded = self._fitted(last)
+            if encoded:
+                self.output.append(encoded)
+        self.closed = True
+
+    def _last_words(
+        self, state: int, reason_code: int, reason: str, properties: Properties | None
+    ) -> ConnAck | Disconnect | None:
+        version = self.protocol_version
+        answer = properties.copy() if properties is not None else Properties()
+        if reason and answer.reason_string is None:
+            answer.reason_string = reason
+        if state == _LIVE:
+            if version != c.MQTT_5:
+                return None
+            known = reason_code in c.SERVER_DISCONNECT_REASONS
+            return Disconnect(reason_code if known else c.UNSPECIFIED_ERROR, answer)
+        if version == c.MQTT_5:
+            return ConnAck(False, connack_reason(reason_code), answer)
+        if version == c.MQTT_3_1_1 and (state == _ASKED or is_told_in_3_1_1(reason_code)):
+            return ConnAck(False, reason_code)
+        return None
+
+
+def _subscribe_event(packet: Subscribe) -> events.SubscribeReceived:
+    properties = packet.properties
+    identifiers = properties.subscription_identifiers
+    return events.SubscribeReceived(
+        packet.packet_id,
+        packet.requests,
+        properties.user_properties,
+        identifiers[0] if identifiers else None,
+    )

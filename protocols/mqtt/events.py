@@ -1,0 +1,182 @@
+"""What a connection tells its front-end, in the order the client said it."""
+
+from typing import Any
+
+from protocols.mqtt.hot import payloads_at
+from protocols.mqtt.packets import Connect, SubscriptionRequest
+from protocols.mqtt.properties import Properties
+
+
+class ConnectReceived:
+    """A valid CONNECT. Answer it with `MqttConnection.accept` or `refuse`: nothing is decoded until then."""
+
+    __slots__ = ("packet",)
+
+    def __init__(self, packet: Connect) -> None:
+        self.packet = packet
+
+
+class PublishShape:
+    """What consecutive publishes have in common: everything but packet identifier and payload.
+
+    `properties` are the raw bytes of an MQTT 5 property block without its length (b"" in 3.1.1), validated.
+    The same object comes back while first byte, topic and properties repeat on one connection, so `context`
+    can hold what the front-end worked out for them (routes, permissions).
+    """
+
+    __slots__ = ("context", "dup", "first_byte", "properties", "qos", "retain", "topic", "topic_bytes")
+
+    def __init__(self, first_byte: int, topic: str, topic_bytes: bytes, properties: bytes) -> None:
+        self.first_byte = first_byte
+        self.topic = topic
+        self.topic_bytes = topic_bytes
+        self.qos = (first_byte >> 1) & 3
+        self.retain = bool(first_byte & 1)
+        self.dup = bool(first_byte & 8)
+        self.properties = properties
+        self.context: Any = None
+
+
+class PublishRun:
+    """Consecutive PUBLISH packets of one shape, at least one.
+
+    `count` packets; `packet_ids` has one each for QoS 1 and 2 and is empty for QoS 0. `wire` is their exact
+    bytes as they came, b"" when publishes of QoS 1 or 2 had to be left out. When all packets have the same
+    size, `stride_bytes` is that size, packet identifiers lie `packet_id_offset` into each packet (what
+    `hot.restamp_packet_ids` wants), and payloads are cut out of `wire` only when asked for. Otherwise both
+    are 0.
+    """
+
+    __slots__ = (
+        "_payload_offset",
+        "_payloads",
+        "count",
+        "packet_id_offset",
+        "packet_ids",
+        "shape",
+        "stride_bytes",
+        "wire",
+    )
+
+    def __init__(
+        self,
+        shape: PublishShape,
+        count: int,
+        packet_ids: list[int],
+        payloads: list[bytes] | None,
+        wire: bytes,
+        stride_bytes: int,
+        packet_id_offset: int,
+        payload_offset: int,
+    ) -> None:
+        self.shape = shape
+        self.count = count
+        self.packet_ids = packet_ids
+        self.wire = wire
+        self.stride_bytes = stride_bytes
+        self.packet_id_offset = packet_id_offset
+        self._payloads = payloads
+        self._payload_offset = payload_offset
+
+    @property
+    def payloads(self) -> list[bytes]:
+        """One payload per packet, in order."""
+        payloads = self._payloads
+        if payloads is None:
+            payloads = payloads_at(self.wire, 0, self.count, self.stride_bytes, self._payload_offset)
+            self._payloads = payloads
+        return payloads
+
+    def cut(self, count: int) -> "PublishRun":
+        """The first `count` publishes of the run, fewer than all of them."""
+        ids = self.packet_ids[:count]
+        if not self.stride_bytes:
+            return PublishRun(self.shape, count, ids, self.payloads[:count], b"", 0, 0, 0)
+        wire = self.wire[: count * self.stride_bytes]
+        offset = self._payload_offset
+        return PublishRun(
+            self.shape, count, ids, None, wire, self.stride_bytes, self.packet_id_offset, offset
+        )
+
+    @property
+    def raw(self) -> bytes:
+        """QoS 0: the contiguous bytes of the packets, fit to be forwarded as they are. Else b""."""
+        return self.wire if self.shape.qos == 0 else b""
+
+
+class AckRun:
+    """Consecutive PUBACK, PUBREC, PUBREL or PUBCOMP (`packet_type`) with the same reason code.
+
+    Successes are gathered; a packet with another reason code comes alone. PUBREL wants `send_pubcomp_run`.
+    """
+
+    __slots__ = ("packet_ids", "packet_type", "reason_code")
+
+    def __init__(self, packet_type: int, packet_ids: list[int], reason_code: int) -> None:
+        self.packet_type = packet_type
+        self.packet_ids = packet_ids
+        self.reason_code = reason_code
+
+
+class SubscribeReceived:
+    """A valid SUBSCRIBE; answer with `send_suback`, one reason code per filter in order."""
+
+    __slots__ = ("filters", "packet_id", "subscription_identifier", "user_properties")
+
+    def __init__(
+        self,
+        packet_id: int,
+        filters: list[SubscriptionRequest],
+        user_properties: list[tuple[str, str]],
+        subscription_identifier: int | None,
+    ) -> None:
+        self.packet_id = packet_id
+        self.filters = filters
+        self.user_properties = user_properties
+        self.subscription_identifier = subscription_identifier
+
+
+class UnsubscribeReceived:
+    """A valid UNSUBSCRIBE; answer with `send_unsuback`, one reason code per filter in order."""
+
+    __slots__ = ("filters", "packet_id", "user_properties")
+
+    def __init__(self, packet_id: int, filters: list[str], user_properties: list[tuple[str, str]]) -> None:
+        self.packet_id = packet_id
+        self.filters = filters
+        self.user_properties = user_properties
+
+
+class DisconnectReceived:
+    """The client said DISCONNECT; a will is due only for reason code 0x04. `ConnectionLost` follows."""
+
+    __slots__ = ("properties", "reason_code")
+
+    def __init__(self, reason_code: int, properties: Properties) -> None:
+        self.reason_code = reason_code
+        self.properties = properties
+
+
+class ConnectionLost:
+    """Always the last event, exactly once: why the connection ended and whose doing it was.
+
+    `reason_code` is 0 for a clean DISCONNECT, 0x80 for a bare end of the transport.
+    """
+
+    __slots__ = ("by_peer", "reason", "reason_code")
+
+    def __init__(self, reason_code: int, reason: str, by_peer: bool) -> None:
+        self.reason_code = reason_code
+        self.reason = reason
+        self.by_peer = by_peer
+
+
+Event = (
+    ConnectReceived
+    | PublishRun
+    | AckRun
+    | SubscribeReceived
+    | UnsubscribeReceived
+    | DisconnectReceived
+    | ConnectionLost
+)

@@ -1,0 +1,238 @@
+"""What runs once per message: whole runs of equal packets at a time.
+
+Packets of one shape and one payload size lie at equal distances, so a run is checked column by column (one
+strided slice per byte of the head, all packets at once) and packet identifiers are read and stamped with two
+strided slices, instead of one step of the interpreter per packet.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from struct import Struct, pack
+from typing import Final
+
+from protocols.errors import LocalProtocolError
+from protocols.mqtt import constants as c
+from protocols.mqtt.wire import encode_varint
+
+_SCALAR_MAX: Final = 8  # packets compared one by one before columns pay
+_WINDOW_MIN: Final = 64
+_ACK_WINDOW_MIN: Final = 16
+_ACK_BYTES: Final = 4
+_ACK_REMAINING: Final = b"\x02"
+_BLOCK: Final = 64  # payloads cut out by one call
+_HIGH: Final = 1 if sys.byteorder == "little" else 0  # where a native 16 bit number has its high byte
+_LOW: Final = 1 - _HIGH
+
+
+def run_length(
+    data: bytes,
+    start: int,
+    end: int,
+    prefix: bytes,
+    tail: bytes,
+    tail_offset: int,
+    stride_bytes: int,
+    window: int,
+) -> int:
+    """How many packets of `stride_bytes` from `start` begin with `prefix` and have `tail` at `tail_offset`.
+
+    The first is known to. `window` is how many to compare at once at first: the length of the last run, so
+    that a comparison in vain costs no more than the last success brought.
+    """
+    room = (end - start) // stride_bytes
+    count = 1
+    position = start + stride_bytes
+    while count < room and count < _SCALAR_MAX:
+        if not data.startswith(prefix, position):
+            return count
+        if tail and not data.startswith(tail, position + tail_offset):
+            return count
+        count += 1
+        position += stride_bytes
+    window = max(window, _WINDOW_MIN)
+    while count < room:
+        wanted = min(window, room - count)
+        equal = _equal_columns(data, position, wanted, stride_bytes, prefix)
+        if tail and equal:
+            equal = _equal_columns(data, position + tail_offset, equal, stride_bytes, tail)
+        count += equal
+        if equal < wanted:
+            break
+        position += equal * stride_bytes
+        window *= 4
+    return count
+
+
+def _equal_columns(data: bytes, start: int, count: int, stride_bytes: int, wanted: bytes) -> int:
+    """How many of `count` places, `stride_bytes` apart from `start`, hold `wanted` before one does not."""
+    for offset in range(len(wanted)):
+        first = start + offset
+        byte = wanted[offset : offset + 1]
+        column = data[first : first + (count - 1) * stride_bytes + 1 : stride_bytes]
+        if column != byte * count:
+            count -= len(column.lstrip(byte))
+            if count == 0:
+                return 0
+    return count
+
+
+def packet_ids_at(data: bytes, start: int, count: int, stride_bytes: int) -> list[int]:
+    """The big-endian 16 bit numbers at `start` and every `stride_bytes` after it, `count` of them."""
+    if count == 1:
+        return [data[start] << 8 | data[start + 1]]
+    stop = start + (count - 1) * stride_bytes + 1
+    packed = bytearray(2 * count)
+    packed[_HIGH::2] = data[start:stop:stride_bytes]
+    packed[_LOW::2] = data[start + 1 : stop + 1 : stride_bytes]
+    return memoryview(packed).cast("H").tolist()
+
+
+def payloads_at(wire: bytes, start: int, count: int, stride_bytes: int, offset: int) -> list[bytes]:
+    """The payloads of `count` equal-size packets from `start`, each `offset` into its packet."""
+    size = stride_bytes - offset
+    payloads: list[bytes] = []
+    blocks = count // _BLOCK
+    if blocks:
+        take = _block_of(offset, size)
+        for position in range(start, start + blocks * _BLOCK * stride_bytes, _BLOCK * stride_bytes):
+            payloads += take(wire, position)
+        start += blocks * _BLOCK * stride_bytes
+        count -= blocks * _BLOCK
+    first = start + offset
+    payloads += [wire[at : at + size] for at in range(first, first + count * stride_bytes, stride_bytes)]
+    return payloads
+
+
+@lru_cache(maxsize=64)
+def _block_of(offset: int, size: int) -> Callable[[bytes, int], tuple[bytes, ...]]:
+    return Struct(f"{offset}x{size}s" * _BLOCK).unpack_from
+
+
+def ack_run_length(data: bytes, start: int, end: int) -> int:
+    """How many four-byte acknowledgements with the first byte at `start` follow one another; 0 for none."""
+    room = (end - start) // _ACK_BYTES
+    head = data[start : start + 1] + _ACK_REMAINING
+    count = 0
+    window = _ACK_WINDOW_MIN
+    while count < room:
+        wanted = min(window, room - count)
+        position = start + count * _ACK_BYTES
+        equal = _equal_columns(data, position, wanted, _ACK_BYTES, head)
+        count += equal
+        if equal < wanted:
+            break
+        window *= 4
+    return count
+
+
+def encode_publish_head(
+    protocol_version: int,
+    topic_bytes: bytes,
+    qos: int,
+    retain: bool,
+    dup: bool,
+    properties: bytes,
+    payload_bytes: int,
+) -> bytes:
+    """A PUBLISH up to its packet identifier (QoS 0: up to `encode_publish_tail`).
+
+    `properties` is the raw block without length, `payload_bytes` the payload's size. Raises
+    LocalProtocolError for a packet beyond MQTT's 256 MiB or a topic beyond 64 KiB.
+    """
+    size = 2 + len(topic_bytes) + payload_bytes
+    if qos:
+        size += 2
+    if protocol_version == c.MQTT_5:
+        size += len(properties) + (1 if len(properties) < 0x80 else len(encode_varint(len(properties))))
+    if len(topic_bytes) > 0xFFFF:
+        raise LocalProtocolError("topic longer than 65535 bytes")
+    first_byte = 0x30 | dup << 3 | qos << 1 | retain
+    return bytes((first_byte,)) + encode_varint(size) + len(topic_bytes).to_bytes(2, "big") + topic_bytes
+
+
+def encode_publish_tail(protocol_version: int, properties: bytes) -> bytes:
+    """What stands between packet identifier and payload: b"" in 3.1.1, the sized property block in 5."""
+    if protocol_version != c.MQTT_5:
+        return b""
+    return encode_varint(len(properties)) + properties
+
+
+def encode_publish(
+    protocol_version: int,
+    topic_bytes: bytes,
+    qos: int,
+    retain: bool,
+    dup: bool,
+    packet_id: int,
+    properties: bytes,
+    payload: bytes,
+) -> bytes:
+    """One whole PUBLISH; `packet_id` is not looked at for QoS 0."""
+    head = encode_publish_head(protocol_version, topic_bytes, qos, retain, dup, properties, len(payload))
+    tail = encode_publish_tail(protocol_version, properties)
+    if qos:
+        return b"".join((head, packet_id.to_bytes(2, "big"), tail, payload))
+    return b"".join((head, tail, payload))
+
+
+def encode_publish_run(
+    output: list[bytes], head: bytes, packet_ids: Sequence[int], tail: bytes, payloads: Sequence[bytes]
+) -> None:
+    """Append a run of PUBLISH packets to `output`, all payloads of the size `head` was made for.
+
+    `packet_ids` has one identifier per payload, or is empty for QoS 0.
+    """
+    if not packet_ids:
+        prefix = head + tail
+        output.append(prefix + prefix.join(payloads) if payloads else b"")
+        return
+    if len(payloads) == 1:
+        output.append(b"".join((head, packet_ids[0].to_bytes(2, "big"), tail, payloads[0])))
+        return
+    prefix = head + b"\0\0" + tail
+    blank = prefix + prefix.join(payloads)
+    output.append(restamp_packet_ids(blank, len(blank) // len(payloads), len(head), packet_ids))
+
+
+def restamp_packet_ids(
+    wire: bytes, stride_bytes: int, packet_id_offset: int, packet_ids: Sequence[int]
+) -> bytes:
+    """A copy of equal-size packets with other packet identifiers, one each.
+
+    Raises ValueError when their number is not that of the packets.
+    """
+    packed = pack(f">{len(packet_ids)}H", *packet_ids)
+    stamped = bytearray(wire)
+    stamped[packet_id_offset::stride_bytes] = packed[0::2]
+    stamped[packet_id_offset + 1 :: stride_bytes] = packed[1::2]
+    return bytes(stamped)
+
+
+def encode_ack_run(packet_type: int, packet_ids: Sequence[int]) -> bytes:
+    """Successful PUBACK, PUBREC, PUBREL or PUBCOMP packets, the same bytes in both versions."""
+    head = bytes((packet_type << 4 | c.FLAGS_BY_TYPE[packet_type], 2))
+    count = len(packet_ids)
+    if count == 1:
+        return head + packet_ids[0].to_bytes(2, "big")
+    return restamp_packet_ids((head + b"\0\0") * count, _ACK_BYTES, 2, packet_ids)
+
+
+def encode_puback_run(packet_ids: Sequence[int]) -> bytes:
+    """Successful PUBACKs."""
+    return encode_ack_run(c.PUBACK, packet_ids)
+
+
+def encode_pubrec_run(packet_ids: Sequence[int]) -> bytes:
+    """Successful PUBRECs."""
+    return encode_ack_run(c.PUBREC, packet_ids)
+
+
+def encode_pubrel_run(packet_ids: Sequence[int]) -> bytes:
+    """Successful PUBRELs."""
+    return encode_ack_run(c.PUBREL, packet_ids)
+
+
+def encode_pubcomp_run(packet_ids: Sequence[int]) -> bytes:
+    """Successful PUBCOMPs."""
+    return encode_ack_run(c.PUBCOMP, packet_ids)

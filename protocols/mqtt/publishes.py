@@ -1,0 +1,204 @@
+"""Inbound PUBLISH packets, gathered into runs of one shape."""
+
+from typing import Final
+
+from config import limits
+from protocols.errors import ProtocolError
+from protocols.mqtt import constants as c
+from protocols.mqtt.codec import check_flags
+from protocols.mqtt.events import PublishRun, PublishShape
+from protocols.mqtt.handshake import check_response_topic
+from protocols.mqtt.hot import packet_ids_at, payloads_at, run_length
+from protocols.mqtt.properties import decode_properties
+from protocols.mqtt.topics import validate_topic_name
+from protocols.mqtt.wire import decode_varint, text_of
+
+_Key = tuple[int, bytes, bytes]
+
+_NO_PREFIX: Final = b"\x00"  # begins no PUBLISH
+
+
+def frame_at(data: bytes, position: int, end: int, packet_bytes_max: int) -> tuple[int, int]:
+    """Where the body of the packet at `position` starts and where it stops.
+
+    A stop beyond `end` means that more bytes are needed, at least up to it. Raises ProtocolError 0x81 for a
+    bad remaining length and 0x95 for a packet larger than `packet_bytes_max`.
+    """
+    length = 0
+    shift = 0
+    body = position + 1
+    while body < end:
+        byte = data[body]
+        body += 1
+        length |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if byte == 0 and shift:
+                raise ProtocolError(c.MALFORMED_PACKET, "remaining length not in its shortest form")
+            stop = body + length
+            if stop - position > packet_bytes_max:
+                raise ProtocolError(c.PACKET_TOO_LARGE, f"packet larger than {packet_bytes_max} bytes")
+            return body, stop
+        shift += 7
+        if shift > 21:
+            raise ProtocolError(c.MALFORMED_PACKET, "remaining length longer than four bytes")
+    return body, end + 1
+
+
+class PublishDecoder:
+    """Takes runs of PUBLISH packets out of a chunk and remembers the shapes it has seen.
+
+    What stands before the packet identifier (`_prefix`) and between it and the payload (`_tail`) of the last
+    publish is kept, so that its likes are recognised without being parsed.
+    """
+
+    __slots__ = (
+        "_key",
+        "_packet_bytes_max",
+        "_payload_offset",
+        "_prefix",
+        "_shape",
+        "_shapes",
+        "_stride",
+        "_tail",
+        "_version",
+        "_window",
+    )
+
+    def __init__(self, version: int, packet_bytes_max: int) -> None:
+        self._version = version
+        self._packet_bytes_max = packet_bytes_max
+        self._shapes: dict[_Key, PublishShape] = {}
+        self._key: _Key = (0, b"", b"")
+        self._shape = PublishShape(0x30, "", b"", b"")
+        self._prefix = _NO_PREFIX
+        self._tail = b""
+        self._payload_offset = 0
+        self._stride = 0
+        self._window = 0
+
+    def take(self, data: bytes, start: int, end: int) -> PublishRun | None:
+        """The run of publishes that begins at `start`, or None when its first packet is not complete.
+
+        Raises ProtocolError when the first is illegal; one behind it ends the run and raises in its turn.
+        """
+        prefix = self._prefix
+        if not (
+            data.startswith(prefix, start)
+            and start + self._stride <= end
+            and (not self._tail or data.startswith(self._tail, start + len(prefix) + 2))
+        ) and not self._learn(data, start, end):
+            return None
+        shape = self._shape
+        stride = self._stride
+        offset = self._payload_offset
+        count = self._count(data, start, end) if start + 2 * stride <= end else 1
+        stop = start + count * stride
+        id_offset = 0
+        ids: list[int] = []
+        if shape.qos:
+            id_offset = len(self._prefix)
+            ids = packet_ids_at(data, start + id_offset, count, stride)
+        if stop < end and data[stop] == shape.first_byte and self._continues(data, stop, end, shape):
+            payloads = payloads_at(data, start, count, stride, offset)
+            stop = self._take_rest(data, stop, end, ids, payloads)
+            return PublishRun(shape, len(payloads), ids, payloads, data[start:stop], 0, 0, 0)
+        return PublishRun(shape, count, ids, None, data[start:stop], stride, id_offset, offset)
+
+    def _take_rest(self, data: bytes, position: int, end: int, ids: list[int], payloads: list[bytes]) -> int:
+        """Add the publishes of the same shape, but other sizes, from `position`; gives where they stop."""
+        shape = self._shape
+        while True:
+            stride = self._stride
+            count = self._count(data, position, end)
+            if shape.qos:
+                ids += packet_ids_at(data, position + len(self._prefix), count, stride)
+            payloads += payloads_at(data, position, count, stride, self._payload_offset)
+            position += count * stride
+            if (
+                position >= end
+                or data[position] != shape.first_byte
+                or not self._continues(data, position, end, shape)
+            ):
+                return position
+
+    def _count(self, data: bytes, start: int, end: int) -> int:
+        """How many packets just like the one known at `start` stand there."""
+        prefix = self._prefix
+        tail_offset = len(prefix) + 2
+        count = run_length(data, start, end, prefix, self._tail, tail_offset, self._stride, self._window)
+        self._window = count
+        return count
+
+    def _continues(self, data: bytes, position: int, end: int, shape: PublishShape) -> bool:
+        """Whether a legal, complete publish of the same shape but another size follows; learns it."""
+        try:
+            return self._learn(data, position, end) and self._shape is shape
+        except ProtocolError:
+            return False
+
+    def _learn(self, data: bytes, start: int, end: int) -> bool:
+        """Parse one publish into the remembered shape, prefix and tail; False when it is not complete."""
+        body, stop = frame_at(data, start, end, self._packet_bytes_max)
+        if stop > end:
+            return False
+        first_byte = data[start]
+        check_flags(first_byte)
+        topic_start = body + 2
+        if topic_start > stop:
+            raise ProtocolError(c.MALFORMED_PACKET, "PUBLISH cut short")
+        topic_end = topic_start + (data[body] << 8 | data[body + 1])
+        tail_start = topic_end + 2 if first_byte & 6 else topic_end
+        payload_start = tail_start
+        properties = b""
+        if self._version == c.MQTT_5 and tail_start < stop:
+            size, properties_start = decode_varint(data, tail_start)
+            payload_start = properties_start + size
+            properties = data[properties_start:payload_start]
+        elif self._version == c.MQTT_5:
+            payload_start = stop + 1
+        if payload_start > stop:
+            raise ProtocolError(c.MALFORMED_PACKET, "PUBLISH cut short")
+        key = (first_byte, data[topic_start:topic_end], properties)
+        if key != self._key:
+            self._shape = self._shape_of(key)
+            self._key = key
+        if first_byte & 6:
+            self._prefix = data[start:topic_end]
+            self._tail = data[tail_start:payload_start]
+        else:
+            self._prefix = data[start:payload_start]
+            self._tail = b""
+        self._payload_offset = payload_start - start
+        self._stride = stop - start
+        return True
+
+    def _shape_of(self, key: _Key) -> PublishShape:
+        shape = self._shapes.get(key)
+        if shape is not None:
+            return shape
+        first_byte, topic_bytes, properties = key
+        topic = text_of(topic_bytes)
+        if self._version == c.MQTT_5:
+            _check_properties(properties)
+        if not topic:
+            raise ProtocolError(c.PROTOCOL_ERROR, "topic name is empty")  # section 3.3.2.1
+        validate_topic_name(topic)
+        shape = PublishShape(first_byte, topic, topic_bytes, properties)
+        if len(topic_bytes) + len(properties) <= limits.MQTT_SHAPE_BYTES_MAX:
+            if len(self._shapes) >= limits.MQTT_SHAPES_PER_CONNECTION_MAX:
+                self._shapes.clear()
+            self._shapes[key] = shape
+        return shape
+
+
+def _check_properties(block: bytes) -> None:
+    """What a client may not say in a PUBLISH although the property exists."""
+    if not block:
+        return
+    properties = decode_properties(block, c.PUBLISH)
+    if properties.topic_alias is not None:
+        # our Topic Alias Maximum is 0 [MQTT-3.3.2-9]
+        raise ProtocolError(c.TOPIC_ALIAS_INVALID, "topic alias beyond the maximum of 0")
+    if properties.subscription_identifiers:
+        raise ProtocolError(c.PROTOCOL_ERROR, "subscription identifier from a client")  # [MQTT-3.3.4-6]
+    check_response_topic(properties)

@@ -1,0 +1,105 @@
+"""Consumers of a group and the credit they give."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from config import limits
+
+if TYPE_CHECKING:
+    from queue_manager.group import Group
+    from queue_manager.model import Entry, Message
+
+UNLIMITED: Final = 1 << 62
+
+
+class Sink(Protocol):
+    """What a front-end gives for each consumer: where deliveries go."""
+
+    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
+        """Send `messages`, in order. `entries` are their claims; None: settled by being sent.
+
+        All messages of one call are either first deliveries or all redeliveries
+        (`entries[0].attempts > 1`).
+        """
+
+    def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
+        """The leases of `entries` ended: their delivery tags mean nothing any more."""
+
+    def cancelled(self, consumer: Consumer, reason: str) -> None:
+        """The consumer is gone because its queue or group is."""
+
+
+class CreditPool:
+    """A limit on unsettled messages that several consumers share (AMQP `basic.qos` global)."""
+
+    __slots__ = ("consumers", "credit_max", "in_flight")
+
+    def __init__(self, credit_max: int) -> None:
+        self.credit_max = credit_max
+        self.in_flight = 0
+        self.consumers: list[Consumer] = []
+
+
+class Consumer:
+    """One consumer of one group.
+
+    `credit_max` is how many unsettled messages it may hold (UNLIMITED when it set no bound). `in_flight`
+    maps message offset to Entry in order of claiming. `no_ack` consumers hold nothing.
+    """
+
+    __slots__ = (
+        "active",
+        "bytes_in_flight",
+        "consumer_id",
+        "credit_max",
+        "exclusive",
+        "group",
+        "in_flight",
+        "lease_ms",
+        "no_ack",
+        "paused",
+        "pool",
+        "sink",
+    )
+
+    def __init__(
+        self,
+        group: Group,
+        consumer_id: str,
+        sink: Sink,
+        *,
+        credit_max: int,
+        no_ack: bool,
+        exclusive: bool,
+        lease_ms: int,
+        pool: CreditPool | None,
+    ) -> None:
+        self.group = group
+        self.consumer_id = consumer_id
+        self.sink = sink
+        self.credit_max = credit_max
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+        self.lease_ms = lease_ms
+        self.pool = pool
+        self.in_flight: dict[int, Entry] = {}
+        self.bytes_in_flight = 0
+        self.paused = False
+        self.active = True
+        if pool is not None:
+            pool.consumers.append(self)
+
+    def credit(self) -> int:
+        """How many messages may be claimed for it now."""
+        if self.paused:
+            return 0
+        if self.no_ack:
+            return limits.NO_ACK_BURST_MAX
+        held = len(self.in_flight)
+        free = min(self.credit_max, limits.CLAIMS_PER_CONSUMER_MAX) - held
+        if self.pool is not None:
+            free = min(free, self.pool.credit_max - self.pool.in_flight)
+        if held and self.bytes_in_flight >= limits.CLAIMED_BYTES_PER_CONSUMER_MAX:
+            return 0
+        return free

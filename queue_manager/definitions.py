@@ -1,0 +1,141 @@
+"""What a queue or group is defined as, and its spec record (record layout, section 5.6).
+
+The RFC's fields hold topic filters, attempts, done retention, bucket exponent; ours lie in spec extensions:
+`policy` (JSON: limits in milliseconds and bytes, log ID, declared arguments), `done` = 00 for "keep no done
+records", and for a group of its own `group` (JSON: name, pattern).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from queue_manager.address import PREFIX, validate_queue_name
+from queue_manager.patterns import validate
+from queue_manager.policy import FOREVER, QueuePolicy
+from storage.errors import CorruptRecord
+from storage.records import queue_spec
+from storage.records.queue_spec import QueueSpec
+
+if TYPE_CHECKING:
+    from queue_manager.group import Group
+    from queue_manager.queue import Queue
+
+
+class QueueDefinition:
+    """What a declaration says. `arguments` are the declared arguments that a redeclaration must repeat;
+    None: made by configuration, any redeclaration of the same kind fits. `owner` makes it exclusive.
+    """
+
+    __slots__ = ("arguments", "auto_delete", "durable", "name", "owner", "policy", "topics")
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        durable: bool,
+        policy: QueuePolicy,
+        topics: tuple[str, ...] = (),
+        arguments: Mapping[str, object] | None = None,
+        auto_delete: bool = False,
+        owner: object = None,
+    ) -> None:
+        self.name = validate_queue_name(name)
+        self.durable = durable
+        self.policy = policy
+        self.topics = tuple(validate(topic) for topic in topics) or (f"{PREFIX}{name}/#",)
+        self.arguments = arguments
+        self.auto_delete = auto_delete
+        self.owner = owner
+
+    @classmethod
+    def ephemeral(cls, name: str, policy: QueuePolicy) -> QueueDefinition:
+        """The definition of a queue made because somebody used its name."""
+        return cls(name, durable=False, policy=policy)
+
+    def difference(self, existing: QueueDefinition) -> str:
+        """What a redeclaration by this definition contradicts in an existing queue; "" if nothing."""
+        if self.durable != existing.durable:
+            return f"durable={existing.durable}, not {self.durable}".replace("=True", "=true").replace(
+                "=False", "=false"
+            )
+        if self.auto_delete != existing.auto_delete:
+            return f"auto-delete {existing.auto_delete}, not {self.auto_delete}"
+        if (self.owner is None) != (existing.owner is None):
+            return "another exclusive flag"
+        if self.arguments is not None and existing.arguments is not None:
+            for name in sorted({*self.arguments, *existing.arguments}):
+                ours, theirs = self.arguments.get(name), existing.arguments.get(name)
+                if ours != theirs:
+                    return f"argument {name} = {theirs!r}, not {ours!r}"
+        return ""
+
+
+def definition_of(queue: Queue) -> QueueDefinition:
+    """The definition of an existing queue."""
+    return QueueDefinition(
+        queue.name,
+        durable=queue.durable,
+        policy=queue.policy,
+        topics=queue.topics,
+        arguments=queue.arguments,
+        auto_delete=queue.auto_delete,
+        owner=queue.owner,
+    )
+
+
+def encode_spec(queue: Queue, group: Group | None = None) -> bytes:
+    """The spec record of a queue (with its default group), or of another group of it."""
+    policy = queue.policy
+    retention_ms = policy.done_retention_ms
+    extensions: dict[str, bytes] = {}
+    if retention_ms == 0:
+        extensions["done"] = b"\x00"
+    if group is not None and group.group_id:
+        extensions["group"] = _json({"name": group.name, "pattern": group.pattern})
+        topics: tuple[str, ...] = (f"{PREFIX}{queue.name}/{group.pattern}",)
+    else:
+        topics = queue.topics
+        fields: dict[str, Any] = {**policy.fields(), "log": queue.log_id, "arguments": queue.arguments}
+        fields["default_group"] = group is not None or "" in queue.groups
+        extensions["policy"] = _json(fields)
+    return queue_spec.encode(
+        QueueSpec(
+            topic_filters=topics,
+            max_attempts=policy.attempts_max,
+            done_retention_s=0 if retention_ms == FOREVER else max(1, -(-retention_ms // 1000)),
+            bucket_exponent=policy.bucket_size,
+            extensions=extensions,
+        )
+    )
+
+
+class StoredQueue:
+    """A queue's spec record, read back."""
+
+    __slots__ = ("arguments", "has_default_group", "log_id", "policy", "topics")
+
+    def __init__(self, spec: QueueSpec) -> None:
+        try:
+            fields = json.loads(spec.extensions["policy"])
+            self.log_id: str = fields.pop("log")
+            self.arguments: dict[str, object] | None = fields.pop("arguments")
+            self.has_default_group: bool = fields.pop("default_group")
+            self.policy = QueuePolicy(**fields)
+        except (KeyError, ValueError, TypeError) as error:
+            raise CorruptRecord(queue_spec.NAME, "extension policy", str(error)) from error
+        self.topics = spec.topic_filters
+
+
+def stored_group(spec: QueueSpec) -> tuple[str, str]:
+    """The (name, pattern) of a group's spec record."""
+    try:
+        fields = json.loads(spec.extensions["group"])
+        return fields["name"], fields["pattern"]
+    except (KeyError, ValueError, TypeError) as error:
+        raise CorruptRecord(queue_spec.NAME, "extension group", str(error)) from error
+
+
+def _json(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()

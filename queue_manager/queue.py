@@ -1,0 +1,229 @@
+"""One queue: its log, the groups that read it, and what of it is still kept."""
+
+from __future__ import annotations
+
+from itertools import repeat
+from typing import TYPE_CHECKING
+
+from config import limits
+from queue_manager.address import routing_key
+from queue_manager.errors import LimitReached
+from queue_manager.group import Group
+from queue_manager.model import Message
+from queue_manager.patterns import MATCH_ALL
+from queue_manager.policy import QueuePolicy
+from queue_manager.ranges import RangeSet
+from queue_manager.tail import Tail
+from storage.envelope import EnvelopeTemplate, encode_metadata_block
+from storage.records import metadata
+
+if TYPE_CHECKING:
+    from queue_manager.manager import QueueManager
+
+
+class Queue:
+    """A classic (durable) or ephemeral queue.
+
+    `topics` are its bindings. `head_offset` is the lowest offset still kept and `head_sequence` the
+    metadata-log sequence to begin reading at. `durable_offset`: everything below is durable.
+    `log_index` holds (first offset, sequence) of the newest log entries. `owner` is the connection an
+    exclusive queue belongs to.
+    """
+
+    __slots__ = (
+        "arguments",
+        "auto_delete",
+        "had_consumer",
+        "deleted",
+        "durable",
+        "durable_offset",
+        "groups",
+        "head_offset",
+        "head_sequence",
+        "log_id",
+        "log_index",
+        "manager",
+        "name",
+        "open_blocks",
+        "open_bytes",
+        "open_count",
+        "open_entries",
+        "owner",
+        "policy",
+        "recovered_end",
+        "released",
+        "tail",
+        "topics",
+        "unused_since_ms",
+    )
+
+    def __init__(
+        self,
+        manager: QueueManager,
+        name: str,
+        *,
+        durable: bool,
+        policy: QueuePolicy,
+        topics: tuple[str, ...],
+        log_id: str,
+        now_ms: int,
+        next_offset: int = 0,
+        head_offset: int = 0,
+        head_sequence: int = 0,
+    ) -> None:
+        self.manager = manager
+        self.name = name
+        self.durable = durable
+        self.policy = policy
+        self.topics = topics
+        self.log_id = log_id
+        self.arguments: dict[str, object] | None = None
+        self.owner: object = None
+        self.auto_delete = False
+        self.had_consumer = False
+        self.deleted = False
+        self.unused_since_ms = now_ms
+        self.tail = Tail(next_offset)
+        self.durable_offset = next_offset
+        self.head_offset = head_offset
+        self.head_sequence = head_sequence
+        self.groups: dict[str, Group] = {}
+        self.recovered_end = 0  # log entries below it may hold payloads a crash kept from being deleted
+        self.released = RangeSet()  # offsets at or above head_offset whose payloads are gone
+        self.log_index: list[tuple[int, int]] = []
+        self.open_blocks: list[bytes] = []
+        self.open_count = 0
+        self.open_bytes = 0
+        self.open_entries: list[tuple[int, bytes]] = []
+
+    def routing_key(self, topic: str) -> str:
+        """What the patterns of this queue's groups look at."""
+        return routing_key(topic, self.name)
+
+    # groups
+
+    def group(self, name: str, pattern: str = MATCH_ALL) -> Group:
+        """The group, made (at the oldest kept message) if it is not there."""
+        group_id = name if pattern == MATCH_ALL else f"{name}@{pattern}"
+        group = self.groups.get(group_id)
+        if group is None:
+            if len(self.groups) >= limits.GROUPS_PER_QUEUE_MAX:
+                raise LimitReached(f"queue {self.name!r} has {limits.GROUPS_PER_QUEUE_MAX} consumer groups")
+            group = Group(self, name, pattern, self.head_offset, self.head_sequence)
+            # a sole group does not keep account of what it released: the queue does
+            if len(self.groups) == 1:
+                for other in self.groups.values():
+                    other.released = self.released.copy()
+            group.released = self.released.copy()
+            self.groups[group_id] = group
+            if self.durable:
+                group.mark_dirty()
+        return group
+
+    def consumer_count(self) -> int:
+        """Consumers of all groups."""
+        return sum(len(group.consumers) for group in self.groups.values())
+
+    def ready_count(self) -> int:
+        """Messages waiting in the default group; in the longest group if that one was never used."""
+        default = self.groups.get("")
+        if default is not None:
+            return default.ready_count()
+        if self.groups:
+            return max(group.ready_count() for group in self.groups.values())
+        return self.tail.next_offset - self.head_offset
+
+    def depth(self) -> int:
+        """Messages the slowest group has still to claim."""
+        next_offset = self.tail.next_offset
+        if not self.groups:
+            return next_offset - self.head_offset
+        return max(next_offset - group.position + len(group.returned) for group in self.groups.values())
+
+    # appending
+
+    def append(
+        self, template: EnvelopeTemplate, first_id: int, bodies: list[bytes], body_bytes: int, now_ms: int
+    ) -> None:
+        """Append one message per body, IDs from `first_id` on."""
+        count = len(bodies)
+        offset = self.tail.next_offset
+        self.tail.append(
+            list(
+                map(
+                    Message,
+                    range(first_id, first_id + count),
+                    range(offset, offset + count),
+                    bodies,
+                    repeat(template),
+                    repeat(now_ms),
+                )
+            ),
+            body_bytes,
+        )
+        if self.durable:
+            self._append_metadata(template, first_id, offset, now_ms, count)
+            self.manager.appended[self] = None
+        dispatchable = self.manager.dispatchable
+        for group in self.groups.values():
+            if group.consumers:
+                dispatchable[group] = None
+
+    def _append_metadata(
+        self, template: EnvelopeTemplate, first_id: int, offset: int, now_ms: int, count: int
+    ) -> None:
+        entry_count_max = max(
+            1, min(limits.LOG_ENTRY_MESSAGES_MAX, limits.LOG_ENTRY_BYTES_MAX // template.envelope_bytes)
+        )
+        while count:
+            part = min(count, entry_count_max - self.open_count) if self.open_count < entry_count_max else 0
+            if part == 0:
+                self.close_entry(offset)
+                continue
+            block = encode_metadata_block(template, first_id, offset, now_ms, part)
+            self.open_blocks.append(block)
+            self.open_count += part
+            self.open_bytes += len(block)
+            first_id += part
+            offset += part
+            count -= part
+            if (
+                self.open_count >= limits.LOG_ENTRY_MESSAGES_MAX
+                or self.open_bytes >= limits.LOG_ENTRY_BYTES_MAX
+            ):
+                self.close_entry(offset)
+
+    def close_entry(self, end_offset: int) -> None:
+        """End the open log entry; the messages in it end before `end_offset`."""
+        if self.open_count:
+            value = metadata.join_metadata(self.open_count, self.open_blocks)
+            self.open_entries.append((end_offset - self.open_count, value))
+            self.open_blocks = []
+            self.open_count = 0
+            self.open_bytes = 0
+
+    def sequence_at(self, offset: int) -> int | None:
+        """The newest known log sequence whose entry begins at or before `offset`."""
+        index = self.log_index
+        if not index or index[0][0] > offset:
+            return None
+        low, high = 0, len(index)
+        while low + 1 < high:
+            middle = (low + high) // 2
+            if index[middle][0] <= offset:
+                low = middle
+            else:
+                high = middle
+        return index[low][1]
+
+    # memory
+
+    def trim_tail(self, bytes_max: int) -> None:
+        """Forget messages every group is past, and the oldest durable ones beyond `bytes_max`."""
+        tail = self.tail
+        if not len(tail):
+            return
+        if self.groups:
+            tail.drop_before(min(group.position for group in self.groups.values()))
+        if self.durable:
+            tail.drop_bytes(bytes_max, self.durable_offset)

@@ -1,0 +1,225 @@
+"""Building queues and groups from their records after a start.
+
+Pure: the driver scans, this module makes sense of the rows. What a group had in flight when the broker ended
+is available again, attempts kept; what its log cursor had not reached is still in the log.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify
+from typing import TYPE_CHECKING
+
+from queue_manager.bucket import SETTLED_MESSAGE, Bucket
+from queue_manager.definitions import StoredQueue, stored_group
+from queue_manager.group import Group
+from queue_manager.model import AVAILABLE, DONE, FAILED, Entry, Message
+from queue_manager.patterns import MATCH_ALL
+from queue_manager.queue import Queue
+from queue_manager.ranges import RangeSet
+from queue_manager.retention import Purge
+from storage import layout
+from storage.envelope import TemplateCache, read_head
+from storage.records import active, done, queue_spec
+from storage.records.settled import SettledMessage
+
+if TYPE_CHECKING:
+    from queue_manager.manager import QueueManager
+    from storage.records.claim_state import ClaimState
+    from storage.records.queue_meta import QueueMeta
+
+
+def restore_queue(
+    manager: QueueManager,
+    name: str,
+    spec: queue_spec.QueueSpec,
+    meta: QueueMeta | None,
+    log_end: int,
+    now_ms: int,
+) -> Queue:
+    """A durable queue without its groups; its log ends before offset `log_end` (0: it is empty)."""
+    stored = StoredQueue(spec)
+    head_offset = meta.head_offset if meta is not None else 0
+    queue = Queue(
+        manager,
+        name,
+        durable=True,
+        policy=stored.policy,
+        topics=stored.topics,
+        log_id=stored.log_id,
+        now_ms=now_ms,
+        next_offset=max(head_offset, log_end),
+        head_offset=head_offset,
+        head_sequence=meta.head_sequence if meta is not None else 0,
+    )
+    queue.arguments = stored.arguments
+    queue.recovered_end = queue.tail.next_offset
+    number = int(stored.log_id[1:]) if stored.log_id[1:].isdigit() else 0
+    manager.next_log_number = max(manager.next_log_number, number + 1)
+    manager.adopt(queue)
+    return queue
+
+
+def has_default_group(spec: queue_spec.QueueSpec) -> bool:
+    """Whether the queue's default group was ever used."""
+    return StoredQueue(spec).has_default_group
+
+
+def restore_group(
+    queue: Queue,
+    spec: queue_spec.QueueSpec | None,
+    position: int | None,
+    cursor_sequence: int | None,
+    claims: ClaimState | None,
+) -> Group:
+    """A group with its place in the log; `spec` None is the default group."""
+    name, pattern = ("", MATCH_ALL) if spec is None else stored_group(spec)
+    group = Group(
+        queue,
+        name,
+        pattern,
+        queue.head_offset if position is None else position,
+        queue.head_sequence if cursor_sequence is None else cursor_sequence,
+    )
+    group.spec_written = True
+    if claims is not None:
+        group.next_claim = claims.next_claim_number
+        if claims.bucket_exponent != queue.policy.bucket_size:
+            group.next_claim = layout.align_claim_number(group.next_claim, queue.policy.bucket_size)
+    queue.groups[group.group_id] = group
+    # the log cannot end before what was assigned from it
+    if position is not None and position > queue.tail.next_offset:
+        queue.tail.first_offset = queue.durable_offset = queue.recovered_end = position
+    return group
+
+
+def restore_bucket(
+    group: Group,
+    bucket_id: int,
+    active_value: bytes | None,
+    done_value: bytes | None,
+    failed_value: bytes | None,
+    templates: TemplateCache,
+) -> None:
+    """One bucket that still has something active, or is not yet full."""
+    exponent = bucket_id >> layout.NUMBER_BITS
+    first = bucket_id & layout.NUMBER_MASK
+    bucket = Bucket(group, first, layout.bucket_capacity(exponent), exponent << layout.NUMBER_BITS)
+    slots: dict[int, Entry] = {}
+    if active_value is not None:
+        available, in_flight = active.decode(active_value)
+        bucket.active_written = True
+        for message_id, claim_id, attempts, metadata in available:
+            entry = _entry(group, bucket, templates, message_id, claim_id, attempts, metadata, AVAILABLE, 0)
+            slots[entry.claim_number] = entry
+        for message_id, claim_id, claimed_at_ms, _, attempts, metadata in in_flight:
+            entry = _entry(group, bucket, templates, message_id, claim_id, attempts, metadata, AVAILABLE, 0)
+            slots[entry.claim_number] = entry
+            group.log_attempt(message_id, claimed_at_ms, "")
+    if done_value is not None:
+        bucket.done_written = True
+        for message in done.decode(done_value):
+            entry = _settled_entry(group, bucket, message)
+            slots[entry.claim_number] = entry
+    if failed_value is not None:
+        bucket.failed_written = True
+        for message in done.decode(failed_value):
+            entry = _entry(
+                group, bucket, templates, message.message_id, message.claim_id, message.attempts,
+                message.metadata, FAILED, message.settled_at_ms,
+            )  # fmt: skip
+            slots[entry.claim_number] = entry
+    end = min(first + bucket.capacity, group.next_claim)
+    bucket.entries = [slots.get(number) for number in range(first, end)]
+    waiting = [entry for entry in slots.values() if entry.state == AVAILABLE]
+    bucket.open_count = len(waiting)
+    group.buckets[first] = bucket
+    group.returned += [(entry.claim_number, entry) for entry in waiting]
+    heapify(group.returned)
+
+
+def _entry(
+    group: Group,
+    bucket: Bucket,
+    templates: TemplateCache,
+    message_id: int,
+    claim_id: int,
+    attempts: int,
+    metadata: bytes,
+    state: int,
+    at_ms: int,
+) -> Entry:
+    template = templates.find(metadata)
+    _, offset, received_at_ms = read_head(metadata)
+    message = Message(message_id, offset, None, template, received_at_ms)
+    return Entry(message, group, claim_id & layout.NUMBER_MASK, bucket, attempts, state, None, at_ms)
+
+
+def _settled_entry(group: Group, bucket: Bucket, message: SettledMessage) -> Entry:
+    entry = Entry(
+        SETTLED_MESSAGE,
+        group,
+        message.claim_id & layout.NUMBER_MASK,
+        bucket,
+        message.attempts,
+        DONE,
+        None,
+        message.settled_at_ms,
+    )
+    entry.packed = done.pack_done(*message)
+    return entry
+
+
+def restore_failed(group: Group, value: bytes) -> None:
+    """Account for a failed record."""
+    for message in done.decode(value):
+        _, offset, _ = read_head(message.metadata)
+        group.failed_offsets.add(offset, offset + 1)
+        group.failed_count += 1
+
+
+def purge_of_record(group: Group, bucket_id: int, value: bytes) -> tuple[Purge | None, list[int]]:
+    """The purge of a stored done record (None: kept for ever), and the offsets it holds."""
+    messages = done.decode(value)
+    offsets = [read_head(message.metadata)[1] for message in messages]
+    retention_ms = group.queue.policy.done_retention_ms
+    if retention_ms < 0 or not messages:
+        return None, offsets
+    due_ms = max(message.settled_at_ms for message in messages) + retention_ms
+    return Purge.of_packed(group, bucket_id, [done.pack_done(*m) for m in messages], due_ms), offsets
+
+
+def restore_released(queue: Queue, positions: dict[Group, int], kept: dict[Group, RangeSet]) -> None:
+    """Work out what of the queue is gone.
+
+    `positions` are the groups' positions at the start of this process and `kept` the offsets below them
+    whose done records were still there.
+    """
+    released: list[RangeSet] = []
+    for group, position in positions.items():
+        held = kept[group]
+        for offset in _active_offsets(group, position):
+            held.add(offset, offset + 1)
+        ranges = held.complement(queue.head_offset, position)
+        for start, end in zip(group.released.starts, group.released.ends, strict=True):
+            ranges.add(start, end)
+        group.released = ranges
+        released.append(ranges)
+    if released and len(positions) == len(queue.groups):
+        common = released[0]
+        for ranges in released[1:]:
+            common = common.intersection(ranges)
+        for start, end in zip(common.starts, common.ends, strict=True):
+            queue.released.add(start, end)
+        queue.manager.trimmable[queue] = None
+
+
+def _active_offsets(group: Group, position: int) -> list[int]:
+    offsets = []
+    for bucket in group.buckets.values():
+        for entry in bucket.entries:
+            if entry is None:
+                continue
+            offset = read_head(entry.packed[30:48])[1] if entry.packed else entry.message.offset
+            if offset < position and entry.state != FAILED:
+                offsets.append(offset)
+    return offsets

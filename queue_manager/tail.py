@@ -1,0 +1,81 @@
+"""The newest messages of a queue's log, kept in memory so that consumers who keep up never read the store."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from queue_manager.model import Message
+
+# what a waiting message costs beside its payload: the object, its envelope, list slots
+MESSAGE_OVERHEAD_BYTES: Final = 400
+
+
+class Tail:
+    """Messages with consecutive offsets ending at the queue's next offset.
+
+    An ephemeral queue's tail is all there is; a durable queue drops from its front what is durable,
+    whenever the payloads exceed their share of memory.
+    """
+
+    __slots__ = ("_messages", "_start", "first_offset", "memory_bytes")
+
+    def __init__(self, next_offset: int) -> None:
+        self._messages: list[Message] = []
+        self._start = 0  # index of first_offset in _messages; the dead part is cut off in large steps
+        self.first_offset = next_offset
+        self.memory_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._messages) - self._start
+
+    @property
+    def next_offset(self) -> int:
+        """The offset the next appended message gets."""
+        return self.first_offset + len(self._messages) - self._start
+
+    def holds(self, offset: int) -> bool:
+        """Whether the message at `offset` is in memory here."""
+        return self.first_offset <= offset < self.next_offset
+
+    def append(self, messages: list[Message], body_bytes: int) -> None:
+        """Add messages that continue the offsets; their payloads are `body_bytes` in all."""
+        self._messages += messages
+        self.memory_bytes += body_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
+
+    def slice(self, offset: int, count: int) -> list[Message]:
+        """Up to `count` messages from `offset`, which must not lie before the tail."""
+        start = self._start + offset - self.first_offset
+        return self._messages[start : start + count]
+
+    def drop_before(self, offset: int) -> None:
+        """Forget messages below `offset`."""
+        count = min(offset - self.first_offset, len(self))
+        if count <= 0:
+            return
+        if count == len(self):
+            self._messages = []
+            self._start = 0
+            self.first_offset += count
+            self.memory_bytes = 0
+            return
+        start = self._start
+        for message in self._messages[start : start + count]:
+            self.memory_bytes -= len(message.body or b"") + MESSAGE_OVERHEAD_BYTES
+        self._start = start + count
+        self.first_offset += count
+        if self._start > 1024 and self._start * 2 > len(self._messages):
+            del self._messages[: self._start]
+            self._start = 0
+
+    def drop_bytes(self, bytes_max: int, durable_offset: int) -> None:
+        """Forget the oldest messages below `durable_offset` until they take at most `bytes_max`."""
+        excess = self.memory_bytes - bytes_max
+        if excess <= 0:
+            return
+        offset = self.first_offset
+        for message in self._messages[self._start : self._start + max(0, durable_offset - offset)]:
+            if excess <= 0:
+                break
+            excess -= len(message.body or b"") + MESSAGE_OVERHEAD_BYTES
+            offset += 1
+        self.drop_before(offset)

@@ -1,0 +1,64 @@
+"""Reading the rows of a scan at a fraction of the binding's cost.
+
+The binding builds a record with five fields for every row, 7 us each. Here the answer of one `next_batch`
+call is copied once and cut into (key, value) pairs, well under 1 us each. Same guard as
+`storage.fast_batch`: private names of one exact release, used only where that module found everything right.
+"""
+
+import ctypes
+import struct
+from typing import Any
+
+from slatedb.uniffi import DbIterator
+from slatedb.uniffi._slatedb_uniffi import slatedb as generated
+
+from storage import fast_batch
+
+_length = struct.Struct(">i").unpack_from
+
+
+async def next_rows(rows: DbIterator, count: int) -> list[tuple[bytes, bytes]]:
+    """Up to `count` further rows of `rows`; fewer means that the scan is at its end.
+
+    Raises what the binding raises.
+    """
+    if not fast_batch.fast_batch_status() == "on":
+        return [(row.key, row.value) for row in await rows.next_batch(count)]
+    library: Any = generated._UniffiLib
+    answer: list[tuple[bytes, bytes]] = await generated._uniffi_rust_call_async(
+        library.uniffi_slatedb_uniffi_fn_method_dbiterator_next_batch(rows._uniffi_clone_handle(), count),
+        library.ffi_slatedb_uniffi_rust_future_poll_rust_buffer,
+        library.ffi_slatedb_uniffi_rust_future_complete_rust_buffer,
+        library.ffi_slatedb_uniffi_rust_future_free_rust_buffer,
+        _lift_rows,
+        generated._UniffiFfiConverterTypeError,
+    )
+    return answer
+
+
+def _lift_rows(buffer: Any) -> list[tuple[bytes, bytes]]:
+    try:
+        data = ctypes.string_at(buffer.data, buffer.len)
+    finally:
+        buffer.free()
+    return decode_rows(data)
+
+
+def decode_rows(data: bytes) -> list[tuple[bytes, bytes]]:
+    """The pairs in a serialised `sequence<KeyValue>`: i32BE count, then per row i32BE length and key, i32BE
+    length and value, u64 sequence number, i64 creation time, u8 and if it is 1 an i64 expiry."""
+    rows = []
+    add = rows.append
+    length = _length
+    (count,) = length(data, 0)
+    position = 4
+    for _ in range(count):
+        key_begin = position + 4
+        key_end = key_begin + length(data, position)[0]
+        value_begin = key_end + 4
+        value_end = value_begin + length(data, key_end)[0]
+        add((data[key_begin:key_end], data[value_begin:value_end]))
+        position = value_end + (25 if data[value_end + 16] else 17)
+    if position != len(data):
+        raise ValueError("a row batch has bytes left over")
+    return rows

@@ -1,0 +1,168 @@
+"""Opening the store that the settings name.
+
+| url | store |
+|---|---|
+| a path | SlateDB in that directory, made if absent; fsync as `sync` says |
+| `memory:` | SlateDB in memory: nothing survives |
+| `s3://bucket/prefix` | SlateDB there; credentials, region and AWS_ENDPOINT_URL from the environment |
+| `gs://...`, `az://...` | the same with GOOGLE_* and AZURE_STORAGE_* |
+"""
+
+import asyncio
+import os
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from slatedb.uniffi import (
+    Db,
+    DbBuilder,
+    DbCache,
+    Error,
+    MokaCacheOptions,
+    ObjectStore,
+    ObjectStoreBuilder,
+    ObjectStoreType,
+)
+
+from config import limits
+from config.settings import StorageSettings
+from storage.batch import WriteOps
+from storage.errors import StorageError, StoreUnavailable
+from storage.fast_batch import enable_fast_batch
+from storage.local_sync import LocalSync
+from storage.records import format_marker
+from storage.slate_errors import SLATE_ERRORS, translate
+from storage.slate_settings import broker_settings
+from storage.slate_store import SlateStore
+from storage.torn_files import set_aside_torn
+
+DATABASE: Final = "db"
+"""The database's folder below a local path, and its prefix where a bucket's URL has none."""
+
+_SCHEMES: Final = {
+    "s3": ObjectStoreType.S3,
+    "gs": ObjectStoreType.GCS,
+    "az": ObjectStoreType.AZURE,
+}
+_BUCKET_KEY: Final = {"s3": "bucket", "gs": "google_bucket", "az": "azure_container_name"}
+_CACHE_ID: Final = 1
+
+
+async def open_store(settings: StorageSettings, *, memory: ObjectStore | None = None) -> SlateStore:
+    """Open (or create) the database at `settings.url`; whoever had it open is fenced.
+
+    `memory` keeps the contents of a `memory:` store so that a test can open them again. The store's `notes`
+    say what an operator should know. Raises StorageError: StoreUnavailable when the place does not answer in
+    `limits.STORE_OPEN_TIMEOUT_S`, FormatTooNew when a newer SluiceMQ wrote the data.
+    """
+    await enable_fast_batch()
+    try:
+        async with asyncio.timeout(limits.STORE_OPEN_TIMEOUT_S):
+            if settings.url == "memory:":
+                store = await _open_memory(memory)
+            elif "://" in settings.url:
+                store = await _open_remote(settings.url)
+            else:
+                store = await _open_local(Path(settings.url), settings.sync)
+    except TimeoutError:
+        raise StoreUnavailable(
+            f"opening: {settings.url} does not answer (waited {limits.STORE_OPEN_TIMEOUT_S} s)"
+        ) from None
+    try:
+        await check_format(store)
+    except BaseException:
+        await store.close()
+        raise
+    return store
+
+
+async def check_format(store: SlateStore) -> None:
+    """Write the format marker into an empty database, and verify that of any other.
+
+    Raises FormatTooNew, CorruptRecord, or StorageError when the database holds something else.
+    """
+    value = await store.get(format_marker.key())
+    if value is not None:
+        format_marker.decode(value)
+        return
+    if await store.scan(b"", None, limit=1):
+        raise StorageError(f"opening: {store.describe()} holds data that is not SluiceMQ's")
+    ops = WriteOps()
+    ops.put(format_marker.key(), format_marker.encode())
+    await store.write(ops)
+
+
+async def _open_memory(memory: ObjectStore | None) -> SlateStore:
+    database = await _build(DATABASE, memory or ObjectStore.resolve("memory:///"), local=True)
+    return SlateStore(database, "memory (nothing survives a restart)")
+
+
+async def _open_local(root: Path, sync: str) -> SlateStore:
+    loop = asyncio.get_running_loop()
+    root = await loop.run_in_executor(None, _writable_directory, root)
+    builder = ObjectStoreBuilder(ObjectStoreType.LOCAL)
+    builder.with_config("local_path", str(root))
+    object_store = builder.build()
+    directory = root / DATABASE
+    notes = await set_aside_torn(directory, DATABASE, object_store, strict=sync == "always")
+    database = await _build(DATABASE, object_store, local=True)
+    if sync != "always":
+        notes.append("storage.sync is os: a power cut may take messages that were confirmed")
+        return SlateStore(
+            database, f"{root} (written by the kernel when it likes)", directory=directory, notes=tuple(notes)
+        )
+    try:
+        local_sync = await loop.run_in_executor(None, LocalSync, directory)
+    except StorageError:
+        await database.shutdown()
+        raise
+    return SlateStore(
+        database, f"{root} (fsync before confirm)", sync=local_sync, directory=directory, notes=tuple(notes)
+    )
+
+
+async def _open_remote(url: str) -> SlateStore:
+    scheme, _, rest = url.partition("://")
+    bucket, _, prefix = rest.partition("/")
+    if scheme not in _SCHEMES or not bucket:
+        raise StorageError(f"opening: {url} names no storage that SluiceMQ knows")
+    try:
+        builder = ObjectStoreBuilder.from_env(_SCHEMES[scheme])
+        builder.with_config(_BUCKET_KEY[scheme], bucket)
+        if scheme == "s3":
+            endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+            if endpoint:
+                builder.with_config("endpoint", endpoint)
+                builder.with_config("allow_http", "true" if endpoint.startswith("http://") else "false")
+        object_store = builder.build()
+    except SLATE_ERRORS as error:
+        raise translate(error, f"opening {url}") from error
+    database = await _build(prefix.strip("/") or DATABASE, object_store, local=False)
+    return SlateStore(database, url, flush_interval_ms=limits.STORE_REMOTE_FLUSH_INTERVAL_MS)
+
+
+async def _build(path: str, object_store: ObjectStore, *, local: bool) -> Db:
+    builder = DbBuilder(path, object_store)
+    builder.with_settings(broker_settings(local=local))
+    cache = DbCache.new_moka_cache(
+        MokaCacheOptions(max_capacity=limits.STORE_BLOCK_CACHE_BYTES, time_to_live=None, time_to_idle=None)
+    )
+    builder.with_db_cache(cache, _CACHE_ID)
+    try:
+        return await builder.build()
+    except SLATE_ERRORS as error:
+        if isinstance(error, Error.Data):
+            raise StorageError(f"opening: the database is damaged: {error.message}") from error
+        raise translate(error, "opening") from error
+
+
+def _writable_directory(path: Path) -> Path:
+    """`path` as an absolute directory that exists and takes files. Raises StorageError."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise StorageError(f"opening: cannot write to {path}: {error.strerror}") from error
+    return path.resolve()

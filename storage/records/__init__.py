@@ -1,0 +1,1 @@
+"""One module per record type, each with `key`, `parse_key`, `prefix`, `encode` and `decode`."""

@@ -1,0 +1,33 @@
+"""SlateDB's errors in the words of `storage.errors`."""
+
+from slatedb.uniffi import CloseReason, Error
+from slatedb.uniffi._slatedb_uniffi.slatedb import InternalError
+
+from storage.errors import StorageError, StoreFenced, StoreFull, StoreUnavailable
+
+SLATE_ERRORS = (Error, InternalError)
+"""What the binding raises: the library's errors, and its panics."""
+
+_NO_ROOM = ("no space left", "os error 28", "disk quota exceeded", "quotaexceeded")
+
+
+def translate(error: Exception, doing: str) -> StorageError:
+    """The StorageError for `error`, which came while `doing` ("writing", ...). Raise it `from error`."""
+    text = str(getattr(error, "message", "") or error)
+    reason = f"{doing}: {text}"
+    if isinstance(error, Error.Closed):
+        if error.reason == CloseReason.FENCED:
+            return StoreFenced(f"{doing}: another process has opened this database")
+        if _names_full_disk(text):
+            return StoreFull(reason)
+        return StorageError(f"{doing}: the database is closed ({error.reason.name.lower()}): {text}")
+    if _names_full_disk(text):
+        return StoreFull(reason)
+    if isinstance(error, Error.Unavailable):
+        return StoreUnavailable(reason)
+    return StorageError(reason)
+
+
+def _names_full_disk(text: str) -> bool:
+    lowered = text.lower()
+    return any(phrase in lowered for phrase in _NO_ROOM)

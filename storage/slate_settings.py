@@ -1,0 +1,73 @@
+"""How SlateDB is set up for a broker: many small commits, one writer, bounded memory.
+
+| setting | value | why |
+|---|---|---|
+| flush_interval | null | every write flushes the WAL itself; a timer would only split commits |
+| object_store_max_retries | null | a WAL write that gives up ends the database for good; so the library keeps trying behind it and the calls of `SlateStore` are what ends in time |
+| l0_max_ssts(_per_key) | 32 | room for 512 MB of unsorted tables; both, as every table overlaps on the counters' keys |
+| manifest and compactor polls | 1 s local, 10 s remote | they free the room above; local ones are a stat, remote ones cost requests |
+| max_unflushed_bytes, l0_sst_size_bytes | 96 MiB, 16 MiB | memory |
+| garbage collection | every 15 s, 30 s old | a busy broker makes hundreds of WAL objects a second, and default rules (10 and 5 minutes) would leave a million in the directory |
+"""
+
+import json
+from typing import Any, Final
+
+from slatedb.uniffi import Settings
+
+from config import limits
+from storage.errors import StorageError
+
+_COMPACTED_TABLE_BYTES: Final = 64 * limits.MIB
+_FETCH_BYTES: Final = limits.MIB
+
+
+def broker_settings(*, local: bool) -> Settings:
+    """The settings for a local disk (or memory), or for an object store far away.
+
+    Raises StorageError if a name is unknown to this SlateDB: it would ignore it silently.
+    """
+    poll = "1s" if local else "10s"
+    collect = {
+        "interval": f"{limits.STORE_GARBAGE_INTERVAL_S}s",
+        "min_age": f"{limits.STORE_GARBAGE_AGE_MIN_S}s",
+        "dry_run": False,
+    }
+    wanted: dict[str, Any] = {
+        "flush_interval": None,
+        "object_store_max_retries": None,
+        "manifest_poll_interval": poll,
+        "l0_sst_size_bytes": limits.STORE_TABLE_BYTES,
+        "l0_max_ssts": limits.STORE_TABLES_LEVEL0_MAX,
+        "l0_max_ssts_per_key": limits.STORE_TABLES_LEVEL0_MAX,
+        "l0_flush_parallelism": 1,
+        "max_unflushed_bytes": limits.STORE_UNFLUSHED_BYTES_MAX,
+        "compactor_options.poll_interval": poll,
+        "compactor_options.max_concurrent_compactions": 1,
+        "compactor_options.worker.max_concurrent_compactions": 1,
+        "compactor_options.worker.compactions_poll_interval": poll,
+        "compactor_options.worker.max_sst_size": _COMPACTED_TABLE_BYTES,
+        "compactor_options.worker.bytes_to_fetch": _FETCH_BYTES,
+        "compactor_options.worker.max_fetch_tasks": 2,
+        "compactor_options.worker.max_subcompactions": 1,
+        "garbage_collector_options.wal_options": collect,
+        "garbage_collector_options.compacted_options": collect,
+        "garbage_collector_options.manifest_options": collect,
+        "garbage_collector_options.compactions_options": collect,
+    }
+    settings = Settings.default()
+    for name, value in wanted.items():
+        settings.set(name, json.dumps(value))
+    _verify(json.loads(settings.to_json_string()), wanted)
+    return settings
+
+
+def _verify(actual: dict[str, Any], wanted: dict[str, Any]) -> None:
+    for name, value in wanted.items():
+        found: Any = actual
+        for part in name.split("."):
+            if not isinstance(found, dict) or part not in found:
+                raise StorageError(f"this SlateDB knows no setting {name}")
+            found = found[part]
+        if found != value:
+            raise StorageError(f"SlateDB made {found!r} of the setting {name}={value!r}")

@@ -1,0 +1,239 @@
+"""The store that keeps everything in a SlateDB database."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from slatedb.uniffi import (
+    CloseOptions,
+    Db,
+    DurabilityLevel,
+    FlushOptions,
+    FlushType,
+    IterationOrder,
+    KeyRange,
+    ScanOptions,
+    WriteBatch,
+)
+
+from config import limits
+from storage.batch import WriteOps
+from storage.errors import StorageError, StoreFull, StoreUnavailable
+from storage.fast_batch import fill_batch
+from storage.fast_rows import next_rows
+from storage.local_sync import LocalSync, free_bytes
+from storage.slate_errors import SLATE_ERRORS, translate
+
+_FLUSH_WAL = FlushOptions(flush_type=FlushType.WAL)
+_CLOSE = CloseOptions(flush_type=FlushType.MEM_TABLE)
+_ROOM_BYTES_MIN = (
+    limits.STORE_TABLE_BYTES
+)  # less room on the disk than this is called full when a call ends late
+
+
+def _scan_options(order: IterationOrder) -> ScanOptions:
+    return ScanOptions(
+        durability_filter=DurabilityLevel.MEMORY,
+        dirty=False,
+        read_ahead_bytes=limits.STORE_READ_AHEAD_BYTES,
+        cache_blocks=False,  # a backlog is read once; it must not push the cache's blocks out
+        max_fetch_tasks=2,
+        order=order,
+    )
+
+
+_SCAN_UP = _scan_options(IterationOrder.ASCENDING)
+_SCAN_DOWN = _scan_options(IterationOrder.DESCENDING)
+
+
+class SlateStore:
+    """A Store on an open SlateDB database, made by `storage.open.open_store`.
+
+    Every call ends within `limits.STORE_CALL_TIMEOUT_S`, with StoreUnavailable (or StoreFull) at worst. SlateDB
+    itself keeps trying behind a call that ended so: after StoreUnavailable and StoreFull the same `WriteOps` may
+    be written again, and that continues where it stood. Any other StorageError is final for this object.
+    """
+
+    __slots__ = (
+        "_applied",
+        "_closed",
+        "_commit_thread",
+        "_database",
+        "_description",
+        "_directory",
+        "_flush_interval_s",
+        "_next_flush",
+        "_sweep_thread",
+        "_sweeper",
+        "_sync",
+        "notes",
+    )
+
+    def __init__(
+        self,
+        database: Db,
+        description: str,
+        *,
+        sync: LocalSync | None = None,
+        directory: Path | None = None,
+        flush_interval_ms: int = 0,
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        """Serve `database`. With `sync` a write is on disk when it returns; `directory` is where a local one lies.
+
+        `flush_interval_ms`: flushes start at least this far apart. `notes`: what an operator should read about
+        the opening. Must be made inside a running event loop if `sync` is given.
+        """
+        self._database = database
+        self._description = description
+        self._sync = sync
+        self._directory = directory
+        self._flush_interval_s = flush_interval_ms / 1000
+        self._next_flush = 0.0
+        self._applied: WriteOps | None = None
+        self._closed = False
+        self.notes = notes
+        self._commit_thread: ThreadPoolExecutor | None = None
+        self._sweep_thread: ThreadPoolExecutor | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+        if sync is not None:
+            # two threads: a commit does not wait behind the fsync of a whole table
+            self._commit_thread = ThreadPoolExecutor(1, "store-sync")
+            self._sweep_thread = ThreadPoolExecutor(1, "store-sweep")
+            self._sweeper = asyncio.get_running_loop().create_task(self._sweep(sync, self._sweep_thread))
+
+    def describe(self) -> str:
+        """Where the data lies and how durable a write is."""
+        return self._description
+
+    async def get(self, key: bytes) -> bytes | None:
+        """The value of `key`, or None. Raises StorageError."""
+        try:
+            async with asyncio.timeout(limits.STORE_CALL_TIMEOUT_S):
+                return await self._database.get(key)
+        except TimeoutError:
+            raise self._late("reading") from None
+        except SLATE_ERRORS as error:
+            raise translate(error, "reading") from error
+
+    async def scan(
+        self, start: bytes, end: bytes | None, *, limit: int, reverse: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        """At most `limit` rows with `start <= key < end`, one consistent view of them. Raises StorageError."""
+        if limit <= 0 or (end is not None and end <= start):
+            return []
+        key_range = KeyRange(start=start or None, start_inclusive=True, end=end, end_inclusive=False)
+        try:
+            async with asyncio.timeout(limits.STORE_CALL_TIMEOUT_S):
+                rows = await self._database.scan_with_options(key_range, _SCAN_DOWN if reverse else _SCAN_UP)
+                found = await next_rows(rows, min(limit, limits.STORE_SCAN_ROWS_MAX))
+                count = len(found)
+                while count == limits.STORE_SCAN_ROWS_MAX and len(found) < limit:
+                    more = await next_rows(rows, min(limit - len(found), limits.STORE_SCAN_ROWS_MAX))
+                    count = len(more)
+                    found += more
+                return found
+        except TimeoutError:
+            raise self._late("scanning") from None
+        except SLATE_ERRORS as error:
+            raise translate(error, "scanning") from error
+
+    async def write(self, ops: WriteOps) -> None:
+        """Apply `ops` atomically and make it durable as configured; one call at a time. Raises StorageError.
+
+        Cancelling it, like an error, leaves open whether the batch was stored. Nothing to write is no error.
+        """
+        if not ops.puts and not ops.deletes:
+            return
+        try:
+            async with asyncio.timeout(limits.STORE_CALL_TIMEOUT_S):
+                if self._applied is not ops:
+                    batch = WriteBatch()
+                    fill_batch(batch, ops)
+                    await self._database.write(batch)
+                    self._applied = ops
+                if self._flush_interval_s:
+                    await self._pace()
+                await self._database.flush_with_options(_FLUSH_WAL)
+                if self._sync is not None:
+                    await self._sync_commit(self._sync)
+        except TimeoutError:
+            raise self._late("writing") from None
+        except SLATE_ERRORS as error:
+            raise translate(error, "writing") from error
+        self._applied = None
+
+    async def close(self) -> None:
+        """Write out what is in memory and let go of the database; a second call does nothing.
+
+        Every write that returned is durable already, so a StorageError from here loses nothing.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.gather(self._sweeper, return_exceptions=True)
+        try:
+            async with asyncio.timeout(limits.STORE_CLOSE_TIMEOUT_S):
+                await self._database.shutdown_with_options(_CLOSE)
+        except TimeoutError:
+            raise self._late("closing") from None
+        except SLATE_ERRORS as error:
+            raise translate(error, "closing") from error
+        finally:
+            if self._sync is not None:
+                await self._finish_sync(self._sync)
+
+    async def _pace(self) -> None:
+        """Wait for the next flush's turn: every flush is a request to the object store, which costs money."""
+        loop = asyncio.get_running_loop()
+        delay = self._next_flush - loop.time()
+        if delay > 0:
+            await asyncio.sleep(delay)
+        self._next_flush = loop.time() + self._flush_interval_s
+
+    async def _sync_commit(self, sync: LocalSync) -> None:
+        synced = await asyncio.get_running_loop().run_in_executor(self._commit_thread, sync.sync_wal)
+        if not synced:
+            raise StorageError("writing: no write-ahead log object appeared to be synced")
+
+    async def _sweep(self, sync: LocalSync, thread: ThreadPoolExecutor) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(limits.STORE_SWEEP_INTERVAL_S)
+            try:
+                await loop.run_in_executor(thread, sync.sweep)
+            except StorageError:
+                return  # `sync` keeps the reason, and the next commit raises it
+
+    async def _finish_sync(self, sync: LocalSync) -> None:
+        loop = asyncio.get_running_loop()
+        steps: list[Callable[[], object]] = [partial(_quietly, sync.sweep), sync.close]
+        for step in steps:
+            await loop.run_in_executor(self._sweep_thread, step)
+        for thread in (self._commit_thread, self._sweep_thread):
+            if thread is not None:
+                thread.shutdown(wait=False)
+
+    def _late(self, doing: str) -> StorageError:
+        if self._directory is not None:
+            try:
+                free = free_bytes(self._directory)
+            except OSError as error:
+                return StoreUnavailable(f"{doing}: {error.strerror}: {os.fspath(self._directory)}")
+            if free < _ROOM_BYTES_MIN:
+                return StoreFull(f"{doing}: only {free} bytes are free on the disk of {self._directory}")
+        return StoreUnavailable(
+            f"{doing}: no answer from {self._description} in {limits.STORE_CALL_TIMEOUT_S} s"
+        )
+
+
+def _quietly(step: Callable[[], object]) -> None:
+    try:
+        step()
+    except StorageError:
+        pass  # what is not swept at the end is swept when the database is opened

@@ -1,0 +1,41 @@
+"""The ordered key-value store everything durable lies in, as the rest of the program sees it."""
+
+from typing import Protocol
+
+from storage.batch import WriteOps
+
+
+class Store(Protocol):
+    """Keys and values are `bytes`; keys are ordered bytewise. One task writes at a time.
+
+    Every method raises only what `storage.errors` defines.
+    """
+
+    async def get(self, key: bytes) -> bytes | None:
+        """The value of `key`, or None. Sees every write that was begun, durable or not."""
+        ...
+
+    async def scan(
+        self, start: bytes, end: bytes | None, *, limit: int, reverse: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        """At most `limit` rows with `start <= key < end` (no upper bound if `end` is None), in key order.
+
+        With `reverse` the last rows of the range come, in falling key order.
+        """
+        ...
+
+    async def write(self, ops: WriteOps) -> None:
+        """Apply `ops` atomically; returns once it is as durable as the store is configured to make it.
+
+        If this raises, the batch is either wholly there or wholly absent after a reopen, but nobody may be
+        told that it is durable.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Finish what was begun and let go of the database. Calling it again does nothing."""
+        ...
+
+    def describe(self) -> str:
+        """Where the data lies and how durable a write is, for logs; holds no secrets."""
+        ...

@@ -1,0 +1,231 @@
+"""Before a local database is opened: recognising what a power cut left half written, and setting it aside.
+
+Nothing confirmed is ever set aside. With `storage.sync: always` a commit returns after the fsync of its WAL
+objects, so a torn one at the end of the log is a commit that nobody was told about. Manifests and tables are
+synced a little later, but until long after that the WAL objects they stand for are kept: a manifest is given up
+only if the one before it is whole, with all its tables and every WAL object from there on. Otherwise the
+opening is refused, and a person decides.
+
+Files set aside are renamed into `torn/` below the database, never deleted.
+"""
+
+import asyncio
+import os
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from slatedb.uniffi import Admin, AdminBuilder, ObjectStore, VersionedManifest
+
+from config import limits
+from storage.errors import FormatTooNew, StorageError
+from storage.local_sync import WAL_DIRECTORY, wal_ids, wal_name
+from storage.slate_errors import SLATE_ERRORS
+from storage.table_check import NewerFormat, table_problem
+
+TORN_DIRECTORY: Final = "torn"
+BOOT_FILE: Final = "boot-id"
+"""Holds the kernel's boot identity of the last opening: while it is the same, no power cut has happened."""
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_MANIFESTS_TRIED_MAX: Final = 8
+_STATE_VERSION_MAX: Final = 2  # of manifests and compaction states: the u16BE they begin with
+
+
+async def set_aside_torn(directory: Path, path: str, object_store: ObjectStore, *, strict: bool) -> list[str]:
+    """Make the database in `directory` (known to `object_store` as `path`) one that SlateDB can open.
+
+    Returns a note for every file set aside. `strict`: the database is synced on every commit, so only the end
+    of its log can be torn; without it the log is cut at its first torn object. Raises StorageError when something
+    is damaged that may have been confirmed, FormatTooNew when a newer SlateDB wrote it.
+    """
+    if not directory.exists():
+        return []
+    run = asyncio.get_running_loop().run_in_executor
+    notes: list[str] = []
+    admin = AdminBuilder(path, object_store).build()
+    every_block = await run(None, _power_may_have_failed, directory)
+    manifest = await _newest_sound_manifest(admin, directory, every_block, notes)
+    await _drop_torn_compactions(admin, directory, notes)
+    replayed = manifest.replay_after_wal_id if manifest is not None else 0
+    notes += await run(None, partial(_drop_torn_wal, directory, replayed, strict=strict))
+    await run(None, _remember_boot, directory)
+    return notes
+
+
+async def _newest_sound_manifest(
+    admin: Admin, directory: Path, every_block: bool, notes: list[str]
+) -> VersionedManifest | None:
+    run = asyncio.get_running_loop().run_in_executor
+    names = _newest_first(directory / "manifest", ".manifest")
+    torn: list[tuple[str, str]] = []
+    for name in names[:_MANIFESTS_TRIED_MAX]:
+        problem = _state_problem(directory / "manifest" / name)
+        manifest = None
+        if not problem:
+            try:
+                manifest = await admin.read_manifest(int(name.partition(".")[0]))
+            except SLATE_ERRORS as error:
+                problem = f"cannot be decoded ({_text(error)})"
+        if manifest is not None:
+            check = partial(_tables_problem, directory, _table_names(manifest), every_block)
+            problem = await run(None, check)
+        if manifest is not None and not problem:
+            if torn and not _log_reaches_from(directory, manifest.replay_after_wal_id):
+                break
+            for torn_name, reason in torn:
+                notes.append(_set_aside(directory, "manifest", torn_name, reason))
+            return manifest
+        torn.append((name, problem))
+    if not torn:
+        return None
+    reasons = "; ".join(f"manifest/{name}: {reason}" for name, reason in torn)
+    raise StorageError(
+        f"opening: {directory} is damaged beyond what a power cut explains, and going back further could lose "
+        f"confirmed messages ({reasons})"
+    )
+
+
+def _table_names(manifest: VersionedManifest) -> list[str]:
+    views = list(manifest.l0)
+    runs = list(manifest.compacted)
+    for segment in manifest.segments:
+        views += segment.l0
+        runs += segment.compacted
+    for run in runs:
+        views += run.sst_views
+    return sorted({view.sst.id.value for view in views})
+
+
+def _tables_problem(directory: Path, tables: list[str], every_block: bool) -> str:
+    """What is wrong with the first unsound table, or ""."""
+    folder = directory / "compacted"
+    recent = _newest_change(directory) - limits.STORE_GARBAGE_AGE_MIN_S
+    for table in tables:
+        path = folder / f"{table}.sst"
+        try:
+            # what is older than that was synced by a sweep, and reading gigabytes at every start is slow
+            deep = every_block and path.stat().st_mtime >= recent
+            problem = table_problem(path, every_block=deep)
+        except FileNotFoundError:
+            problem = "missing"
+        except NewerFormat as error:
+            raise FormatTooNew(f"opening: {error}") from None
+        if problem:
+            return f"its table {path.name} is not whole: {problem}"
+    return ""
+
+
+def _newest_change(directory: Path) -> float:
+    newest = 0.0
+    for folder in ("manifest", WAL_DIRECTORY):
+        try:
+            newest = max(newest, (directory / folder).stat().st_mtime)
+        except FileNotFoundError:
+            continue
+    return newest
+
+
+def _log_reaches_from(directory: Path, replay_after: int) -> bool:
+    """Whether every WAL object after `replay_after` is there."""
+    later = [wal_id for wal_id in wal_ids(directory) if wal_id > replay_after]
+    return not later or later == list(range(replay_after + 1, later[-1] + 1))
+
+
+async def _drop_torn_compactions(admin: Admin, directory: Path, notes: list[str]) -> None:
+    """A compaction state only says what is being compacted: an older one repeats work, no more."""
+    for name in _newest_first(directory / "compactions", ".compactions")[:_MANIFESTS_TRIED_MAX]:
+        problem = _state_problem(directory / "compactions" / name)
+        if not problem:
+            try:
+                await admin.read_compactions(int(name.partition(".")[0]))
+                return
+            except SLATE_ERRORS as error:
+                problem = f"cannot be decoded ({_text(error)})"
+        notes.append(_set_aside(directory, "compactions", name, problem))
+
+
+def _drop_torn_wal(directory: Path, replay_after: int, *, strict: bool) -> list[str]:
+    torn: list[tuple[str, str]] = []
+    unread = [wal_id for wal_id in wal_ids(directory) if wal_id > replay_after]
+    while unread:
+        name = wal_name(unread.pop())
+        problem = _wal_problem(directory / WAL_DIRECTORY / name)
+        if problem:
+            torn.append((name, problem))
+        elif strict:
+            break  # synced before anything after it was begun
+    if strict:
+        return [_set_aside(directory, WAL_DIRECTORY, name, reason) for name, reason in torn]
+    if not torn:
+        return []
+    # without fsync objects reach the disk in any order; what follows a gap was never promised to survive
+    first_torn = int(torn[-1][0].partition(".")[0])
+    reasons = dict(torn)
+    notes = []
+    for wal_id in reversed(wal_ids(directory)):
+        if wal_id >= first_torn:
+            name = wal_name(wal_id)
+            reason = reasons.get(name, f"it follows {wal_name(first_torn)}")
+            notes.append(_set_aside(directory, WAL_DIRECTORY, name, reason))
+    return notes
+
+
+def _wal_problem(path: Path) -> str:
+    try:
+        if path.stat().st_size == 0:
+            return ""  # a fence: every opening leaves one
+        return table_problem(path, every_block=True)
+    except NewerFormat as error:
+        raise FormatTooNew(f"opening: {error}") from None
+
+
+def _state_problem(path: Path) -> str:
+    with path.open("rb") as file:
+        head = file.read(2)
+    version = int.from_bytes(head, "big")
+    if len(head) < 2 or version == 0:
+        return "it is empty"
+    if version > _STATE_VERSION_MAX:
+        raise FormatTooNew(f"opening: {path.name} has format version {version}")
+    return ""
+
+
+def _set_aside(directory: Path, folder: str, name: str, reason: str) -> str:
+    torn = directory / TORN_DIRECTORY
+    torn.mkdir(exist_ok=True)
+    target = torn / f"{folder}-{name}"
+    count = 1
+    while target.exists():
+        count += 1
+        target = torn / f"{folder}-{name}.{count}"
+    os.rename(directory / folder / name, target)
+    return (
+        f"a power cut left {folder}/{name} half written ({reason}); it is now {TORN_DIRECTORY}/{target.name}"
+    )
+
+
+def _newest_first(folder: Path, suffix: str) -> list[str]:
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    return sorted((name for name in names if name.endswith(suffix)), reverse=True)
+
+
+def _power_may_have_failed(directory: Path) -> bool:
+    try:
+        return (directory / BOOT_FILE).read_text() != _BOOT_ID.read_text()
+    except OSError:
+        return True
+
+
+def _remember_boot(directory: Path) -> None:
+    try:
+        (directory / BOOT_FILE).write_text(_BOOT_ID.read_text())
+    except OSError:
+        pass  # no such identity here: every opening reads recent tables whole
+
+
+def _text(error: Exception) -> str:
+    return str(getattr(error, "message", error))

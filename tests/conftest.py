@@ -1,0 +1,25 @@
+"""What all tests share: the markers, and when a marked test runs at all."""
+
+import os
+from collections.abc import Sequence
+
+import pytest
+
+PEER_VARIABLES = ("E2E_AMQP_PORT", "E2E_MQTT_PORT")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "extension: tests what only SluiceMQ does; skipped when another broker is tested"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
+    """`long` tests wait for `-m long`; tests of our extensions for our own broker."""
+    asked_for = config.getoption("markexpr", default="") or ""
+    foreign = any(os.environ.get(name) for name in PEER_VARIABLES)
+    for item in items:
+        if item.get_closest_marker("long") and "long" not in asked_for:
+            item.add_marker(pytest.mark.skip(reason="long: run with -m long"))
+        if foreign and item.get_closest_marker("extension"):
+            item.add_marker(pytest.mark.skip(reason="only SluiceMQ does this"))

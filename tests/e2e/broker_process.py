@@ -1,0 +1,183 @@
+"""A SluiceMQ broker as its own process on free loopback ports, with its storage in a directory of the test."""
+
+import atexit
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+PROJECT = Path(__file__).resolve().parents[2]
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 15.0
+
+_running: set[subprocess.Popen[bytes]] = set()
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait(timeout=10)
+    _running.discard(process)
+
+
+@atexit.register
+def _kill_what_is_left() -> None:
+    for process in list(_running):
+        _kill_group(process)
+
+
+class BrokerFailed(Exception):
+    """The broker did not start, or did not stop as it should; the text ends with its log."""
+
+
+class BrokerProcess:
+    """One broker and its storage directory; may be stopped, killed and started again on the same storage.
+
+    `config` overrides the defaults of the configuration file, section by section. The attributes `ports`
+    (by listener name) and `pid` hold while it runs. Every start takes new free ports.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        config: dict[str, Any] | None = None,
+        *,
+        storage: str | None = None,
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self.config = config or {}
+        self.storage = storage or str(directory / "data")
+        self.environment = environment or {}
+        self.config_file = directory / "sluicemq.yaml"
+        self.ready_file = directory / "ready.json"
+        self.log_file = directory / "broker.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.ports: dict[str, int] = {}
+        self.pid = 0
+
+    @property
+    def mqtt_port(self) -> int:
+        return self.ports["mqtt"]
+
+    @property
+    def amqp_port(self) -> int:
+        return self.ports["amqp"]
+
+    @property
+    def log(self) -> str:
+        """Everything the broker wrote to stdout and stderr, over all its starts."""
+        return self.log_file.read_text("utf-8", errors="replace") if self.log_file.exists() else ""
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def spawn(self) -> subprocess.Popen[bytes]:
+        """Start the process without waiting for it to serve."""
+        if self.alive:
+            raise BrokerFailed("already running")
+        self.ready_file.unlink(missing_ok=True)
+        self.config_file.write_text(yaml.safe_dump(self.config), "utf-8")
+        command = [sys.executable, "-m", "broker", "serve", "--config", str(self.config_file)]
+        command += ["--storage", self.storage, "--mqtt", "0", "--amqp", "0"]
+        command += ["--ready-file", str(self.ready_file)]
+        with self.log_file.open("ab") as log:
+            self.process = subprocess.Popen(
+                command,
+                cwd=PROJECT,
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **self.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        _running.add(self.process)
+        return self.process
+
+    def start(self, timeout_s: float = START_TIMEOUT_S) -> "BrokerProcess":
+        """Start and wait until it serves. Raises BrokerFailed with the log when it does not."""
+        process = self.spawn()
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if process.poll() is not None:
+                _running.discard(process)
+                raise BrokerFailed(f"exited with {process.returncode} at start\n{self.log[-4000:]}")
+            if self._read_ready_file():
+                return self
+            time.sleep(0.01)
+        self.kill9()
+        raise BrokerFailed(f"not ready after {timeout_s} s\n{self.log[-4000:]}")
+
+    def _read_ready_file(self) -> bool:
+        try:
+            ready = json.loads(self.ready_file.read_text("utf-8"))
+        except (FileNotFoundError, json.JSONDecodeError):  # absent, or half written
+            return False
+        self.ports = {name: int(port) for name, port in ready["ports"].items()}
+        self.pid = int(ready["pid"])
+        return True
+
+    def wait_exit(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        """The exit status, waiting for it. Kills and raises BrokerFailed when it does not come."""
+        assert self.process is not None
+        try:
+            status = self.process.wait(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            _kill_group(self.process)
+            raise BrokerFailed(f"did not exit within {timeout_s} s\n{self.log[-4000:]}") from None
+        _running.discard(self.process)
+        return status
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        """SIGTERM, then the exit status (0: drained)."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.wait_exit(timeout_s)
+
+    def kill9(self) -> None:
+        """SIGKILL to the whole process group; nothing is written any more."""
+        if self.process is not None:
+            _kill_group(self.process)
+
+    def restart(self, *, kill: bool = False, timeout_s: float = START_TIMEOUT_S) -> "BrokerProcess":
+        """Stop (or kill -9) and start again on the same storage; the ports change."""
+        if kill:
+            self.kill9()
+        else:
+            status = self.stop()
+            if status != 0:
+                raise BrokerFailed(f"SIGTERM: exit status {status}, not 0\n{self.log[-4000:]}")
+        return self.start(timeout_s)
+
+
+class ForeignBroker:
+    """Another broker already running on loopback, from E2E_AMQP_PORT and E2E_MQTT_PORT: to test the tests."""
+
+    alive = True
+    log = ""
+
+    def __init__(self, amqp_port: int, mqtt_port: int) -> None:
+        self.amqp_port = amqp_port
+        self.mqtt_port = mqtt_port
+        self.ports = {"amqp": amqp_port, "mqtt": mqtt_port}
+
+    @classmethod
+    def from_environment(cls) -> "ForeignBroker | None":
+        amqp_port = os.environ.get("E2E_AMQP_PORT")
+        mqtt_port = os.environ.get("E2E_MQTT_PORT")
+        if not amqp_port and not mqtt_port:
+            return None
+        return cls(int(amqp_port or 1), int(mqtt_port or 1))
+
+
+Broker = BrokerProcess | ForeignBroker

@@ -1,0 +1,229 @@
+"""AMQP 0.9.1 over a bare socket: frames as they are, legal or not. pamqp encodes and decodes methods."""
+
+import select
+import socket
+import struct
+import time
+from typing import Any, NamedTuple
+
+from pamqp import base, commands
+from pamqp import frame as pamqp_frame
+from pamqp import header as pamqp_header
+
+PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
+METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
+CAPABILITIES = {
+    "publisher_confirms": True,
+    "basic.nack": True,
+    "consumer_cancel_notify": True,
+    "connection.blocked": True,
+    "authentication_failure_close": True,
+}
+
+
+class Frame(NamedTuple):
+    """One frame; `method` is the pamqp object of a method frame, else None."""
+
+    kind: int
+    channel: int
+    payload: bytes
+    method: Any
+
+
+class Content(NamedTuple):
+    """A delivery, return or get-ok with its content."""
+
+    method: Any
+    properties: pamqp_header.ContentHeader
+    header_payload: bytes
+    body: bytes
+
+
+def frame(kind: int, channel: int, payload: bytes, end: bytes = b"\xce") -> bytes:
+    return struct.pack(">BHI", kind, channel, len(payload)) + payload + end
+
+
+def method_frame(channel: int, method: base.Frame) -> bytes:
+    return pamqp_frame.marshal(method, channel)
+
+
+def content_header(body_size: int, properties: bytes = b"\x00\x00") -> bytes:
+    """The payload of a basic content header; `properties` are its flags and list, ready encoded."""
+    return struct.pack(">HHQ", 60, 0, body_size) + properties
+
+
+class RawAmqp:
+    """A connection that sends any bytes and reads frames; opened to the vhost unless `handshake=False`."""
+
+    def __init__(
+        self,
+        port: int,
+        *,
+        handshake: bool = True,
+        frame_max: int = 131_072,
+        channel_max: int = 2_047,
+        heartbeat: int = 0,
+        user: str = "guest",
+        password: str = "guest",
+        vhost: str = "/",
+    ) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=5)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._buffer = b""
+        self.heartbeats = 0
+        self.server_properties: dict[str, Any] = {}
+        self.tune: Any = None
+        if handshake:
+            self.start(user, password)
+            self.tune = self.expect(commands.Connection.Tune)
+            self.send(0, commands.Connection.TuneOk(channel_max, frame_max, heartbeat))
+            self.send(0, commands.Connection.Open(vhost))
+            self.expect(commands.Connection.OpenOk)
+
+    def start(self, user: str = "guest", password: str = "guest", mechanism: str = "PLAIN") -> None:
+        """Protocol header and start-ok."""
+        self.send_bytes(PROTOCOL_HEADER)
+        start = self.expect(commands.Connection.Start)
+        self.server_properties = start.server_properties
+        properties = {"product": "raw", "capabilities": CAPABILITIES}
+        response = f"\0{user}\0{password}"
+        self.send(0, commands.Connection.StartOk(properties, mechanism, response, "en_US"))
+
+    def open_channel(self, channel: int = 1, *, confirm: bool = False) -> int:
+        self.send(channel, commands.Channel.Open())
+        self.expect(commands.Channel.OpenOk)
+        if confirm:
+            self.send(channel, commands.Confirm.Select())
+            self.expect(commands.Confirm.SelectOk)
+        return channel
+
+    def send_bytes(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def send(self, channel: int, method: base.Frame) -> None:
+        self.send_bytes(method_frame(channel, method))
+
+    def call(self, channel: int, method: base.Frame, answer: type) -> Any:
+        self.send(channel, method)
+        return self.expect(answer)
+
+    def publish(
+        self,
+        channel: int,
+        routing_key: str,
+        body: bytes,
+        properties: bytes = b"\x00\x00",
+        *,
+        mandatory: bool = False,
+        exchange: str = "",
+        body_frame_max: int = 131_064,
+    ) -> None:
+        data = method_frame(channel, commands.Basic.Publish(0, exchange, routing_key, mandatory))
+        data += frame(HEADER, channel, content_header(len(body), properties))
+        for start in range(0, len(body), body_frame_max):
+            data += frame(BODY, channel, body[start : start + body_frame_max])
+        self.send_bytes(data)
+
+    def _read_exactly(self, size: int, deadline: float) -> bytes | None:
+        while len(self._buffer) < size:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self.socket], [], [], left)[0]:
+                raise TimeoutError("no frame from the broker")
+            try:
+                data = self.socket.recv(1 << 20)
+            except ConnectionError:
+                data = b""
+            if not data:
+                return None
+            self._buffer += data
+        data, self._buffer = self._buffer[:size], self._buffer[size:]
+        return data
+
+    def read(self, timeout_s: float = 5) -> Frame | None:
+        """The next frame that is no heartbeat; None at the end of the stream. Raises TimeoutError."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            head = self._read_exactly(7, deadline)
+            if head is None:
+                return None
+            if head.startswith(b"AMQP"):
+                rest = self._read_exactly(1, deadline)
+                return Frame(0, 0, head + (rest or b""), None)
+            kind, channel, size = struct.unpack(">BHI", head)
+            payload = self._read_exactly(size + 1, deadline)
+            if payload is None:
+                return None
+            assert payload[-1] == 0xCE, "a frame of the broker lacks its end octet"
+            if kind == HEARTBEAT:
+                self.heartbeats += 1
+                continue
+            method = pamqp_frame.unmarshal(head + payload)[2] if kind == METHOD else None
+            return Frame(kind, channel, payload[:-1], method)
+
+    def expect(self, answer: type, timeout_s: float = 5) -> Any:
+        """The next method, which must be an `answer`."""
+        received = self.read(timeout_s)
+        assert received is not None, f"the broker hung up, {answer.__name__} expected"
+        assert isinstance(received.method, answer), f"{received} instead of {answer.__name__}"
+        return received.method
+
+    def read_content(self, answer: type, timeout_s: float = 5) -> Content:
+        """A method that carries content, with its content."""
+        method = self.expect(answer, timeout_s)
+        header = self.read(timeout_s)
+        assert header is not None
+        assert header.kind == HEADER
+        size = struct.unpack_from(">Q", header.payload, 4)[0]
+        body = b""
+        while len(body) < size:
+            part = self.read(timeout_s)
+            assert part is not None
+            assert part.kind == BODY
+            body += part.payload
+        decoded = pamqp_frame.unmarshal(frame(HEADER, header.channel, header.payload))[2]
+        return Content(method, decoded, header.payload, body)
+
+    def read_confirms(self, count: int, timeout_s: float = 10) -> list[int]:
+        """The delivery tags the broker confirms, in order, until `count` are; basic.nack is a failure."""
+        confirmed: list[int] = []
+        while len(confirmed) < count:
+            ack = self.expect(commands.Basic.Ack, timeout_s)
+            first = (confirmed[-1] if confirmed else 0) + 1 if ack.multiple else ack.delivery_tag
+            confirmed += range(first, ack.delivery_tag + 1)
+        return confirmed
+
+    def close_reason(self, timeout_s: float = 5) -> tuple[int, str, int] | None:
+        """(reply code, text, channel) of the connection.close or channel.close that comes; None: just EOF."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            received = self.read(max(deadline - time.monotonic(), 0.01))
+            if received is None:
+                return None
+            close = received.method
+            if isinstance(close, commands.Connection.Close):
+                self.send_quietly(method_frame(0, commands.Connection.CloseOk()))
+                return close.reply_code, close.reply_text, 0
+            if isinstance(close, commands.Channel.Close):
+                self.send(received.channel, commands.Channel.CloseOk())
+                return close.reply_code, close.reply_text, received.channel
+
+    def send_quietly(self, data: bytes) -> None:
+        """Send; that the broker is gone already is fine."""
+        try:
+            self.socket.sendall(data)
+        except OSError:
+            pass
+
+    def wait_eof(self, timeout_s: float = 5) -> bool:
+        """Whether the broker closes the stream in time."""
+        deadline = time.monotonic() + timeout_s
+        try:
+            while self.read(max(deadline - time.monotonic(), 0.01)) is not None:
+                pass
+        except TimeoutError:
+            return False
+        return True
+
+    def drop(self) -> None:
+        """Close the socket with no farewell."""
+        self.socket.close()

@@ -1,0 +1,165 @@
+"""AMQP connections and channels: opening, being refused, heartbeats, closing."""
+
+import time
+
+import pika
+import pytest
+from pamqp import commands
+from pika.exceptions import AMQPConnectionError, ProbableAuthenticationError
+
+from tests.e2e import amqp
+from tests.e2e.raw_amqp import PROTOCOL_HEADER, RawAmqp
+
+
+def test_connect_and_close(amqp_connect):
+    connection = amqp_connect()
+    assert connection.is_open
+    connection.close()
+    assert connection.is_closed
+
+
+def test_server_says_what_it_can(raw_amqp):
+    properties = raw_amqp().server_properties
+    assert {"product", "version", "capabilities"} <= set(properties)
+    for capability in ("publisher_confirms", "basic.nack", "consumer_cancel_notify"):
+        assert properties["capabilities"][capability] is True
+
+
+def test_wrong_password_is_403(broker):
+    with pytest.raises(ProbableAuthenticationError, match=r"403.*ACCESS_REFUSED"):
+        amqp.connect(broker.amqp_port, password="wrong")
+
+
+def test_unknown_user_is_403(broker):
+    with pytest.raises(ProbableAuthenticationError, match=r"403.*ACCESS_REFUSED"):
+        amqp.connect(broker.amqp_port, user="nobody")
+
+
+def test_unknown_mechanism_is_refused(raw_amqp):
+    connection = raw_amqp(handshake=False)
+    connection.start(mechanism="NO-SUCH-MECHANISM")
+    reason = connection.close_reason()
+    assert reason is None or reason[0] in (403, 503, 504, 530, 540)
+    assert connection.wait_eof()
+
+
+def test_unknown_vhost_is_530(broker):
+    with pytest.raises(AMQPConnectionError, match="530"):
+        amqp.connect(broker.amqp_port, vhost="nowhere")
+
+
+def test_refused_login_harms_no_other_connection(channel, queue, broker):
+    with pytest.raises(AMQPConnectionError):
+        amqp.connect(broker.amqp_port, password="wrong")
+    amqp.publish(channel, queue, "still here")
+    assert amqp.count(channel, queue) == 1
+
+
+def test_broker_sends_heartbeats_and_hangs_up_on_silence(raw_amqp):
+    """Section 2.3.5: two missed intervals and the peer is dead."""
+    connection = raw_amqp(heartbeat=1)
+    began = time.monotonic()
+    assert connection.wait_eof(6)
+    assert 1.5 <= time.monotonic() - began <= 5
+    assert connection.heartbeats >= 1
+
+
+def test_heartbeats_keep_an_idle_connection(amqp_connect):
+    connection = amqp_connect(heartbeat=1)
+    channel = connection.channel()
+    until = time.monotonic() + 3.5
+    while time.monotonic() < until:
+        connection.process_data_events(time_limit=0.2)
+    channel.queue_declare("", exclusive=True)
+
+
+def test_heartbeat_zero_switches_them_off(raw_amqp):
+    connection = raw_amqp(heartbeat=0)
+    with pytest.raises(TimeoutError):
+        connection.read(1.5)
+    assert connection.heartbeats == 0
+
+
+def test_other_protocol_versions_are_told_ours(raw_amqp):
+    connection = raw_amqp(handshake=False)
+    connection.send_bytes(b"AMQP\x01\x01\x08\x00")
+    answer = connection.read()
+    assert answer is not None
+    assert answer.payload == PROTOCOL_HEADER
+    assert connection.wait_eof()
+
+
+def test_many_channels_and_their_numbers_again(amqp_connect, queue):
+    connection = amqp_connect()
+    for _ in range(3):
+        channels = [connection.channel(number) for number in range(1, 101)]
+        for each in channels:
+            assert each.queue_declare(queue, passive=True).method.queue == queue
+        for each in channels:
+            each.close()
+
+
+def test_a_failed_channel_leaves_its_connection_and_its_number_usable(amqp_connect):
+    connection = amqp_connect()
+    for _ in range(3):
+        failing = connection.channel(7)
+        with pytest.raises(amqp.ChannelClosedByBroker):
+            failing.queue_declare("no-such-queue", passive=True)
+        assert connection.is_open
+
+
+def test_channels_over_the_negotiated_maximum_are_refused(raw_amqp):
+    connection = raw_amqp(channel_max=4)
+    connection.open_channel(4)
+    connection.send(5, commands.Channel.Open())
+    reason = connection.close_reason()
+    assert reason is not None
+    assert reason[0] in (504, 530)
+
+
+def test_frame_max_larger_than_offered_is_refused(raw_amqp):
+    connection = raw_amqp(handshake=False)
+    connection.start()
+    tune = connection.expect(commands.Connection.Tune)
+    assert tune.frame_max >= 4096
+    connection.send(0, commands.Connection.TuneOk(tune.channel_max, tune.frame_max + 1, 0))
+    connection.send_quietly(b"")
+    reason = connection.close_reason()
+    assert reason is None or reason[0] in (501, 502, 530)
+
+
+def test_client_close_is_answered(raw_amqp):
+    connection: RawAmqp = raw_amqp()
+    connection.open_channel()
+    connection.send(0, commands.Connection.Close(200, "bye", 0, 0))
+    connection.expect(commands.Connection.CloseOk)
+    assert connection.wait_eof()
+
+
+def test_channel_flow_is_answered(raw_amqp):
+    connection = raw_amqp()
+    connection.open_channel()
+    answer = connection.call(1, commands.Channel.Flow(True), commands.Channel.FlowOk)
+    assert answer.active
+
+
+def test_connection_without_close_is_cleaned_up(raw_amqp, amqp_connect, name):
+    dropped = raw_amqp()
+    dropped.open_channel()
+    dropped.call(1, commands.Queue.Declare(0, name, exclusive=True), commands.Queue.DeclareOk)
+    dropped.drop()
+    time.sleep(0.3)
+    with pytest.raises(amqp.ChannelClosedByBroker) as closed:
+        amqp_connect().channel().queue_declare(name, passive=True)
+    assert closed.value.reply_code == 404
+
+
+def test_fifty_connections_at_once(broker, queue):
+    connections = [amqp.connect(broker.amqp_port) for _ in range(50)]
+    try:
+        for connection in connections:
+            amqp.publish(connection.channel(), queue, "hello")
+        assert all(isinstance(connection, pika.BlockingConnection) for connection in connections)
+    finally:
+        for connection in connections:
+            amqp.close_quietly(connection)

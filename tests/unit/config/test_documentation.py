@@ -1,0 +1,78 @@
+"""`docs/configuration.md` names every key with its default and variable, and no other."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from config import schema
+from config.loader import default_file_text, load_settings
+from config.queue_settings import QueueSettings
+from config.settings import Settings
+from config.yaml_tree import read_yaml
+
+PAGE = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text("utf-8")
+ROWS = {
+    cells[0].strip("` "): [cell.strip() for cell in cells[1:]]
+    for cells in (line.strip("|").split("|") for line in PAGE.splitlines() if line.startswith("| `"))
+}
+
+
+def _key_rows() -> set[str]:
+    return {name for name in ROWS if re.match(r"(storage|listeners|queue_manager|queues|log)[.\[]", name)} - {
+        *("queues[]", "queues[].retry", "queues[].limits"),  # rows of the table of refused keys
+    }
+
+
+def _documented_keys() -> set[str]:
+    keys = {schema.dotted(path) for path, key in schema.paths() if len(path) > 1}
+    for path, key in schema.paths(QueueSettings):
+        if key.section is None:
+            keys.add("queues[]." + schema.dotted(path))
+    return keys
+
+
+def test_the_page_names_every_key_and_no_other() -> None:
+    assert _key_rows() == _documented_keys()
+
+
+def test_the_page_names_every_variable() -> None:
+    for path, _ in schema.paths():
+        if len(path) > 1:
+            assert ROWS[schema.dotted(path)][-1] == f"`{schema.environment_name(path)}`"
+
+
+@pytest.mark.parametrize("name", sorted(name for name in _key_rows() if "[]" not in name))
+def test_the_page_gives_the_defaults(name: str) -> None:
+    default = ROWS[name][1].strip("`")
+    if default:
+        value = yaml.safe_load(default_file_text())
+        for part in name.split("."):
+            value = value[part]
+        assert yaml.safe_load(default) == value
+
+
+def test_the_default_file_names_every_key() -> None:
+    tree = read_yaml(default_file_text())
+    assert {path for path, _ in schema.paths()} <= set(tree.lines)
+
+
+def test_the_refused_keys_are_on_the_page() -> None:
+    page = PAGE.partition("## Refused by this version")[2]
+    refused = [
+        key for section in _sections(Settings) for key in section.unsupported_keys if key != "overflow"
+    ]
+    assert [key for key in refused if f"`{key}`" not in page] == []
+
+
+def test_the_example_loads(tmp_path: Path) -> None:
+    for number, example in enumerate(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)):
+        path = tmp_path / f"{number}.yaml"
+        path.write_text(example, "utf-8")
+        assert load_settings(path).queues
+
+
+def _sections(section: type[schema.Section]) -> list[type[schema.Section]]:
+    inner = [key.section for key in schema.keys_of(section).values() if key.section]
+    return [section] + [found for nested in inner for found in _sections(nested)]

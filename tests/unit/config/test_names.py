@@ -1,0 +1,101 @@
+"""Queue names, topic filters, bind addresses, storage URLs."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from config import limits, names
+
+
+@pytest.mark.parametrize(
+    "name", ["a", "orders", "with space", "amq.gen-1", "Größe", "$odd", "é" * 127, "n" * 255]
+)
+def test_queue_name(name: str) -> None:
+    assert names.check_queue_name(name) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("", "empty"),
+        ("n" * 256, "at most 255 bytes"),
+        ("é" * 128, "this has 256"),
+        ("a\0b", "NUL"),
+        ("a+b", r"contain \+"),
+        ("a#", "contain #"),
+        ("a/b", "contain /"),
+        ("a\x1fb", "0x1F"),
+        ("\ud800", "surrogate"),
+        ("$ack", "control topic"),
+        ("$extend", "control topic"),
+    ],
+)
+def test_no_queue_name(name: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        names.check_queue_name(name)
+
+
+@pytest.mark.parametrize(
+    "topic", ["#", "+", "a", "/", "a//b", "+/+/#", "a/+/b/#", "$queue/orders/#", "a b/ü"]
+)
+def test_topic_filter(topic: str) -> None:
+    assert names.check_topic_filter(topic) == topic
+
+
+@pytest.mark.parametrize(
+    ("topic", "reason"),
+    [
+        ("", "empty"),
+        ("a#", "# must be"),
+        ("#/a", "# must be"),
+        ("a/#/b", "# must be"),
+        ("a+/b", r"\+ must be"),
+        ("a/b+", r"\+ must be"),
+        ("a\0", "NUL"),
+        ("t" * 65_536, "at most 65535 bytes"),
+        ("/" * limits.MQTT_TOPIC_LEVELS_MAX, "levels"),
+        ("$share/g/a", "shared subscription"),
+        ("\udfff", "surrogate"),
+    ],
+)
+def test_no_topic_filter(topic: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        names.check_topic_filter(topic)
+
+
+@given(st.text())
+def test_what_is_accepted_is_one_level_and_bindable(name: str) -> None:
+    try:
+        names.check_queue_name(name)
+    except ValueError:
+        return
+    assert 1 <= len(name.encode()) <= 255
+    assert names.check_topic_filter(f"$queue/{name}/#").count("/") == 2
+
+
+@pytest.mark.parametrize("bind", ["127.0.0.1", "0.0.0.0", "::", "::1", "localhost", "broker-1.example.net"])
+def test_bind(bind: str) -> None:
+    assert names.check_bind(bind) == bind
+
+
+@pytest.mark.parametrize(
+    "bind", ["", "127.0.0", "256.0.0.1", "[::1]", "a b", "-a", "http://a", "a" * 64, "127.0.0.1:1883"]
+)
+def test_no_bind(bind: str) -> None:
+    with pytest.raises(ValueError, match="neither an IP address nor a host name"):
+        names.check_bind(bind)
+
+
+@pytest.mark.parametrize(
+    "url", ["./data", "/srv/x", "data", "memory:", "s3://bucket", "s3://bucket/a/b", "gs://b", "az://c/p"]
+)
+def test_storage_url(url: str) -> None:
+    assert names.check_storage_url(url) == url
+
+
+@pytest.mark.parametrize(
+    "url", ["", " ", "a\0b", "memory://", "memory:x", "ftp://x", "file:///x", "s3://", "s3:///p"]
+)
+def test_no_storage_url(url: str) -> None:
+    with pytest.raises(ValueError):
+        names.check_storage_url(url)

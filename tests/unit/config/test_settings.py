@@ -1,0 +1,145 @@
+"""The models by themselves: defaults, what Python callers pass, what cannot be."""
+
+import pytest
+from pydantic import ValidationError
+
+from config import limits
+from config.settings import (
+    AmqpListenerSettings,
+    ListenersSettings,
+    MqttListenerSettings,
+    QueueLimitsSettings,
+    QueueManagerSettings,
+    QueueSettings,
+    RetrySettings,
+    Settings,
+    StorageSettings,
+)
+
+
+def test_defaults() -> None:
+    settings = Settings()
+    assert settings.storage == StorageSettings(url="./data", sync="always")
+    assert settings.listeners.mqtt == MqttListenerSettings(bind="127.0.0.1", port=1883)
+    assert settings.listeners.amqp == AmqpListenerSettings(bind="127.0.0.1", port=5672)
+    assert settings.queue_manager == QueueManagerSettings(
+        auto_create=True,
+        visibility_timeout_ms=30_000,
+        consumer_timeout_ms=1_800_000,
+        ephemeral_expires_ms=300_000,
+        active_window=2_000,
+        cache_bytes=64 * 1024 * 1024,
+    )
+    assert settings.queues == ()
+    assert (settings.log.level, settings.log.format) == ("info", "text")
+
+
+def test_queue_defaults() -> None:
+    queue = QueueSettings(name="orders")
+    assert queue.topics == ("$queue/orders/#",)
+    assert queue.type == "classic"
+    assert queue.visibility_timeout_ms is None
+    assert queue.done_retention_ms == 60_000
+    assert queue.bucket_size == 2
+    assert queue.retry == RetrySettings(max_retries=0)
+    assert queue.limits == QueueLimitsSettings(max_message_size_bytes=10 * 1024 * 1024, max_depth=0)
+    assert queue.overflow == "reject-publish"
+
+
+def test_python_callers_pass_milliseconds_and_bytes() -> None:
+    queue = QueueSettings(
+        name="q",
+        visibility_timeout_ms=250,
+        done_retention_ms=None,
+        limits=QueueLimitsSettings(max_message_size_bytes=17),
+    )
+    assert queue.visibility_timeout_ms == 250
+    assert queue.done_retention_ms is None
+    assert queue.limits.max_message_size_bytes == 17
+
+
+def test_a_queue_without_its_own_visibility_timeout_has_the_managers() -> None:
+    own, other = QueueSettings(name="own", visibility_timeout_ms=7), QueueSettings(name="other")
+    settings = Settings(queue_manager=QueueManagerSettings(visibility_timeout_ms=9), queues=(own, other))
+    assert settings.visibility_timeout_ms(own) == 7
+    assert settings.visibility_timeout_ms(other) == 9
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(ValidationError):
+        Settings().storage = StorageSettings()  # type: ignore[misc]
+
+
+def test_two_queues_of_one_name() -> None:
+    with pytest.raises(ValidationError, match="two queues are named q"):
+        Settings(queues=(QueueSettings(name="q"), QueueSettings(name="q")))
+
+
+def test_opened_listeners() -> None:
+    assert list(Settings().listeners.opened()) == ["mqtt", "amqp"]
+    assert list(ListenersSettings(amqp=AmqpListenerSettings()).opened()) == ["amqp"]
+    assert ListenersSettings().opened() == {}
+
+
+@pytest.mark.parametrize(
+    ("mqtt_bind", "amqp_bind", "overlap"),
+    [
+        ("127.0.0.1", "127.0.0.1", True),
+        ("127.0.0.1", "127.0.0.2", False),
+        ("0.0.0.0", "127.0.0.1", True),
+        ("127.0.0.1", "0.0.0.0", True),
+        ("0.0.0.0", "::1", False),
+        ("::", "127.0.0.1", True),
+        ("localhost", "127.0.0.1", True),
+        ("0.0.0.0", "broker.example.net", True),
+    ],
+)
+def test_one_port_for_two_listeners(mqtt_bind: str, amqp_bind: str, overlap: bool) -> None:
+    def listeners(port: int) -> ListenersSettings:
+        return ListenersSettings(
+            mqtt=MqttListenerSettings(bind=mqtt_bind, port=port),
+            amqp=AmqpListenerSettings(bind=amqp_bind, port=port),
+        )
+
+    assert listeners(0).opened()
+    if overlap:
+        with pytest.raises(ValidationError, match="mqtt and amqp both take port 7000"):
+            listeners(7000)
+    else:
+        assert listeners(7000).opened()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"topics": ()},
+        {"topics": ("a", "b", "a")},
+        {"topics": tuple(str(number) for number in range(limits.QUEUE_TOPICS_MAX + 1))},
+        {"visibility_timeout_ms": 0},
+        {"visibility_timeout_ms": -1},
+        {"visibility_timeout_ms": True},
+        {"done_retention_ms": limits.DURATION_MS_MAX + 1},
+        {"bucket_size": 5},
+        {"bucket_size": -1},
+        {"bucket_size": True},
+        {"type": "stream"},
+        {"type": "quorum"},
+        {"overflow": "drop-head"},
+        {"retry": {"max_retries": limits.ATTEMPTS_MAX}},
+        {"limits": {"max_message_size": 0}},
+        {"limits": {"max_message_size": limits.MESSAGE_BYTES_MAX + 1}},
+        {"limits": {"max_depth": -1}},
+        {"dlq": {}},
+    ],
+)
+def test_refused_queue_values(values: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        QueueSettings.model_validate({"name": "q", **values})
+
+
+def test_ranges_include_their_ends() -> None:
+    for exponent in range(5):
+        assert QueueSettings(name="q", bucket_size=exponent).bucket_size == exponent
+    assert RetrySettings(max_retries=limits.ATTEMPTS_MAX - 1).max_retries == limits.ATTEMPTS_MAX - 1
+    largest = QueueLimitsSettings(max_message_size_bytes=limits.MESSAGE_BYTES_MAX)
+    assert largest.max_message_size_bytes == limits.MESSAGE_BYTES_MAX

@@ -1,0 +1,78 @@
+"""Every packet both ways, against hand-written bytes and by round trips."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocols.errors import LocalProtocolError, ProtocolError
+from protocols.mqtt import packets as p
+from protocols.mqtt.codec import decode_packet, encode_packet
+from protocols.mqtt.publishes import frame_at
+from tests.unit.protocols.mqtt.strategies import packets
+from tests.vectors.mqtt import LONG_FORMS, PACKETS, Case
+
+
+def decode(wire: bytes, version: int) -> p.Packet:
+    body, stop = frame_at(wire, 0, len(wire), 2**28)
+    assert stop == len(wire)
+    return decode_packet(wire[0], wire[body:], version)
+
+
+@pytest.mark.parametrize("case", PACKETS, ids=lambda case: case.name)
+def test_vector_encodes(case: Case) -> None:
+    assert encode_packet(case.packet, case.version) == case.wire
+
+
+@pytest.mark.parametrize("case", PACKETS + LONG_FORMS, ids=lambda case: case.name)
+def test_vector_decodes(case: Case) -> None:
+    assert decode(case.wire, case.version) == case.packet
+
+
+@pytest.mark.parametrize("case", PACKETS, ids=lambda case: case.name)
+def test_truncated_body_is_refused_or_means_something_shorter(case: Case) -> None:
+    body, _ = frame_at(case.wire, 0, len(case.wire), 2**28)
+    for end in range(body, len(case.wire)):
+        try:
+            packet = decode_packet(case.wire[0], case.wire[body:end], case.version)
+        except ProtocolError as error:
+            assert error.code >= 0x80
+        else:
+            assert packet != case.packet
+
+
+@given(st.data(), st.sampled_from((4, 5)))
+def test_round_trip(data: st.DataObject, version: int) -> None:
+    packet = data.draw(packets(version))
+    assert decode(encode_packet(packet, version), version) == packet
+
+
+@given(st.integers(0, 255), st.binary(max_size=60), st.sampled_from((4, 5)))
+def test_random_bodies_decode_or_raise_protocol_error(first_byte: int, body: bytes, version: int) -> None:
+    try:
+        packet = decode_packet(first_byte, body, version)
+    except ProtocolError as error:
+        assert error.reason
+    else:
+        assert packet.packet_type == first_byte >> 4
+
+
+def test_publish_wants_a_packet_id_exactly_above_qos_0() -> None:
+    for packet in (p.Publish("a", b"", qos=1), p.Publish("a", b"", packet_id=1)):
+        with pytest.raises(LocalProtocolError):
+            encode_packet(packet, 4)
+
+
+def test_auth_does_not_exist_in_3_1_1() -> None:
+    with pytest.raises(LocalProtocolError):
+        encode_packet(p.Auth(0), 4)
+
+
+def test_suback_of_3_1_1_knows_one_failure() -> None:
+    assert encode_packet(p.SubAck(1, [0x87, 1]), 4) == bytes.fromhex("9004 0001 8001")
+
+
+def test_packets_show_their_fields() -> None:
+    assert repr(p.PubAck(3)) == "PubAck(packet_id=3, properties=Properties(), reason_code=0)"
+    assert "will=Will(" in repr(p.Connect(5, "c", will=p.Will("t", b"", 0, False)))
+    assert repr(p.SubscriptionRequest("a")).startswith("SubscriptionRequest('a'")
+    assert p.PubAck(1) != p.PubRec(1)

@@ -1,0 +1,92 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage import layout
+from storage.encoding import pack_u64_key
+from tests.unit.storage.record_checks import unhex
+
+
+def test_v2_claim_and_bucket_ids():
+    assert layout.make_id(1, 20) == 0x1000000000000014
+    assert layout.make_id(1, 23) == 0x1000000000000017
+    assert layout.bucket_of_claim(0x1000000000000017) == 0x1000000000000014
+    assert pack_u64_key(layout.make_id(0, 7)) == unhex("00 00 00 00 00 00 00 07")
+    assert pack_u64_key(layout.make_id(15, 0)) == unhex("f0 00 00 00 00 00 00 00")
+
+
+@given(st.integers(0, 15), st.integers(0, 2**60 - 1))
+def test_a_claim_lies_in_the_bucket_of_its_number(exponent, number):
+    claim_id = layout.make_id(exponent, number)
+    assert (layout.id_exponent(claim_id), layout.id_number(claim_id)) == (exponent, number)
+    bucket_id = layout.bucket_of_claim(claim_id)
+    assert layout.id_exponent(bucket_id) == exponent
+    first = layout.id_number(bucket_id)
+    assert first % layout.bucket_capacity(exponent) == 0
+    assert first <= number < first + layout.bucket_capacity(exponent)
+
+
+@pytest.mark.parametrize(("exponent", "number"), [(-1, 0), (16, 0), (0, -1), (0, 2**60)])
+def test_ids_out_of_range_are_refused(exponent, number):
+    with pytest.raises(ValueError):
+        layout.make_id(exponent, number)
+
+
+@given(st.integers(0, 2**40), st.integers(0, 4))
+def test_aligned_claim_number_begins_a_bucket(number, exponent):
+    aligned = layout.align_claim_number(number, exponent)
+    assert aligned % 10**exponent == 0
+    assert 0 <= aligned - number < 10**exponent
+
+
+@pytest.mark.parametrize("exponent", [-1, 5])
+def test_buckets_an_array_cannot_hold_are_refused(exponent):
+    with pytest.raises(ValueError, match="0 to 4"):
+        layout.check_bucket_exponent(exponent)
+
+
+def test_group_queue_ids():
+    assert layout.group_queue_id("orders", "") == "orders"
+    assert layout.group_queue_id("orders", "billing") == "orders\x1fbilling"
+    assert layout.split_group_queue_id("orders") == ("orders", "")
+    assert layout.split_group_queue_id("orders\x1fbilling") == ("orders", "billing")
+
+
+@pytest.mark.parametrize(
+    ("name", "group"), [("a\x1fb", ""), ("a", "b\x1f"), ("", ""), ("a\x00", ""), ("é" * 300, "")]
+)
+def test_names_that_make_no_queue_id_are_refused(name, group):
+    with pytest.raises(ValueError):
+        layout.group_queue_id(name, group)
+
+
+def test_longest_names_make_a_queue_id():
+    assert len(layout.group_queue_id("q" * 255, "g" * 255)) == layout.QUEUE_ID_BYTES_MAX == 511
+
+
+def test_record_types_are_distinct():
+    types = [
+        layout.PAYLOAD,
+        layout.ACTIVE,
+        layout.DONE,
+        layout.FAILED,
+        layout.ATTEMPTS,
+        layout.QUEUE_SPEC,
+        layout.MESSAGE_IDS,
+        layout.LOG_CURSOR,
+        layout.CLAIM_STATE,
+        layout.PAYLOAD_REFS,
+        layout.GROUP_POSITION,
+        layout.QUEUE_META,
+        layout.FORMAT,
+    ]
+    assert len(set(types)) == len(types)
+    assert layout.record_prefix(layout.FORMAT) == b"\x01\x0f"
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8))
+def test_keys_of_a_queue_are_not_among_those_of_a_longer_name(name):
+    prefix = layout.queue_prefix(layout.ACTIVE, name)
+    assert not layout.queue_prefix(layout.ACTIVE, name + "x").startswith(prefix)
+    assert not layout.queue_prefix(layout.ACTIVE, name + "\x01").startswith(prefix)
+    assert layout.bucket_key(layout.ACTIVE, name, 5) == prefix + bytes(7) + b"\x05"
