@@ -22,6 +22,8 @@ from benchmarks.load.target import Target
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 60.0
+SETTLE_STEP_S = 0.2
+SETTLED_CPU_SHARE = 0.1
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
@@ -33,11 +35,11 @@ def free_port() -> int:
     """A loopback TCP port nobody listens on now."""
     with socket.socket() as sock:
         sock.bind((HOST, 0))
-        return sock.getsockname()[1]
+        return int(sock.getsockname()[1])
 
 
 class Broker:
-    """One broker process group. `start()` returns when a client has been served; `stop()` always cleans up."""
+    """One broker process group. `start()` returns once a client is served; `stop()` leaves nothing running."""
 
     name = ""
 
@@ -127,8 +129,8 @@ class Broker:
         limit = time.monotonic() + limit_s
         while time.monotonic() < limit:
             before = process_stat.cpu_s(self.pid)
-            time.sleep(0.25)
-            if process_stat.cpu_s(self.pid) - before <= 0.02:
+            time.sleep(SETTLE_STEP_S)
+            if process_stat.cpu_s(self.pid) - before <= SETTLE_STEP_S * SETTLED_CPU_SHARE:
                 return
 
     def stop(self, *, kill: bool = False) -> None:

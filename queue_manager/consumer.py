@@ -40,6 +40,13 @@ class CreditPool:
         self.in_flight = 0
         self.consumers: list[Consumer] = []
 
+    def adopt(self, consumer: Consumer) -> None:
+        """Count a consumer that was there before the pool; what it holds counts too."""
+        if not consumer.no_ack and consumer.pool is None:
+            consumer.pool = self
+            self.consumers.append(consumer)
+            self.in_flight += len(consumer.in_flight)
+
 
 class Consumer:
     """One consumer of one group.

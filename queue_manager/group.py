@@ -21,6 +21,7 @@ from queue_manager.model import AVAILABLE, DONE, FAILED, IN_FLIGHT, STALE, Entry
 from queue_manager.patterns import MATCH_ALL, compile_pattern
 from queue_manager.ranges import RangeSet
 from queue_manager.removal import RangeRemoval
+from storage.layout import NUMBER_BITS, align_claim_number, bucket_capacity
 
 if TYPE_CHECKING:
     from queue_manager.queue import Queue
@@ -104,6 +105,15 @@ class Group:
         self.failed_offsets = RangeSet()
         self.redelivered_count = 0
         self.spec_written = False
+
+    def resize_buckets(self) -> None:
+        """Give out claim numbers for buckets of the size the queue's policy now says (R-24)."""
+        exponent = self.queue.policy.bucket_size
+        if exponent << NUMBER_BITS != self.claim_base:
+            self.next_claim = align_claim_number(self.next_claim, exponent)
+            self.capacity = bucket_capacity(exponent)
+            self.claim_base = exponent << NUMBER_BITS
+            self.mark_dirty()
 
     # counts
 

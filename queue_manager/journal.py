@@ -59,6 +59,14 @@ class Journal:
         else:
             tokens.append(token)
 
+    def wait_for(self, waiter: Waiter, tokens: list[int]) -> None:
+        """As `wait`, for many tokens."""
+        waiting = self.waiters.get(waiter)
+        if waiting is None:
+            self.waiters[waiter] = tokens[:]
+        else:
+            waiting += tokens
+
     def write_ops(self) -> WriteOps:
         """The operations for the store."""
         ops = WriteOps()

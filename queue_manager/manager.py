@@ -116,6 +116,17 @@ class QueueManager:
         self.adopt(queue)
         return queue
 
+    def redefine(self, queue: Queue, definition: QueueDefinition) -> None:
+        """Give an existing queue another policy and other bindings; its messages stay."""
+        self.bindings.remove(queue)
+        queue.policy = definition.policy
+        queue.topics = definition.topics
+        self.bindings.add(queue)
+        for group in queue.groups.values():
+            group.resize_buckets()
+        if queue.durable:
+            self.journal.put(queue_spec.key(queue.name), encode_spec(queue))
+
     def adopt(self, queue: Queue) -> None:
         """Take in a queue that was made or recovered."""
         self.queues[queue.name] = queue

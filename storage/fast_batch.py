@@ -41,7 +41,8 @@ void ffi_slatedb_uniffi_rustbuffer_free(RustBuffer buffer, RustCallStatus *statu
 uint64_t uniffi_slatedb_uniffi_fn_clone_writebatch(uint64_t batch, RustCallStatus *status);
 void uniffi_slatedb_uniffi_fn_method_writebatch_put(
     uint64_t batch, RustBuffer key, RustBuffer value, RustCallStatus *status);
-void uniffi_slatedb_uniffi_fn_method_writebatch_delete(uint64_t batch, RustBuffer key, RustCallStatus *status);
+void uniffi_slatedb_uniffi_fn_method_writebatch_delete(
+    uint64_t batch, RustBuffer key, RustCallStatus *status);
 """
 _ROW_BYTES: Final = 16  # sizeof(ForeignBytes) on every 64-bit target: i32, 4 bytes of padding, pointer
 _RUN_MIN: Final = 8  # fewer puts are quicker one by one
@@ -51,7 +52,10 @@ _pack_length = struct.Struct(">i").pack
 
 
 class NativeBatch:
-    """The C functions behind WriteBatch. Raises AttributeError or OSError if the library is not as expected."""
+    """The C functions behind WriteBatch.
+
+    Making one raises AttributeError or OSError if the library is not as expected.
+    """
 
     __slots__ = ("_alloc", "_clone", "_delete", "_ffi", "_free", "_from_bytes", "_memmove", "_put")
 
@@ -167,7 +171,7 @@ def fast_batch_status() -> str:
 
 
 async def enable_fast_batch() -> str:
-    """Use the fast path from now on if this installation allows it and it proves itself on a scratch database.
+    """Use the fast path from now on if it is allowed and proves itself on a scratch database.
 
     Returns the status. Never raises for a reason that lies in the installation.
     """

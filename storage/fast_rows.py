@@ -22,7 +22,7 @@ async def next_rows(rows: DbIterator, count: int) -> list[tuple[bytes, bytes]]:
 
     Raises what the binding raises.
     """
-    if not fast_batch.fast_batch_status() == "on":
+    if fast_batch.fast_batch_status() != "on":
         return [(row.key, row.value) for row in await rows.next_batch(count)]
     library: Any = generated._UniffiLib
     answer: list[tuple[bytes, bytes]] = await generated._uniffi_rust_call_async(
@@ -47,7 +47,7 @@ def _lift_rows(buffer: Any) -> list[tuple[bytes, bytes]]:
 def decode_rows(data: bytes) -> list[tuple[bytes, bytes]]:
     """The pairs in a serialised `sequence<KeyValue>`: i32BE count, then per row i32BE length and key, i32BE
     length and value, u64 sequence number, i64 creation time, u8 and if it is 1 an i64 expiry."""
-    rows = []
+    rows: list[tuple[bytes, bytes]] = []
     add = rows.append
     length = _length
     (count,) = length(data, 0)

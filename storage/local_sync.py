@@ -8,7 +8,8 @@ make up for it:
   them, which costs nothing as long as the WAL objects they replace are still there; garbage collection leaves
   those alone for `limits.STORE_GARBAGE_AGE_MIN_S`, several sweeps.
 
-An fsync that failed is not tried again: the kernel may have dropped the pages and call the next one a success.
+An fsync that failed is not tried again: the kernel may have dropped the pages and call the next one a
+success.
 """
 
 import ctypes
@@ -38,9 +39,9 @@ def wal_ids(database: Path) -> list[int]:
 
 
 class LocalSync:
-    """Syncs one database directory. Its methods block: call them in a thread, `sync_wal` always in the same."""
+    """Syncs one database directory. Its methods block: call them in threads, each always in the same one."""
 
-    __slots__ = ("_broken", "_database", "_next_wal_id", "_swept", "_wal_fd", "_wal_prefix")
+    __slots__ = ("_broken", "_database", "_next_wal_id", "_swept", "_wal_fd", "_wal_prefix", "wal_synced")
 
     def __init__(self, database: Path) -> None:
         """Put everything that lies in `database` on disk, then watch for what is new. Raises StorageError."""
@@ -48,6 +49,8 @@ class LocalSync:
         self._broken = ""
         self._wal_prefix = str(database / WAL_DIRECTORY) + os.sep
         self._swept: set[str] = set()
+        self.wal_synced = 0
+        """WAL objects put on disk by `sync_wal` so far."""
         ids = wal_ids(database)
         self._next_wal_id = ids[-1] + 1 if ids else 1
         try:
@@ -58,8 +61,8 @@ class LocalSync:
         except OSError as error:
             raise _failed(error) from error
 
-    def sync_wal(self) -> int:
-        """Fsync the WAL objects that are new since the last call, then their directory; how many there were.
+    def sync_wal(self) -> None:
+        """Fsync the WAL objects that are new since the last call, then their directory.
 
         Raises StorageError if the disk reports a failure, and from then on always.
         """
@@ -83,10 +86,10 @@ class LocalSync:
                 os.fsync(self._wal_fd)
         except OSError as error:
             raise self._break(error) from error
-        return count
+        self.wal_synced += count
 
     def sweep(self) -> int:
-        """Fsync tables, manifests and compaction states that are new since the last call; how many there were.
+        """Fsync what is new in the other directories since the last call; how many files there were.
 
         Raises StorageError like `sync_wal`.
         """

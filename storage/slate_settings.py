@@ -1,13 +1,15 @@
 """How SlateDB is set up for a broker: many small commits, one writer, bounded memory.
 
-| setting | value | why |
-|---|---|---|
-| flush_interval | null | every write flushes the WAL itself; a timer would only split commits |
-| object_store_max_retries | null | a WAL write that gives up ends the database for good; so the library keeps trying behind it and the calls of `SlateStore` are what ends in time |
-| l0_max_ssts(_per_key) | 32 | room for 512 MB of unsorted tables; both, as every table overlaps on the counters' keys |
-| manifest and compactor polls | 1 s local, 10 s remote | they free the room above; local ones are a stat, remote ones cost requests |
-| max_unflushed_bytes, l0_sst_size_bytes | 96 MiB, 16 MiB | memory |
-| garbage collection | every 15 s, 30 s old | a busy broker makes hundreds of WAL objects a second, and default rules (10 and 5 minutes) would leave a million in the directory |
+- flush_interval null: every write flushes the log itself; a timer would only split commits.
+- object_store_max_retries null: a log write that gives up ends the database for good. So the library keeps
+  trying, and it is the calls of `SlateStore` that end in time.
+- l0_max_ssts and l0_max_ssts_per_key 32: room for 512 MB of tables before writes wait for the compactor.
+  Both, because every table overlaps with every other on the keys of counters.
+- manifest and compactor polls 1 s on a local disk, 10 s elsewhere: they notice that there is room again.
+  Locally one is a look into a directory; elsewhere each is a request that costs.
+- max_unflushed_bytes 96 MiB, l0_sst_size_bytes 16 MiB, one compaction of one part at a time: memory.
+- garbage collection every 15 s of what is 30 s old: a busy broker makes hundreds of log objects a second, and
+  the library's own rules (10 and 5 minutes) would let half a million pile up in one directory.
 """
 
 import json

@@ -34,27 +34,31 @@ _ROOM_BYTES_MIN = (
 )  # less room on the disk than this is called full when a call ends late
 
 
-def _scan_options(order: IterationOrder) -> ScanOptions:
+def _scan_options(order: IterationOrder, read_ahead_bytes: int) -> ScanOptions:
     return ScanOptions(
         durability_filter=DurabilityLevel.MEMORY,
         dirty=False,
-        read_ahead_bytes=limits.STORE_READ_AHEAD_BYTES,
+        read_ahead_bytes=read_ahead_bytes,
         cache_blocks=False,  # a backlog is read once; it must not push the cache's blocks out
         max_fetch_tasks=2,
         order=order,
     )
 
 
-_SCAN_UP = _scan_options(IterationOrder.ASCENDING)
-_SCAN_DOWN = _scan_options(IterationOrder.DESCENDING)
+_SCAN_UP = _scan_options(IterationOrder.ASCENDING, limits.STORE_READ_AHEAD_BYTES)
+_SCAN_DOWN = _scan_options(IterationOrder.DESCENDING, limits.STORE_READ_AHEAD_BYTES)
+_LOOK_UP = _scan_options(IterationOrder.ASCENDING, 1)
+_LOOK_DOWN = _scan_options(IterationOrder.DESCENDING, 1)
+_LOOK_ROWS_MAX = 16  # a scan this short reads block by block
+_FIRST_ROWS = 64  # taken before the size of a row is known
 
 
 class SlateStore:
     """A Store on an open SlateDB database, made by `storage.open.open_store`.
 
-    Every call ends within `limits.STORE_CALL_TIMEOUT_S`, with StoreUnavailable (or StoreFull) at worst. SlateDB
-    itself keeps trying behind a call that ended so: after StoreUnavailable and StoreFull the same `WriteOps` may
-    be written again, and that continues where it stood. Any other StorageError is final for this object.
+    Every call ends within `limits.STORE_CALL_TIMEOUT_S`, with StoreUnavailable (or StoreFull) at worst.
+    SlateDB keeps trying behind a call that ended so: after these two the same `WriteOps` may be written
+    again, and that continues where it stood. Any other StorageError of a write is final for this object.
     """
 
     __slots__ = (
@@ -69,6 +73,7 @@ class SlateStore:
         "_sweep_thread",
         "_sweeper",
         "_sync",
+        "_synced_before",
         "notes",
     )
 
@@ -82,10 +87,10 @@ class SlateStore:
         flush_interval_ms: int = 0,
         notes: tuple[str, ...] = (),
     ) -> None:
-        """Serve `database`. With `sync` a write is on disk when it returns; `directory` is where a local one lies.
+        """Serve `database`; with `sync` a write is on disk when it returns (needs a running event loop).
 
-        `flush_interval_ms`: flushes start at least this far apart. `notes`: what an operator should read about
-        the opening. Must be made inside a running event loop if `sync` is given.
+        `directory`: where a local database lies. `flush_interval_ms`: flushes start at least this far apart.
+        `notes`: what an operator should read about the opening.
         """
         self._database = database
         self._description = description
@@ -93,7 +98,8 @@ class SlateStore:
         self._directory = directory
         self._flush_interval_s = flush_interval_ms / 1000
         self._next_flush = 0.0
-        self._applied: WriteOps | None = None
+        self._applied: WriteOps | None = None  # written, but not known to be durable
+        self._synced_before = 0
         self._closed = False
         self.notes = notes
         self._commit_thread: ThreadPoolExecutor | None = None
@@ -113,7 +119,8 @@ class SlateStore:
         """The value of `key`, or None. Raises StorageError."""
         try:
             async with asyncio.timeout(limits.STORE_CALL_TIMEOUT_S):
-                return await self._database.get(key)
+                value: bytes | None = await self._database.get(key)
+                return value
         except TimeoutError:
             raise self._late("reading") from None
         except SLATE_ERRORS as error:
@@ -122,19 +129,26 @@ class SlateStore:
     async def scan(
         self, start: bytes, end: bytes | None, *, limit: int, reverse: bool = False
     ) -> list[tuple[bytes, bytes]]:
-        """At most `limit` rows with `start <= key < end`, one consistent view of them. Raises StorageError."""
+        """At most `limit` rows with `start <= key < end`, as of one moment. Raises StorageError."""
         if limit <= 0 or (end is not None and end <= start):
             return []
         key_range = KeyRange(start=start or None, start_inclusive=True, end=end, end_inclusive=False)
+        if limit <= _LOOK_ROWS_MAX:
+            options = _LOOK_DOWN if reverse else _LOOK_UP
+        else:
+            options = _SCAN_DOWN if reverse else _SCAN_UP
         try:
             async with asyncio.timeout(limits.STORE_CALL_TIMEOUT_S):
-                rows = await self._database.scan_with_options(key_range, _SCAN_DOWN if reverse else _SCAN_UP)
-                found = await next_rows(rows, min(limit, limits.STORE_SCAN_ROWS_MAX))
-                count = len(found)
-                while count == limits.STORE_SCAN_ROWS_MAX and len(found) < limit:
-                    more = await next_rows(rows, min(limit - len(found), limits.STORE_SCAN_ROWS_MAX))
-                    count = len(more)
-                    found += more
+                rows = await self._database.scan_with_options(key_range, options)
+                asked = min(limit, _FIRST_ROWS)
+                chunk = await next_rows(rows, asked)
+                found = chunk
+                while len(chunk) == asked and len(found) < limit:
+                    row_bytes = sum([len(key) + len(value) for key, value in chunk]) // asked + 1
+                    fitting = min(limits.STORE_SCAN_BYTES // row_bytes + 1, limits.STORE_SCAN_ROWS_MAX)
+                    asked = min(limit - len(found), fitting)
+                    chunk = await next_rows(rows, asked)
+                    found += chunk
                 return found
         except TimeoutError:
             raise self._late("scanning") from None
@@ -155,6 +169,7 @@ class SlateStore:
                     fill_batch(batch, ops)
                     await self._database.write(batch)
                     self._applied = ops
+                    self._synced_before = self._sync.wal_synced if self._sync is not None else 0
                 if self._flush_interval_s:
                     await self._pace()
                 await self._database.flush_with_options(_FLUSH_WAL)
@@ -197,9 +212,9 @@ class SlateStore:
         self._next_flush = loop.time() + self._flush_interval_s
 
     async def _sync_commit(self, sync: LocalSync) -> None:
-        synced = await asyncio.get_running_loop().run_in_executor(self._commit_thread, sync.sync_wal)
-        if not synced:
-            raise StorageError("writing: no write-ahead log object appeared to be synced")
+        await asyncio.get_running_loop().run_in_executor(self._commit_thread, sync.sync_wal)
+        if sync.wal_synced == self._synced_before:
+            raise StorageError("writing: the write-ahead log object of the commit was not found")
 
     async def _sweep(self, sync: LocalSync, thread: ThreadPoolExecutor) -> None:
         loop = asyncio.get_running_loop()

@@ -1,8 +1,8 @@
 """Telling a whole SlateDB table or WAL object from one that a power cut left half written.
 
-Both have one form (SlateDB's SST, versions 1 and 2): blocks, filter, index, description, then u64BE offset of the
-description and u16BE version. Blocks, index and description each end with a CRC-32 (u32BE); index and
-description are FlatBuffers, of which the few fields needed here are read directly.
+Both have one form (SlateDB's SST, versions 1 and 2): blocks, filter, index, description, then the
+description's offset (u64BE) and the version (u16BE). Blocks, index and description each end with a CRC-32
+(u32BE); index and description are FlatBuffers, of which the few fields needed here are read directly.
 """
 
 import struct
@@ -43,7 +43,7 @@ def table_problem(path: Path, *, every_block: bool) -> str:
             return f"{size} bytes long"
         file.seek(size - _FOOTER.size)
         info_offset, version = _FOOTER.unpack(file.read())
-        if not 0 < version or info_offset >= size - _FOOTER.size:
+        if version == 0 or info_offset >= size - _FOOTER.size:
             return "its end is missing"
         file.seek(info_offset)
         info = file.read(size - _FOOTER.size - info_offset)

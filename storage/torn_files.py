@@ -2,9 +2,9 @@
 
 Nothing confirmed is ever set aside. With `storage.sync: always` a commit returns after the fsync of its WAL
 objects, so a torn one at the end of the log is a commit that nobody was told about. Manifests and tables are
-synced a little later, but until long after that the WAL objects they stand for are kept: a manifest is given up
-only if the one before it is whole, with all its tables and every WAL object from there on. Otherwise the
-opening is refused, and a person decides.
+synced a little later, but until long after that the WAL objects they stand for are kept: a manifest is
+given up only if the one before it is whole, with all its tables and every WAL object from there on. Otherwise
+the opening is refused, and a person decides.
 
 Files set aside are renamed into `torn/` below the database, never deleted.
 """
@@ -36,12 +36,12 @@ async def set_aside_torn(directory: Path, path: str, object_store: ObjectStore, 
     """Make the database in `directory` (known to `object_store` as `path`) one that SlateDB can open.
 
     Returns a note for every file set aside. `strict`: the database is synced on every commit, so only the end
-    of its log can be torn; without it the log is cut at its first torn object. Raises StorageError when something
-    is damaged that may have been confirmed, FormatTooNew when a newer SlateDB wrote it.
+    of its log can be torn; without it the log is cut at its first torn object. Raises StorageError when
+    something is damaged that may have been confirmed, FormatTooNew when a newer SlateDB wrote it.
     """
-    if not directory.exists():
-        return []
     run = asyncio.get_running_loop().run_in_executor
+    if not await run(None, directory.exists):
+        return []
     notes: list[str] = []
     admin = AdminBuilder(path, object_store).build()
     every_block = await run(None, _power_may_have_failed, directory)
@@ -81,8 +81,8 @@ async def _newest_sound_manifest(
         return None
     reasons = "; ".join(f"manifest/{name}: {reason}" for name, reason in torn)
     raise StorageError(
-        f"opening: {directory} is damaged beyond what a power cut explains, and going back further could lose "
-        f"confirmed messages ({reasons})"
+        f"opening: {directory} is damaged beyond what a power cut explains, and going back further could "
+        f"lose confirmed messages ({reasons})"
     )
 
 

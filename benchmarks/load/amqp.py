@@ -234,7 +234,9 @@ def _delete(target: Target, queue: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add_target_options(parser)
     parser.add_argument("--size", type=int, default=100, help="body bytes")
     parser.add_argument("--seconds", type=float, default=5.0, help="how long to publish")

@@ -33,7 +33,8 @@ class AmqpClient:
         self._expect(commands.Connection.Start)
         self.sock.sendall(
             frame.marshal(
-                commands.Connection.StartOk({"product": "benchmark"}, "PLAIN", "\x00guest\x00guest", "en_US"), 0
+                commands.Connection.StartOk({"product": "benchmark"}, "PLAIN", "\x00guest\x00guest", "en_US"),
+                0,
             )
         )
         tune = self._expect(commands.Connection.Tune)
@@ -135,7 +136,7 @@ def encode_ack_multiple(delivery_tag: int) -> bytes:
 
 
 class ConfirmCounter:
-    """Counts confirms of a channel: single, multiple, out of order. `confirmed` never exceeds what was sent."""
+    """Counts the confirms of a channel: single, multiple, out of order; `refused` counts nacks."""
 
     def __init__(self) -> None:
         self.refused = 0

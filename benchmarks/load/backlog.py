@@ -31,7 +31,9 @@ class BacklogLoad:
     queue_arguments: dict[str, Any] = field(default_factory=dict)
 
 
-def run(target: Target, load: BacklogLoad, restart: Callable[[], tuple[Target, float]] | None) -> dict[str, Any]:
+def run(
+    target: Target, load: BacklogLoad, restart: Callable[[], tuple[Target, float]] | None
+) -> dict[str, Any]:
     """Fill, weigh, restart, time the first delivery, drain. Sizes in MB (10^6 bytes), times in seconds.
 
     `restart` stops the broker and starts it on the same data; it returns where it listens now and the
@@ -55,6 +57,7 @@ def run(target: Target, load: BacklogLoad, restart: Callable[[], tuple[Target, f
         "rss_peak_mb": _mb(process_stat.rss_peak_bytes(target.pid)),
         "rss_idle_mb": _mb(idle),
     }
+    waiting = filled["sent"]
     if restart is not None:
         target, started = restart()
         connected, served = _first_delivery(target, queue)
@@ -63,11 +66,12 @@ def run(target: Target, load: BacklogLoad, restart: Callable[[], tuple[Target, f
             "restart_serving_s": round(served - started, 3),
             "rss_after_restart_mb": _mb(process_stat.rss_bytes(target.pid)),
         }
-    drained = amqp.drain(target, publish, queue, filled["sent"])
+        waiting -= 1
+    drained = amqp.drain(target, publish, queue, waiting)
     report |= {
         "drain_rate": drained["rate"],
         "drained": drained["count"],
-        "lost": filled["sent"] - drained["count"],
+        "lost": waiting - drained["count"],
         "rss_drain_peak_mb": _mb(process_stat.rss_peak_bytes(target.pid)),
         "client_cpu_percent": filled["client_cpu_percent"] | drained["client_cpu_percent"],
     }
@@ -78,7 +82,7 @@ def run(target: Target, load: BacklogLoad, restart: Callable[[], tuple[Target, f
 
 
 def _first_delivery(target: Target, queue: str) -> tuple[float, float]:
-    """Monotonic times of "connected" and "first message here"; the message goes back to the queue."""
+    """Monotonic times of "connected" and "first message here"; that message is acknowledged."""
     client = amqp_wire.AmqpClient(target.host, target.amqp_port, wait_s=FIRST_DELIVERY_TIMEOUT_S)
     connected = time.monotonic()
     client.consume(queue, prefetch=1, no_ack=False)
@@ -90,6 +94,7 @@ def _first_delivery(target: Target, queue: str) -> tuple[float, float]:
         except BlockingIOError:
             raise LoadError("no delivery after the restart") from None
     served = time.monotonic()
+    client.sock.sendall(amqp_wire.encode_ack_multiple(counter.count))
     client.close()
     return connected, served
 
@@ -99,7 +104,9 @@ def _mb(size: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add_target_options(parser)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--size", type=int, default=1_024, help="body bytes")

@@ -37,7 +37,9 @@ def run(target: Target, load: BridgeLoad) -> dict[str, Any]:
         control.bind_queue(queue, "amq.topic", queue)
     topic = queue if load.bind_topic else f"$queue/{queue}"
     consume = amqp.AmqpLoad(size=load.size, seconds=load.seconds)
-    publish = mqtt.MqttLoad(size=load.size, qos=1, seconds=load.seconds, window=load.window, flow_window=1 << 60)
+    publish = mqtt.MqttLoad(
+        size=load.size, qos=1, seconds=load.seconds, window=load.window, flow_window=1 << 60
+    )
     crew = Crew()
     crew.add(CONSUMER, amqp.consumer, target, consume, queue)
     crew.add(PUBLISHER, mqtt.publisher, target, publish, topic)
@@ -58,7 +60,9 @@ def run(target: Target, load: BridgeLoad) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add_target_options(parser)
     parser.add_argument("--size", type=int, default=100, help="payload bytes")
     parser.add_argument("--seconds", type=float, default=5.0, help="how long to publish")

@@ -11,7 +11,9 @@ def add_target_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--amqp-port", type=int, default=5672)
     parser.add_argument("--mqtt-port", type=int, default=1883)
-    parser.add_argument("--pid", type=int, default=0, help="the broker's process, to report its CPU and memory")
+    parser.add_argument(
+        "--pid", type=int, default=0, help="the broker's process, to report its CPU and memory"
+    )
     parser.add_argument("--broker", default="broker", help="the name to report")
 
 

@@ -126,7 +126,7 @@ class Crew:
 
 def _take_report(member: _Member) -> dict[str, Any]:
     try:
-        report = member.pipe[0].recv()
+        report: dict[str, Any] = member.pipe[0].recv()
     except EOFError:
         raise LoadError(f"{member.name} died") from None
     if "error" in report:
@@ -153,6 +153,6 @@ def cpu_percent(reports: dict[str, dict[str, Any]], seconds: float) -> dict[str,
 
 def span_s(reports: dict[str, dict[str, Any]]) -> float:
     """Seconds from the first client's start to the last client's last useful byte."""
-    begin = min(report["started"] for report in reports.values())
-    end = max(report["finished"] for report in reports.values())
+    begin: float = min(report["started"] for report in reports.values())
+    end: float = max(report["finished"] for report in reports.values())
     return max(end - begin, 1e-9)

@@ -143,7 +143,9 @@ def subscriber(board: Board, index: int, target: Target, load: FanInLoad, topic:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add_target_options(parser)
     parser.add_argument("--publishers", type=int, default=1_000)
     parser.add_argument("--size", type=int, default=100, help="payload bytes")

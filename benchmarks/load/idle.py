@@ -69,7 +69,9 @@ def allow_descriptors(count: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add_target_options(parser)
     parser.add_argument("--connections", type=int, default=5_000)
     given = parser.parse_args()

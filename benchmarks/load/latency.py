@@ -6,6 +6,7 @@ Every message carries the moment it was due, so a generator or broker that falls
 
 import argparse
 import os
+import select
 import socket
 import struct
 import time
@@ -110,7 +111,9 @@ def publisher(board: Board, index: int, target: Target, load: LatencyLoad, queue
     watch.finished = time.monotonic()
     client.close()
     return watch.report(
-        waits_ns=waits[load.warmup_messages :], send_delay_ms_max=round(worst_delay / 1e6, 3), count=len(waits)
+        waits_ns=waits[load.warmup_messages :],
+        send_delay_ms_max=round(worst_delay / 1e6, 3),
+        count=len(waits),
     )
 
 
@@ -131,7 +134,7 @@ def _wait_until(
             _confirm(sock.recv(65_536, socket.MSG_DONTWAIT), counter, waits, begin, interval_ns)
         except BlockingIOError:
             if left > SPIN_S:
-                time.sleep(min(left - SPIN_S, SPIN_S))
+                select.select((sock,), (), (), left - SPIN_S)
 
 
 def _confirm(
@@ -172,7 +175,9 @@ def consumer(board: Board, index: int, target: Target, load: LatencyLoad, queue:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add_target_options(parser)
     parser.add_argument("--rate", type=int, default=500, help="messages per second")
     parser.add_argument("--size", type=int, default=100, help="body bytes, at least 8")

@@ -106,7 +106,7 @@ def _publish_unacknowledged(
 def publish_acknowledged(
     board: Board, sock: socket.socket, ring: bytes, packet_bytes: int, load: MqttLoad, watch: Stopwatch
 ) -> int:
-    """QoS 1 from a ring of packets with all 65,535 packet ids; returns how many were sent and acknowledged."""
+    """QoS 1 from a ring of packets with all packet ids; returns how many were sent and acknowledged."""
     cells, clock, batch = board.cells, time.monotonic, load.batch
     received = range(RECEIVED, RECEIVED + load.subscribers)
     view = memoryview(ring)
@@ -170,7 +170,9 @@ def subscriber(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add_target_options(parser)
     parser.add_argument("--size", type=int, default=100, help="payload bytes")
     parser.add_argument("--qos", type=int, choices=[0, 1], default=0)

@@ -33,6 +33,12 @@ def rss_peak_bytes(pid: int) -> int:
     return sum(_status_kib(each, "VmHWM:") for each in process_tree(pid)) * 1024
 
 
+def machine_cpu_s() -> float:
+    """CPU seconds the whole machine has been busy with since it started."""
+    user, nice, system, _idle, _iowait, irq, softirq, *_ = Path("/proc/stat").read_text().split()[1:9]
+    return sum(int(ticks) for ticks in (user, nice, system, irq, softirq)) / _TICKS_PER_S
+
+
 def _status_kib(pid: int, field: str) -> int:
     try:
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():

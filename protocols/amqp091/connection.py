@@ -348,6 +348,8 @@ class AmqpConnection(Connection):
             if end - start < 4:
                 raise ProtocolError(c.SYNTAX_ERROR, "method frame without a method")
             if number:
+                if self._step < handshake.RUNNING:
+                    raise ProtocolError(c.COMMAND_INVALID, "channel used before connection.open-ok")
                 return self._channels.on_method(number, data, start, end)
             self._on_connection_method(data[start:end])
         elif not number:

@@ -107,6 +107,10 @@ def encode_deliver_run(
     head = template.head
     tail = template.tail
     end = template.end
+    if count == 1:
+        assert len(bodies[0]) == template.body_bytes
+        output.append(b"".join((head, _U64.pack(first_tag), tail, bodies[0], end)))
+        return
     parts = [end + head, b"", tail, b""] * count
     parts[0] = head
     tags = pack(f">{count}Q", *range(first_tag, first_tag + count))

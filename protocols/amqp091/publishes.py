@@ -50,7 +50,7 @@ def parse_address(payload: bytes) -> PublishAddress:
         routing_key = payload[start:end].decode()
         bits = payload[end]
     except (IndexError, UnicodeDecodeError):
-        bits = end = -1
+        bits = end = -2
     if end + 1 != len(payload):
         raise ProtocolError(SYNTAX_ERROR, "malformed basic.publish", class_id=_CLASS_ID, method_id=_METHOD_ID)
     if bits & _IMMEDIATE:

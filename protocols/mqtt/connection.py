@@ -93,7 +93,7 @@ class MqttConnection(AnsweringConnection):
     def receive(self, data: bytes, now: float) -> list[Any]:
         """See `Connection.receive`; the events are those of `protocols.mqtt.events`."""
         state = self._state
-        if state == _CLOSED:
+        if state == _CLOSED or not data:
             return []
         self._last_received = now
         if state == _ASKED:

@@ -19,7 +19,7 @@ _SCALAR_MAX: Final = 8  # packets compared one by one before columns pay
 _WINDOW_MIN: Final = 64
 _ACK_WINDOW_MIN: Final = 16
 _ACK_BYTES: Final = 4
-_ACK_REMAINING: Final = b"\x02"
+_ack: Final = Struct(">HH").pack  # first byte and remaining length, packet identifier
 _BLOCK: Final = 64  # payloads cut out by one call
 _HIGH: Final = 1 if sys.byteorder == "little" else 0  # where a native 16 bit number has its high byte
 _LOW: Final = 1 - _HIGH
@@ -112,7 +112,11 @@ def _block_of(offset: int, size: int) -> Callable[[bytes, int], tuple[bytes, ...
 def ack_run_length(data: bytes, start: int, end: int) -> int:
     """How many four-byte acknowledgements with the first byte at `start` follow one another; 0 for none."""
     room = (end - start) // _ACK_BYTES
-    head = data[start : start + 1] + _ACK_REMAINING
+    head = data[start : start + 2]
+    if not room or head[1] != 2:
+        return 0
+    if not data.startswith(head, start + _ACK_BYTES):
+        return 1
     count = 0
     window = _ACK_WINDOW_MIN
     while count < room:
@@ -183,16 +187,15 @@ def encode_publish_run(
 
     `packet_ids` has one identifier per payload, or is empty for QoS 0.
     """
-    if not packet_ids:
-        prefix = head + tail
-        output.append(prefix + prefix.join(payloads) if payloads else b"")
-        return
-    if len(payloads) == 1:
-        output.append(b"".join((head, packet_ids[0].to_bytes(2, "big"), tail, payloads[0])))
-        return
-    prefix = head + b"\0\0" + tail
-    blank = prefix + prefix.join(payloads)
-    output.append(restamp_packet_ids(blank, len(blank) // len(payloads), len(head), packet_ids))
+    count = len(payloads)
+    if count == 1:
+        packet_id = packet_ids[0].to_bytes(2, "big") if packet_ids else b""
+        output.append(b"".join((head, packet_id, tail, payloads[0])))
+    elif count and not packet_ids:
+        output.append((head + tail).join((b"", *payloads)))
+    elif count:
+        blank = (head + b"\0\0" + tail).join((b"", *payloads))
+        output.append(restamp_packet_ids(blank, len(blank) // count, len(head), packet_ids))
 
 
 def restamp_packet_ids(
@@ -211,11 +214,11 @@ def restamp_packet_ids(
 
 def encode_ack_run(packet_type: int, packet_ids: Sequence[int]) -> bytes:
     """Successful PUBACK, PUBREC, PUBREL or PUBCOMP packets, the same bytes in both versions."""
-    head = bytes((packet_type << 4 | c.FLAGS_BY_TYPE[packet_type], 2))
+    head = packet_type << 12 | c.FLAGS_BY_TYPE[packet_type] << 8 | 2
     count = len(packet_ids)
     if count == 1:
-        return head + packet_ids[0].to_bytes(2, "big")
-    return restamp_packet_ids((head + b"\0\0") * count, _ACK_BYTES, 2, packet_ids)
+        return _ack(head, packet_ids[0])
+    return restamp_packet_ids(_ack(head, 0) * count, _ACK_BYTES, 2, packet_ids)
 
 
 def encode_puback_run(packet_ids: Sequence[int]) -> bytes:

@@ -24,20 +24,19 @@ def frame_at(data: bytes, position: int, end: int, packet_bytes_max: int) -> tup
     A stop beyond `end` means that more bytes are needed, at least up to it. Raises ProtocolError 0x81 for a
     bad remaining length and 0x95 for a packet larger than `packet_bytes_max`.
     """
-    length = 0
-    shift = 0
     body = position + 1
+    shift = length = 0
     while body < end:
         byte = data[body]
         body += 1
-        length |= (byte & 0x7F) << shift
         if byte < 0x80:
-            if byte == 0 and shift:
+            if shift and not byte:
                 raise ProtocolError(c.MALFORMED_PACKET, "remaining length not in its shortest form")
-            stop = body + length
+            stop = body + (length | byte << shift)
             if stop - position > packet_bytes_max:
                 raise ProtocolError(c.PACKET_TOO_LARGE, f"packet larger than {packet_bytes_max} bytes")
             return body, stop
+        length |= (byte & 0x7F) << shift
         shift += 7
         if shift > 21:
             raise ProtocolError(c.MALFORMED_PACKET, "remaining length longer than four bytes")
@@ -142,20 +141,20 @@ class PublishDecoder:
         if stop > end:
             return False
         first_byte = data[start]
-        check_flags(first_byte)
         topic_start = body + 2
         if topic_start > stop:
             raise ProtocolError(c.MALFORMED_PACKET, "PUBLISH cut short")
         topic_end = topic_start + (data[body] << 8 | data[body + 1])
-        tail_start = topic_end + 2 if first_byte & 6 else topic_end
-        payload_start = tail_start
+        tail_start = payload_start = topic_end + 2 if first_byte & 6 else topic_end
         properties = b""
-        if self._version == c.MQTT_5 and tail_start < stop:
-            size, properties_start = decode_varint(data, tail_start)
-            payload_start = properties_start + size
-            properties = data[properties_start:payload_start]
-        elif self._version == c.MQTT_5:
-            payload_start = stop + 1
+        if self._version == c.MQTT_5:
+            if tail_start >= stop:
+                raise ProtocolError(c.MALFORMED_PACKET, "PUBLISH cut short")
+            payload_start += 1
+            if data[tail_start]:
+                size, properties_start = decode_varint(data, tail_start)
+                payload_start = properties_start + size
+                properties = data[properties_start:payload_start]
         if payload_start > stop:
             raise ProtocolError(c.MALFORMED_PACKET, "PUBLISH cut short")
         key = (first_byte, data[topic_start:topic_end], properties)
@@ -177,6 +176,7 @@ class PublishDecoder:
         if shape is not None:
             return shape
         first_byte, topic_bytes, properties = key
+        check_flags(first_byte)
         topic = text_of(topic_bytes)
         if self._version == c.MQTT_5:
             _check_properties(properties)

@@ -167,8 +167,8 @@ class RawAmqp:
         assert isinstance(received.method, answer), f"{received} instead of {answer.__name__}"
         return received.method
 
-    def read_content(self, answer: type, timeout_s: float = 5) -> Content:
-        """A method that carries content, with its content."""
+    def read_content_bytes(self, answer: type, timeout_s: float = 5) -> tuple[Any, bytes, bytes]:
+        """(method, payload of its content header, body), nothing decoded."""
         method = self.expect(answer, timeout_s)
         header = self.read(timeout_s)
         assert header is not None
@@ -180,8 +180,13 @@ class RawAmqp:
             assert part is not None
             assert part.kind == BODY
             body += part.payload
-        decoded = pamqp_frame.unmarshal(frame(HEADER, header.channel, header.payload))[2]
-        return Content(method, decoded, header.payload, body)
+        return method, header.payload, body
+
+    def read_content(self, answer: type, timeout_s: float = 5) -> Content:
+        """A method that carries content, with its content."""
+        method, header_payload, body = self.read_content_bytes(answer, timeout_s)
+        decoded = pamqp_frame.unmarshal(frame(HEADER, 1, header_payload))[2]
+        return Content(method, decoded, header_payload, body)
 
     def read_confirms(self, count: int, timeout_s: float = 10) -> list[int]:
         """The delivery tags the broker confirms, in order, until `count` are; basic.nack is a failure."""

@@ -67,10 +67,12 @@ PACKETS = [
         p.Connect(
             5,
             "a",
-            will=p.Will("w", b"x", 2, False, Properties(will_delay_interval_s=1, user_properties=[("k", "v")])),
+            will=p.Will(
+                "w", b"x", 2, False, Properties(will_delay_interval_s=1, user_properties=[("k", "v")])
+            ),
             password=b"p",
         ),
-        "1026 00044d515454 05 56 0000 00 000161 0c 1800000001 2600016b000176 000177 000178 000170",
+        "1024 00044d515454 05 56 0000 00 000161 0c 1800000001 2600016b000176 000177 000178 000170",
     ),
     _case("connack", 4, p.ConnAck(True, 0), "2002 0100"),
     _case("connack_refused", 4, p.ConnAck(False, 5), "2002 0005"),
@@ -107,7 +109,7 @@ PACKETS = [
                 user_properties=[("k", "1"), ("k", "2")],
             ),
         ),
-        "3222 000161 0001 1a 0101 03000174 08000172 09000100 2600016b000131 2600016b000132 6869",
+        "3224 000161 0001 1c 0101 03000174 08000172 09000100 2600016b000131 2600016b000132 6869",
     ),
     _case(
         "publish_v5_subscription_identifiers",
@@ -129,7 +131,12 @@ PACKETS = [
     ),
     _case("pubrel_v5_unknown", 5, p.PubRel(1, 0x92), "6203 0001 92"),
     _case("pubcomp_v5_unknown", 5, p.PubComp(1, 0x92), "7003 0001 92"),
-    _case("subscribe", 4, p.Subscribe(1, [_request("a/+", 1), _request("#", 2)]), "820c 0001 0003612f2b01 00012302"),
+    _case(
+        "subscribe",
+        4,
+        p.Subscribe(1, [_request("a/+", 1), _request("#", 2)]),
+        "820c 0001 0003612f2b01 00012302",
+    ),
     _case(
         "subscribe_v5_options",
         5,
@@ -152,7 +159,12 @@ PACKETS = [
     _case("disconnect", 4, p.Disconnect(), "e000"),
     _case("disconnect_v5", 5, p.Disconnect(), "e000"),
     _case("disconnect_v5_will", 5, p.Disconnect(4), "e001 04"),
-    _case("disconnect_v5_expiry", 5, p.Disconnect(4, Properties(session_expiry_interval_s=1)), "e007 04 05 1100000001"),
+    _case(
+        "disconnect_v5_expiry",
+        5,
+        p.Disconnect(4, Properties(session_expiry_interval_s=1)),
+        "e007 04 05 1100000001",
+    ),
     _case("auth_v5", 5, p.Auth(0x18, Properties(authentication_method="m")), "f006 18 04 1500016d"),
 ]
 

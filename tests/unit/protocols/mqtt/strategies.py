@@ -6,12 +6,24 @@ from hypothesis import strategies as st
 
 from protocols.mqtt import constants as c
 from protocols.mqtt import packets as p
-from protocols.mqtt.properties import _BINARY, _BOOL, _PAIR, _TEXT, _U16, _U32, _VARINT, PROPERTIES, Properties
+from protocols.mqtt.properties import (
+    _BINARY,
+    _BOOL,
+    _PAIR,
+    _TEXT,
+    _U16,
+    _U32,
+    _VARINT,
+    PROPERTIES,
+    Properties,
+)
 
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=12)
 levels = st.text(st.characters(exclude_characters="\0+#/$", exclude_categories=("Cs",)), max_size=5)
 topics = st.lists(levels, min_size=1, max_size=4).map("/".join).filter(bool)
-filters = st.one_of(topics, topics.map(lambda topic: topic + "/#"), st.sampled_from(("#", "+", "+/a", "a/+/b")))
+filters = st.one_of(
+    topics, topics.map(lambda topic: topic + "/#"), st.sampled_from(("#", "+", "+/a", "a/+/b"))
+)
 ids = st.integers(1, 65_535)
 binaries = st.binary(max_size=12)
 
@@ -27,7 +39,9 @@ _VALUES: dict[int, st.SearchStrategy[Any]] = {
 
 
 @st.composite
-def properties(draw: st.DrawFn, packet_type: int, version: int = 5, leave_out: tuple[str, ...] = ()) -> Properties:
+def properties(
+    draw: st.DrawFn, packet_type: int, version: int = 5, leave_out: tuple[str, ...] = ()
+) -> Properties:
     """Properties a packet type may carry; empty in 3.1.1."""
     found = Properties()
     if version != 5:
@@ -51,7 +65,11 @@ def connects(draw: st.DrawFn, version: int) -> p.Connect:
     will = None
     if draw(st.booleans()):
         will = p.Will(
-            draw(topics), draw(binaries), draw(st.integers(0, 2)), draw(st.booleans()), draw(properties(c.WILL, version))
+            draw(topics),
+            draw(binaries),
+            draw(st.integers(0, 2)),
+            draw(st.booleans()),
+            draw(properties(c.WILL, version)),
         )
     username = draw(st.none() | texts)
     clean_start = draw(st.booleans())

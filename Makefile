@@ -1,0 +1,72 @@
+# SluiceMQ: every target sets up what it needs from nothing but Python >= 3.11.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: help run demo test test-long fuzz bench bench-quick format lint types setup setup-dev lock clean
+
+help:
+	@echo "make run         set up and start the broker (MQTT 1883, AMQP 5672, data under ./data)"
+	@echo "make demo        the main job end to end, with a kill -9 in the middle"
+	@echo "make test        set up and run all tests (about 4 minutes on 2 cores)"
+	@echo "make test-long   the same with the long modes of model and crash tests"
+	@echo "make fuzz        hammer the decoders with random input for a while"
+	@echo "make bench       side by side with RabbitMQ and mosquitto where they are installed"
+	@echo "make bench-quick a short version of it"
+	@echo "make format lint types   what their names say"
+	@echo "make lock        resolve the dependencies anew into the lock files (needs uv)"
+
+# the stamps hold what is installed: a changed lock file installs again
+$(VENV)/run.stamp: requirements.lock
+	@test -x $(BIN)/python || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "SluiceMQ needs Python 3.11 or later; set PYTHON=/path/to/python3.11"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@touch $@
+
+$(VENV)/dev.stamp: requirements-dev.lock $(VENV)/run.stamp
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@touch $@
+
+setup: $(VENV)/run.stamp
+setup-dev: $(VENV)/dev.stamp
+
+run: setup
+	$(BIN)/python -m broker serve
+
+demo: setup-dev
+	$(BIN)/python -m examples.demo
+
+test: setup-dev lint types
+	$(BIN)/python -m pytest -m "not long"
+
+test-long: setup-dev
+	$(BIN)/python -m pytest
+
+fuzz: setup-dev
+	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest tests/unit/protocols -k "fuzz or random or split or truncat" -q
+
+bench: setup-dev
+	$(BIN)/python -m benchmarks.compare
+
+bench-quick: setup-dev
+	$(BIN)/python -m benchmarks.compare --quick
+
+format: setup-dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: setup-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-cache
+
+types: setup-dev
+	$(BIN)/mypy
+
+lock:
+	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url -o requirements-dev.lock
+	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url -c requirements-dev.lock -o requirements.lock
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,0 +1,226 @@
+"""One AMQP channel: delivery tags, confirms, prefetch, and whatever the client asks on it."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from broker.amqp import methods
+from broker.amqp.delivery import AmqpConsumer
+from broker.amqp.publishing import Publisher
+from config import limits
+from protocols.amqp091 import constants as c
+from protocols.amqp091 import events as ev
+from queue_manager.consumer import CreditPool
+from queue_manager.errors import QueueBusy, QueueManagerError
+from queue_manager.model import Entry
+
+if TYPE_CHECKING:
+    from broker.amqp.frontend import AmqpFrontend
+
+_log: Final = structlog.get_logger("broker.amqp")
+
+
+class AmqpChannel:
+    """The broker's side of a channel.
+
+    `unacked` maps delivery tags to claims in order of delivery. While something the client asked for must
+    be waited for, the channel is held and what follows waits in `_held`, so that order is kept.
+    """
+
+    __slots__ = (
+        "_held",
+        "closed",
+        "consumers",
+        "frontend",
+        "last_queue",
+        "late_tags",
+        "next_tag",
+        "number",
+        "pool",
+        "prefetch",
+        "publisher",
+        "puller",
+        "unacked",
+    )
+
+    def __init__(self, frontend: AmqpFrontend, number: int) -> None:
+        self.frontend = frontend
+        self.number = number
+        self.closed = False
+        self.consumers: dict[str, AmqpConsumer] = {}
+        self.unacked: dict[int, Entry] = {}
+        self.late_tags: dict[int, None] = {}
+        self.next_tag = 1
+        self.prefetch = 0
+        self.pool: CreditPool | None = None
+        self.puller: dict[str, AmqpConsumer] = {}
+        self.last_queue = ""
+        self.publisher = Publisher(self)
+        self._held: deque[Any] | None = None
+
+    def handle(self, event: Any) -> None:
+        """Act on one event of this channel."""
+        if self.closed:
+            return
+        if self._held is not None:
+            self._held.append(event)
+            return
+        try:
+            if type(event) is ev.PublishRun:
+                self.publisher.publish(event)
+            elif type(event) is ev.SettleRun:
+                self._settle(event)
+            else:
+                methods.perform(self, event.method)
+        except QueueBusy as busy:
+            self._held = deque([event])
+            self.frontend.hub.shard.manager.removing[busy.name].append(self.release)
+        except QueueManagerError as error:
+            class_id, method_id = _method_ids(event)
+            self.fail(methods.reply_code(error), error.reason, class_id, method_id)
+
+    def hold(self) -> None:
+        """Handle nothing more before `release`."""
+        if self._held is None:
+            self._held = deque()
+
+    def is_held(self) -> bool:
+        """Whether events wait for something."""
+        return self._held is not None
+
+    def _hold_behind(self, events: deque[Any]) -> None:
+        if self._held is not None:
+            self._held.extend(events)
+
+    def release(self) -> None:
+        """Go on with what was held back."""
+        waiting = self._held or deque()
+        self._held = None
+        while waiting:
+            self.handle(waiting.popleft())
+            if self.is_held():
+                self._hold_behind(waiting)
+                break
+        self.frontend.transport.want_flush()
+        self.frontend.hub.settle_turn()
+
+    def fail(self, code: int, text: str, class_id: int = 0, method_id: int = 0) -> None:
+        """Close the channel with a reply code; one log line says who and why."""
+        _log.warning(
+            "amqp.channel_error",
+            peer=self.frontend.transport.peer,
+            channel=self.number,
+            code=code,
+            reason=text,
+        )
+        self.frontend.connection.fail_channel(self.number, code, text, class_id, method_id)
+        self.frontend.transport.want_flush()
+        self.close()
+
+    def close(self) -> None:
+        """The channel is gone: consumers end, unsettled messages return."""
+        if self.closed:
+            return
+        self.closed = True
+        manager = self.frontend.hub.shard.manager
+        now_ms = self.frontend.hub.clock.now_ms()
+        entries = list(self.unacked.values())
+        self.unacked.clear()
+        # first nobody of this channel may take anything, then everything returns in order
+        for consumer in [*self.consumers.values(), *self.puller.values()]:
+            consumer.consumer.paused = True
+        manager.requeue(entries, now_ms)
+        for consumer in [*self.consumers.values(), *self.puller.values()]:
+            if not consumer.consumer.group.queue.deleted:
+                manager.unsubscribe(consumer.consumer, now_ms)
+        self.consumers.clear()
+        self.puller.clear()
+
+    def set_paused(self, paused: bool) -> None:
+        """The client reads too slowly, or caught up."""
+        manager = self.frontend.hub.shard.manager
+        for consumer in self.consumers.values():
+            consumer.consumer.paused = paused
+            if not paused:
+                manager.wake(consumer.consumer)
+
+    def forget(self, entries: list[Entry]) -> None:
+        """The leases of these claims ended; settling them late is no error."""
+        gone = set(map(id, entries))
+        for tag in [tag for tag, entry in self.unacked.items() if id(entry) in gone]:
+            del self.unacked[tag]
+            self.late_tags[tag] = None
+        while len(self.late_tags) > limits.AMQP_LATE_TAGS_MAX:
+            del self.late_tags[next(iter(self.late_tags))]
+
+    def _settle(self, event: ev.SettleRun) -> None:
+        entries = self._take_multiple(event) if event.multiple else self._take_single(event)
+        if not entries:
+            return
+        manager = self.frontend.hub.shard.manager
+        now_ms = self.frontend.hub.clock.now_ms()
+        if event.kind == ev.ACK:
+            late = manager.ack(entries, now_ms)
+        elif event.requeue:
+            late = manager.requeue(entries, now_ms)
+        else:
+            late = manager.reject(entries, now_ms)
+        if late:
+            self.frontend.hub.counters.late_settles += late
+
+    def _take_single(self, event: ev.SettleRun) -> list[Entry]:
+        pop = self.unacked.pop
+        tags = event.delivery_tags
+        try:
+            return [pop(tag) for tag in tags]
+        except KeyError:
+            pass
+        # the tags before the unknown one are gone already: begin again, telling which it is
+        entries = []
+        for tag in tags:
+            entry = self.unacked.pop(tag, None)
+            if entry is not None:
+                entries.append(entry)
+            elif tag in self.late_tags:
+                del self.late_tags[tag]
+                self.frontend.hub.counters.late_settles += 1
+            else:
+                self._unknown_tag(event, tag)
+                break
+        return entries
+
+    def _take_multiple(self, event: ev.SettleRun) -> list[Entry]:
+        tag = event.delivery_tags[0]
+        unacked = self.unacked
+        if tag == 0:
+            entries = list(unacked.values())
+            unacked.clear()
+            return entries
+        if tag >= self.next_tag or (tag not in unacked and tag not in self.late_tags):
+            self._unknown_tag(event, tag)
+            return []
+        tags = []
+        for candidate in unacked:
+            if candidate > tag:
+                break
+            tags.append(candidate)
+        return [unacked.pop(candidate) for candidate in tags]
+
+    def _unknown_tag(self, event: ev.SettleRun, tag: int) -> None:
+        class_id, method_id = _method_ids(event)
+        self.fail(c.PRECONDITION_FAILED, f"unknown delivery tag {tag}", class_id, method_id)
+
+
+_SETTLE_METHODS: Final = (80, 120, 90)  # basic.ack, nack, reject
+
+
+def _method_ids(event: Any) -> tuple[int, int]:
+    if type(event) is ev.SettleRun:
+        return c.CLASS_BASIC, _SETTLE_METHODS[event.kind]
+    if type(event) is ev.PublishRun:
+        return c.CLASS_BASIC, 40
+    index = event.method.index
+    return index >> 16, index & 0xFFFF

@@ -1,0 +1,160 @@
+"""Deliveries to an AMQP consumer: basic.deliver, as many as possible in one go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pamqp import commands
+
+from broker.amqp import properties
+from protocols.amqp091.constants import FRAME_OVERHEAD_BYTES
+from protocols.amqp091.content import append_headers
+from protocols.amqp091.hot import (
+    DeliverTemplate,
+    NumberedTemplate,
+    encode_deliver_numbered,
+    encode_deliver_run,
+)
+from protocols.amqp091.methods import BasicDeliver, BasicGetOk
+from queue_manager.consumer import Consumer
+from queue_manager.model import Entry, Message
+from storage.envelope import EnvelopeTemplate
+
+if TYPE_CHECKING:
+    from broker.amqp.channel import AmqpChannel
+
+OFFSET_HEADER: Final = "x-offset"
+GROUP_HEADER: Final = "x-group-id"
+DELIVERY_COUNT_HEADER: Final = "x-delivery-count"
+
+
+class AmqpConsumer:
+    """The sink of one consumer; a puller's (basic.get) has `tag` "" and `pulled` counts answers due.
+
+    The delivery template of the last message's properties is kept: runs alike cost one `join`.
+    """
+
+    __slots__ = ("_last", "_last_template", "_numbered", "channel", "consumer", "tag")
+
+    def __init__(self, channel: AmqpChannel, tag: str) -> None:
+        self.channel = channel
+        self.tag = tag
+        self.consumer: Consumer
+        self._last_template: EnvelopeTemplate | None = None
+        self._last: DeliverTemplate | None = None
+        self._numbered: NumberedTemplate | None = None
+
+    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
+        """See `queue_manager.consumer.Sink`."""
+        channel = self.channel
+        count = len(messages)
+        first_tag = channel.next_tag
+        channel.next_tag = first_tag + count
+        if entries is not None and not consumer.no_ack:
+            channel.unacked.update(zip(range(first_tag, first_tag + count), entries, strict=True))
+        if not self.tag:
+            self._answer_get(first_tag, messages[0], None if entries is None else entries[0])
+        elif entries is not None and entries[0].attempts > 1:
+            for index, message in enumerate(messages):
+                self._redeliver(first_tag + index, message, entries[index].attempts)
+        else:
+            self._deliver_first(first_tag, messages)
+        channel.frontend.transport.want_flush()
+
+    def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
+        """See `queue_manager.consumer.Sink`."""
+        self.channel.forget(entries)
+
+    def cancelled(self, consumer: Consumer, reason: str) -> None:
+        """See `queue_manager.consumer.Sink`: tell clients who understand it."""
+        channel = self.channel
+        channel.consumers.pop(self.tag, None)
+        if self.tag and channel.frontend.cancel_notify and not channel.closed:
+            channel.frontend.connection.send_method(channel.number, commands.Basic.Cancel(self.tag, True))
+            channel.frontend.transport.want_flush()
+
+    def _deliver_first(self, tag: int, messages: list[Message]) -> None:
+        output = self.channel.frontend.connection.output
+        body_bytes_max = self.channel.frontend.connection.frame_max - FRAME_OVERHEAD_BYTES
+        count = len(messages)
+        start = 0
+        while start < count:
+            first = messages[start]
+            template = first.template
+            size = len(first.body)  # type: ignore[arg-type]
+            bodies = [first.body]
+            for index in range(start + 1, count):
+                message = messages[index]
+                body = message.body
+                if message.template is not template or len(body) != size:  # type: ignore[arg-type]
+                    break
+                bodies.append(body)
+            if size > body_bytes_max:
+                for index, body in enumerate(bodies):
+                    self._deliver_large(tag + index, messages[start + index], body)  # type: ignore[arg-type]
+            elif self.consumer.group.name:
+                numbered = self._numbered_template(template, size)
+                offsets = [message.offset for message in messages[start : start + len(bodies)]]
+                encode_deliver_numbered(output, numbered, tag, offsets, bodies)  # type: ignore[arg-type]
+            else:
+                encode_deliver_run(output, self._template(template, size), tag, bodies)  # type: ignore[arg-type]
+            start += len(bodies)
+            tag += len(bodies)
+
+    def _template(self, template: EnvelopeTemplate, size: int) -> DeliverTemplate:
+        last = self._last
+        if template is not self._last_template or last is None:
+            last = self._last = self._make(template, size)
+            self._last_template = template
+        elif last.body_bytes != size:
+            last = self._last = last.resized(size)
+        return last
+
+    def _numbered_template(self, template: EnvelopeTemplate, size: int) -> NumberedTemplate:
+        numbered = self._numbered
+        last = self._last
+        current = self._template(template, size)
+        if numbered is None or current is not last:
+            numbered = self._numbered = NumberedTemplate(current, OFFSET_HEADER)
+        return numbered
+
+    def _make(self, template: EnvelopeTemplate, size: int) -> DeliverTemplate:
+        raw = properties.of_template(template)
+        if self.consumer.group.name:
+            raw = append_headers(raw, [(GROUP_HEADER, self.consumer.group.group_id), (OFFSET_HEADER, 0)])
+        return DeliverTemplate(
+            self.channel.number, self.tag, False, template.exchange, template.topic, raw, size
+        )
+
+    def _headers(self, message: Message, attempts: int) -> bytes:
+        """The message's properties with what this delivery adds."""
+        raw = properties.of_template(message.template)
+        extra: list[tuple[str, object]] = []
+        if attempts > 1:
+            extra.append((DELIVERY_COUNT_HEADER, attempts - 1))
+        if self.consumer.group.name:
+            extra += [(GROUP_HEADER, self.consumer.group.group_id), (OFFSET_HEADER, message.offset)]
+        return append_headers(raw, extra) if extra else raw
+
+    def _redeliver(self, tag: int, message: Message, attempts: int) -> None:
+        template = message.template
+        method = BasicDeliver(self.tag, tag, True, template.exchange, template.topic)
+        self.channel.frontend.connection.send_content(
+            self.channel.number, method, self._headers(message, attempts), message.body or b""
+        )
+
+    def _deliver_large(self, tag: int, message: Message, body: bytes) -> None:
+        template = message.template
+        method = BasicDeliver(self.tag, tag, False, template.exchange, template.topic)
+        self.channel.frontend.connection.send_content(
+            self.channel.number, method, self._headers(message, 1), body
+        )
+
+    def _answer_get(self, tag: int, message: Message, entry: Entry | None) -> None:
+        attempts = 1 if entry is None else entry.attempts
+        template = message.template
+        waiting = self.consumer.group.ready_count()
+        method = BasicGetOk(tag, attempts > 1, template.exchange, template.topic, waiting)
+        self.channel.frontend.connection.send_content(
+            self.channel.number, method, self._headers(message, attempts), message.body or b""
+        )

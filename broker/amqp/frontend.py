@@ -1,0 +1,155 @@
+"""One AMQP connection: authentication, virtual host, channels, exclusive queues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import structlog
+
+from broker import access
+from broker.amqp.channel import AmqpChannel
+from broker.frontend import Frontend
+from broker.hub import Hub
+from broker.transport import Transport
+from broker.version import PRODUCT, VERSION
+from config import limits
+from protocols.amqp091 import constants as c
+from protocols.amqp091 import events as ev
+from protocols.amqp091.connection import AmqpConnection
+from queue_manager.queue import Queue
+
+_log: Final = structlog.get_logger("broker.amqp")
+
+VHOST: Final = "/"
+SERVER_PROPERTIES: Final[dict[str, Any]] = {
+    "product": PRODUCT,
+    "version": VERSION,
+    "platform": "Python",
+    "capabilities": c.CAPABILITIES,
+}
+
+
+class AmqpFrontend(Frontend):
+    """Answers an AMQP client. `exclusive_queues` live as long as the connection."""
+
+    connection: AmqpConnection
+
+    def __init__(self, hub: Hub, transport: Transport) -> None:
+        connection = AmqpConnection(
+            limits.AMQP_FRAME_BYTES_MAX,
+            limits.AMQP_CHANNELS_MAX,
+            limits.AMQP_HEARTBEAT_S,
+            SERVER_PROPERTIES,
+            hub.clock.monotonic(),
+        )
+        super().__init__(hub, transport, connection)
+        self.username = ""
+        self.cancel_notify = False
+        self.channels: dict[int, AmqpChannel] = {}
+        self.exclusive_queues: dict[Queue, None] = {}
+        self.paused = False
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            ev.AuthRequested: self._on_auth,
+            ev.OpenRequested: self._on_open,
+            ev.ChannelOpened: self._on_channel_opened,
+            ev.ChannelClosed: self._on_channel_closed,
+            ev.ChannelFailed: self._on_channel_failed,
+            ev.ConnectionLost: self._on_lost,
+        }
+
+    def handle(self, events: list[Any]) -> None:
+        """See `Frontend.handle`."""
+        for event in events:
+            handler = self._handlers.get(type(event))
+            if handler is not None:
+                handler(event)
+                continue
+            channel = self.channels.get(event.channel)
+            if channel is not None:
+                channel.handle(event)
+
+    def pause(self) -> None:
+        """See `Frontend.pause`."""
+        self.paused = True
+        for channel in self.channels.values():
+            channel.set_paused(True)
+
+    def resume(self) -> None:
+        """See `Frontend.resume`."""
+        self.paused = False
+        for channel in self.channels.values():
+            channel.set_paused(False)
+
+    def gone(self) -> None:
+        """See `Frontend.gone`."""
+        now_ms = self.hub.clock.now_ms()
+        for channel in list(self.channels.values()):
+            channel.close()
+        self.channels.clear()
+        for queue in list(self.exclusive_queues):
+            if not queue.deleted:
+                self.hub.shard.manager.delete(queue, now_ms)
+        self.exclusive_queues.clear()
+
+    def shut_down(self) -> None:
+        """See `Frontend.shut_down`."""
+        self.connection.fail(c.CONNECTION_FORCED, "the broker is shutting down")
+        self.transport.want_flush()
+
+    def fail_internal(self) -> None:
+        """See `Frontend.fail_internal`."""
+        self.connection.fail(c.INTERNAL_ERROR, "internal error")
+        self.transport.want_flush()
+
+    def fail(self, code: int, text: str, class_id: int = 0, method_id: int = 0) -> None:
+        """Close the connection with a reply code; one log line says who and why."""
+        _log.warning("amqp.connection_error", peer=self.transport.peer, code=code, reason=text)
+        self.connection.fail(code, text, class_id, method_id)
+
+    def _on_auth(self, event: ev.AuthRequested) -> None:
+        reason = access.check_amqp(self.transport.peer, event.username, event.password)
+        if reason:
+            _log.warning("amqp.login_refused", peer=self.transport.peer, user=event.username, reason=reason)
+            self.connection.refuse_auth("login refused")
+            return
+        self.username = event.username
+        capabilities = event.client_properties.get("capabilities")
+        self.cancel_notify = isinstance(capabilities, dict) and bool(
+            capabilities.get("consumer_cancel_notify")
+        )
+        self.connection.accept_auth()
+
+    def _on_open(self, event: ev.OpenRequested) -> None:
+        if event.vhost != VHOST:
+            self.fail(c.NOT_ALLOWED, f"vhost {event.vhost!r} not found", c.CLASS_CONNECTION, 40)
+            return
+        self.connection.accept_open()
+
+    def _on_channel_opened(self, event: ev.ChannelOpened) -> None:
+        self.channels[event.channel] = AmqpChannel(self, event.channel)
+
+    def _on_channel_closed(self, event: ev.ChannelClosed) -> None:
+        channel = self.channels.pop(event.channel, None)
+        if channel is not None:
+            channel.close()
+
+    def _on_channel_failed(self, event: ev.ChannelFailed) -> None:
+        _log.warning(
+            "amqp.channel_error",
+            peer=self.transport.peer,
+            channel=event.channel,
+            code=event.code,
+            reason=event.reason,
+        )
+        channel = self.channels.get(event.channel)
+        if channel is not None:
+            channel.close()
+
+    def _on_lost(self, event: ev.ConnectionLost) -> None:
+        if event.code and not event.by_peer:
+            _log.warning(
+                "amqp.connection_closed", peer=self.transport.peer, code=event.code, reason=event.reason
+            )
+        for channel in self.channels.values():
+            channel.close()

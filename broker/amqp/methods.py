@@ -1,0 +1,302 @@
+"""What each AMQP method does: queue.*, basic.* but publish and settle, confirm.*, channel.flow."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from pamqp import commands
+
+from broker.amqp import arguments
+from broker.amqp.delivery import AmqpConsumer
+from config import limits
+from protocols.amqp091 import constants as c
+from protocols.amqp091.methods import QueueDeclareOk
+from protocols.amqp091.names import is_reserved_name
+from queue_manager import address
+from queue_manager.consumer import UNLIMITED, CreditPool
+from queue_manager.definitions import QueueDefinition
+from queue_manager.errors import (
+    AccessRefused,
+    InvalidAddress,
+    LimitReached,
+    QueueManagerError,
+    QueueNotFound,
+    ResourceLocked,
+)
+from queue_manager.patterns import MATCH_ALL
+from queue_manager.queue import Queue
+
+if TYPE_CHECKING:
+    from broker.amqp.channel import AmqpChannel
+
+_CODES: Final[dict[type[QueueManagerError], int]] = {
+    QueueNotFound: c.NOT_FOUND,
+    ResourceLocked: c.RESOURCE_LOCKED,
+    AccessRefused: c.ACCESS_REFUSED,
+    LimitReached: c.RESOURCE_ERROR,
+    InvalidAddress: c.PRECONDITION_FAILED,
+}
+
+
+def reply_code(error: QueueManagerError) -> int:
+    """The AMQP reply code of a refusal."""
+    return _CODES.get(type(error), c.PRECONDITION_FAILED)
+
+
+def perform(channel: AmqpChannel, method: Any) -> None:
+    """Do what a method asks; raises QueueManagerError for what is refused with a channel error."""
+    handler = _HANDLERS.get(type(method))
+    if handler is None:
+        name = method.name
+        channel.frontend.fail(
+            c.NOT_IMPLEMENTED,
+            f"{name} is not supported by this version",
+            method.index >> 16,
+            method.index & 0xFFFF,
+        )
+        return
+    handler(channel, method)
+
+
+# queues
+
+
+def _declare(channel: AmqpChannel, method: commands.Queue.Declare) -> None:
+    frontend = channel.frontend
+    manager = frontend.hub.shard.manager
+    now_ms = frontend.hub.clock.now_ms()
+    name = method.queue
+    if method.passive:
+        queue = manager.find(name or channel.last_queue, frontend)
+    else:
+        if not name:
+            name = f"amq.gen-{secrets.token_urlsafe(16)}"
+        elif is_reserved_name(name) and name not in manager.queues:
+            raise AccessRefused(f"queue name {name!r} contains the reserved prefix 'amq.'")
+        exists = name in manager.queues
+        durable = method.durable and not method.exclusive and not method.auto_delete
+        table = method.arguments or {}
+        definition = QueueDefinition(
+            name,
+            durable=durable,
+            policy=arguments.queue_policy(table, manager.default_policy, durable=durable),
+            arguments={
+                **arguments.equivalence(table),
+                **({"durable": method.durable} if method.durable != durable else {}),
+            },
+            auto_delete=method.auto_delete,
+            owner=frontend if method.exclusive else None,
+        )
+        queue = manager.declare(definition, now_ms)
+        if not exists and method.exclusive:
+            frontend.exclusive_queues[queue] = None
+    channel.last_queue = queue.name
+    if not method.nowait:
+        answer = QueueDeclareOk(queue.name, min(queue.ready_count(), 0xFFFFFFFF), queue.consumer_count())
+        frontend.connection.send_method(channel.number, answer)
+
+
+def _purge(channel: AmqpChannel, method: commands.Queue.Purge) -> None:
+    frontend = channel.frontend
+    manager = frontend.hub.shard.manager
+    queue = manager.find(method.queue or channel.last_queue, frontend)
+    count = manager.purge(queue, frontend.hub.clock.now_ms())
+    if not method.nowait:
+        frontend.connection.send_method(channel.number, commands.Queue.PurgeOk(min(count, 0xFFFFFFFF)))
+
+
+def _delete(channel: AmqpChannel, method: commands.Queue.Delete) -> None:
+    frontend = channel.frontend
+    manager = frontend.hub.shard.manager
+    name = method.queue or channel.last_queue
+    count = 0
+    if name in manager.queues:  # deleting what is not there is no error, as everywhere since RabbitMQ 3.2
+        queue = manager.find(name, frontend)
+        count = manager.delete(
+            queue, frontend.hub.clock.now_ms(), if_unused=method.if_unused, if_empty=method.if_empty
+        )
+        frontend.exclusive_queues.pop(queue, None)
+    if not method.nowait:
+        frontend.connection.send_method(channel.number, commands.Queue.DeleteOk(min(count, 0xFFFFFFFF)))
+
+
+# consuming
+
+
+def _qos(channel: AmqpChannel, method: commands.Basic.Qos) -> None:
+    if method.prefetch_size:
+        channel.frontend.fail(c.NOT_IMPLEMENTED, "prefetch_size is not supported", c.CLASS_BASIC, 10)
+        return
+    if method.global_:
+        credit = method.prefetch_count or UNLIMITED
+        if channel.pool is None:
+            channel.pool = CreditPool(credit)
+            for consumer in channel.consumers.values():
+                channel.pool.adopt(consumer.consumer)
+        else:
+            channel.pool.credit_max = credit
+        for consumer in channel.consumers.values():
+            channel.frontend.hub.shard.manager.wake(consumer.consumer)
+    else:
+        channel.prefetch = method.prefetch_count
+    channel.frontend.connection.send_method(channel.number, commands.Basic.QosOk())
+
+
+def _source(channel: AmqpChannel, name: str) -> tuple[Queue, str]:
+    """The queue and pattern a consume or get names: a queue's name, or a `$queue/...` address."""
+    frontend = channel.frontend
+    manager = frontend.hub.shard.manager
+    name = name or channel.last_queue
+    if not address.is_queue_topic(name):
+        return manager.find(name, frontend), MATCH_ALL
+    parsed = address.parse(name)
+    if parsed.verb:
+        raise InvalidAddress(f"{name!r} is a control topic: there is nothing to consume")
+    queue = manager.find_or_create(parsed.name, frontend, frontend.hub.clock.now_ms())
+    return queue, parsed.rest or MATCH_ALL
+
+
+def _consume(channel: AmqpChannel, method: commands.Basic.Consume) -> None:
+    frontend = channel.frontend
+    manager = frontend.hub.shard.manager
+    tag = method.consumer_tag or f"amq.ctag-{secrets.token_urlsafe(16)}"
+    if tag in channel.consumers:
+        frontend.fail(c.NOT_ALLOWED, f"consumer tag {tag!r} is in use on this channel", c.CLASS_BASIC, 20)
+        return
+    if method.no_local:
+        frontend.fail(c.NOT_IMPLEMENTED, "no-local is not supported", c.CLASS_BASIC, 20)
+        return
+    if len(channel.consumers) >= limits.AMQP_CONSUMERS_PER_CHANNEL_MAX:
+        raise LimitReached(f"a channel has at most {limits.AMQP_CONSUMERS_PER_CHANNEL_MAX} consumers")
+    group = arguments.consumer_group(method.arguments or {})
+    queue, pattern = _source(channel, method.queue)
+    sink = AmqpConsumer(channel, tag)
+    sink.consumer = manager.subscribe(
+        queue,
+        group,
+        pattern,
+        sink,
+        consumer_id=f"{frontend.transport.peer}/{channel.number}/{tag}",
+        credit_max=channel.prefetch or UNLIMITED,
+        no_ack=method.no_ack,
+        exclusive=method.exclusive,
+        lease_ms=frontend.hub.settings.queue_manager.consumer_timeout_ms,
+        pool=None if method.no_ack else channel.pool,
+    )
+    sink.consumer.paused = frontend.paused
+    channel.consumers[tag] = sink
+    if not method.nowait:
+        frontend.connection.send_method(channel.number, commands.Basic.ConsumeOk(tag))
+
+
+def _cancel(channel: AmqpChannel, method: commands.Basic.Cancel) -> None:
+    frontend = channel.frontend
+    sink = channel.consumers.pop(method.consumer_tag or "", None)
+    if sink is not None:
+        frontend.hub.shard.manager.unsubscribe(sink.consumer, frontend.hub.clock.now_ms(), keep_claims=True)
+    if not method.nowait:
+        frontend.connection.send_method(channel.number, commands.Basic.CancelOk(method.consumer_tag))
+
+
+def _get(channel: AmqpChannel, method: commands.Basic.Get) -> None:
+    queue, pattern = _source(channel, method.queue)
+    if pattern != MATCH_ALL:
+        raise InvalidAddress("basic.get takes a whole queue, not a pattern")
+    sink = channel.puller.get(queue.name)
+    manager = channel.frontend.hub.shard.manager
+    if sink is None or sink.consumer.group.queue is not queue:
+        sink = channel.puller[queue.name] = AmqpConsumer(channel, "")
+        sink.consumer = manager.puller(
+            queue,
+            sink,
+            f"{channel.frontend.transport.peer}/{channel.number}/get",
+            lease_ms=channel.frontend.hub.settings.queue_manager.consumer_timeout_ms,
+        )
+    if not _pull(channel, sink, method.no_ack):
+        channel.hold()
+        _pull_later(channel, sink, method.no_ack)
+
+
+def _pull(channel: AmqpChannel, sink: AmqpConsumer, no_ack: bool) -> bool:
+    """Answer a basic.get; False: the message must be read back from the store first."""
+    frontend = channel.frontend
+    delivered = frontend.hub.shard.manager.pull(sink.consumer, no_ack, frontend.hub.clock.now_ms())
+    if delivered is None:
+        return False
+    if not delivered:
+        frontend.connection.send_method(channel.number, commands.Basic.GetEmpty())
+        frontend.transport.want_flush()
+    return True
+
+
+def _pull_later(channel: AmqpChannel, sink: AmqpConsumer, no_ack: bool) -> None:
+    def again(now_ms: int) -> None:
+        if channel.closed:
+            return
+        if _pull(channel, sink, no_ack):
+            channel.release()
+        else:
+            _pull_later(channel, sink, no_ack)
+
+    sink.consumer.group.on_loaded.append(again)
+
+
+def _recover(channel: AmqpChannel, method: commands.Basic.Recover) -> None:
+    if not method.requeue:
+        channel.frontend.fail(
+            c.NOT_IMPLEMENTED, "basic.recover without requeue is not supported", c.CLASS_BASIC, 110
+        )
+        return
+    _requeue_all(channel)
+    channel.frontend.connection.send_method(channel.number, commands.Basic.RecoverOk())
+
+
+def _recover_async(channel: AmqpChannel, method: commands.Basic.RecoverAsync) -> None:
+    if not method.requeue:
+        channel.frontend.fail(
+            c.NOT_IMPLEMENTED, "basic.recover without requeue is not supported", c.CLASS_BASIC, 100
+        )
+        return
+    _requeue_all(channel)
+
+
+def _requeue_all(channel: AmqpChannel) -> None:
+    entries = list(channel.unacked.values())
+    channel.unacked.clear()
+    frontend = channel.frontend
+    frontend.hub.shard.manager.requeue(entries, frontend.hub.clock.now_ms())
+
+
+# the rest
+
+
+def _confirm_select(channel: AmqpChannel, method: commands.Confirm.Select) -> None:
+    channel.publisher.confirming = True
+    if not method.nowait:
+        channel.frontend.connection.send_method(channel.number, commands.Confirm.SelectOk())
+
+
+def _flow(channel: AmqpChannel, method: commands.Channel.Flow) -> None:
+    if not method.active:
+        channel.frontend.fail(
+            c.NOT_IMPLEMENTED, "channel.flow active=false is not supported; use prefetch", 20, 20
+        )
+        return
+    channel.frontend.connection.send_method(channel.number, commands.Channel.FlowOk(True))
+
+
+_HANDLERS: Final[dict[type, Callable[[AmqpChannel, Any], None]]] = {
+    commands.Queue.Declare: _declare,
+    commands.Queue.Purge: _purge,
+    commands.Queue.Delete: _delete,
+    commands.Basic.Qos: _qos,
+    commands.Basic.Consume: _consume,
+    commands.Basic.Cancel: _cancel,
+    commands.Basic.Get: _get,
+    commands.Basic.Recover: _recover,
+    commands.Basic.RecoverAsync: _recover_async,
+    commands.Confirm.Select: _confirm_select,
+    commands.Channel.Flow: _flow,
+}

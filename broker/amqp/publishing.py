@@ -1,0 +1,177 @@
+"""basic.publish: from a run of publishes to the queue manager, and confirms back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.amqp import properties
+from protocols.amqp091 import constants as c
+from protocols.amqp091 import content, hot
+from protocols.amqp091.events import PublishRun, PublishShape
+from protocols.amqp091.methods import BasicReturn
+from queue_manager import address
+from queue_manager.errors import InvalidAddress, QueueNotFound
+from queue_manager.manager import ACCEPTED, REFUSED_SIZE
+from queue_manager.plan import PublishPlan
+from storage.envelope import PROPERTIES_AMQP, PROPERTIES_NONE
+
+if TYPE_CHECKING:
+    from broker.amqp.channel import AmqpChannel
+
+_USER_ID_FLAG = 0x10
+PERSISTENT_MODE = 2
+
+
+class Publisher:
+    """The publishing half of a channel.
+
+    In confirm mode publishes are numbered from 1; everything up to a number is confirmed at once when the
+    commit holding it is durable. `_waiting` counts commits whose confirms are still out.
+    """
+
+    __slots__ = ("_confirmed", "_waiting", "channel", "confirming", "sequence")
+
+    def __init__(self, channel: AmqpChannel) -> None:
+        self.channel = channel
+        self.confirming = False
+        self.sequence = 0
+        self._confirmed = 0
+        self._waiting = 0
+
+    def publish(self, run: PublishRun) -> None:
+        """Take a run of publishes."""
+        channel = self.channel
+        hub = channel.frontend.hub
+        manager = hub.shard.manager
+        shape = run.shape
+        plan: PublishPlan | None = shape.context
+        now_ms = hub.clock.now_ms()
+        if plan is None or plan.generation != manager.bindings.generation:
+            plan = self._plan(shape, now_ms)
+            if plan is None:
+                return
+        count = len(run.bodies)
+        if not plan.queues:
+            hub.counters.publishes_unrouted += count
+            if shape.mandatory:
+                self._return(run)
+            self._confirm(count, durable=False)
+            return
+        outcome = manager.publish(plan, run.bodies, now_ms)
+        if outcome == ACCEPTED:
+            self._confirm(count, durable=plan.durable)
+        else:
+            self._refuse(run, plan, outcome, now_ms)
+
+    def committed(self, tokens: list[int]) -> None:
+        """See `queue_manager.journal.Waiter`: everything up to the last token is durable."""
+        self._waiting -= 1
+        self._ack(tokens[-1])
+
+    def _plan(self, shape: PublishShape, now_ms: int) -> PublishPlan | None:
+        """Resolve exchange and routing key; None when that closed the channel."""
+        channel = self.channel
+        manager = channel.frontend.hub.shard.manager
+        if shape.exchange:
+            channel.fail(c.NOT_FOUND, f"no exchange {shape.exchange!r} in vhost '/'", c.CLASS_BASIC, 40)
+            return None
+        raw = shape.properties
+        if raw[1] & _USER_ID_FLAG:
+            user_id = content.decode_properties(raw).user_id
+            if user_id and user_id != channel.frontend.username:
+                channel.fail(
+                    c.PRECONDITION_FAILED,
+                    f"user_id {user_id!r} is not the connection's user",
+                    c.CLASS_BASIC,
+                    40,
+                )
+                return None
+        key = shape.routing_key
+        if address.is_queue_topic(key):
+            parsed = address.parse(key)
+            if parsed.verb:
+                raise InvalidAddress(
+                    f"{parsed.verb} is for MQTT clients; settle AMQP deliveries by their tags"
+                )
+            queues = manager.bindings.match(key)
+            if not queues:
+                if not manager.auto_create and not shape.mandatory:
+                    raise QueueNotFound(f"no queue is bound to {key!r}")
+                if manager.auto_create:
+                    queues = manager.route(key, now_ms)
+        else:
+            queue = manager.queues.get(key)
+            queues = () if queue is None else (queue,)
+        plan: PublishPlan | None = shape.context
+        if plan is None:
+            persistent = content.peek_fields(raw)[0] == PERSISTENT_MODE
+            if raw in (properties.NONE, properties.PERSISTENT):
+                plan = manager.plan(key, PROPERTIES_NONE, b"", persistent)
+            else:
+                plan = manager.plan(key, PROPERTIES_AMQP, raw, persistent)
+            shape.context = plan
+        plan.aim(manager, queues)
+        return plan
+
+    def _confirm(self, count: int, *, durable: bool) -> None:
+        if not self.confirming:
+            return
+        self.sequence += count
+        if durable or self._waiting:
+            journal = self.channel.frontend.hub.shard.manager.journal
+            tokens = journal.waiters.get(self)
+            if tokens is None:
+                journal.waiters[self] = [self.sequence]
+                self._waiting += 1
+            else:
+                tokens[-1] = self.sequence
+        else:
+            self._ack(self.sequence)
+
+    def _ack(self, sequence: int) -> None:
+        channel = self.channel
+        frontend = channel.frontend
+        if channel.closed or not frontend.connection.channel_is_open(channel.number):
+            return
+        multiple = sequence - self._confirmed > 1
+        self._confirmed = sequence
+        frontend.connection.output.append(hot.encode_ack(channel.number, sequence, multiple))
+        frontend.transport.want_flush()
+
+    def _refuse(self, run: PublishRun, plan: PublishPlan, outcome: int, now_ms: int) -> None:
+        """A queue is full or a message too large: basic.nack where confirms are on."""
+        channel = self.channel
+        hub = channel.frontend.hub
+        count = len(run.bodies)
+        if count > 1:
+            # part of the run may fit
+            for body in run.bodies:
+                single = PublishRun(run.channel, run.shape, [body])
+                self.publish(single)
+                if channel.closed:
+                    return
+            return
+        hub.counters.publishes_refused += 1
+        if outcome == REFUSED_SIZE:
+            bytes_max = min(queue.policy.message_bytes_max for queue in plan.queues)
+            size = len(run.bodies[0])
+            channel.fail(
+                c.PRECONDITION_FAILED,
+                f"message of {size} bytes is larger than the queue's limit of {bytes_max}",
+                c.CLASS_BASIC,
+                40,
+            )
+            return
+        if self.confirming:
+            self.sequence += 1
+            if not self._waiting:
+                self._confirmed = self.sequence
+            channel.frontend.connection.output.append(hot.encode_nack(channel.number, self.sequence, False))
+
+    def _return(self, run: PublishRun) -> None:
+        """Give back mandatory messages no queue takes (4.2.6: before their confirm)."""
+        channel = self.channel
+        shape = run.shape
+        method = BasicReturn(c.NO_ROUTE, c.REPLY_NAMES[c.NO_ROUTE], shape.exchange, shape.routing_key)
+        for body in run.bodies:
+            channel.frontend.connection.send_content(channel.number, method, shape.properties, body)

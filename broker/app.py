@@ -1,0 +1,138 @@
+"""The composition root: builds everything, starts it in order, stops it in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from broker.amqp.frontend import AmqpFrontend
+from broker.clock import Clock
+from broker.configured import declare_configured, default_policy
+from broker.frontend import Frontend
+from broker.hub import Hub
+from broker.mqtt.frontend import MqttFrontend
+from broker.pubsub import PubSub
+from broker.shard import Shard
+from broker.transport import Transport
+from config import limits
+from config.settings import Settings
+from storage.errors import StorageError
+from storage.open import open_store
+from storage.store import Store
+
+_log: Final = structlog.get_logger("broker")
+
+FRONTENDS: Final[dict[str, Callable[[Hub, Transport], Frontend]]] = {
+    "mqtt": MqttFrontend,
+    "amqp": AmqpFrontend,
+}
+
+
+class Broker:
+    """One broker: a store, the queues in it, listeners.
+
+    `ports` are the ports the listeners got, by name. `failed` is set, with `failure`, when the store fails
+    for good; the owner then has to `stop`.
+    """
+
+    def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
+        self.settings = settings
+        self.clock = clock or Clock()
+        self.ports: dict[str, int] = {}
+        self.failed = asyncio.Event()
+        self.failure: StorageError | None = None
+        self.storage_description = ""
+        self._servers: list[asyncio.Server] = []
+        self._shard: Shard | None = None
+        self._hub: Hub | None = None
+        self._ticker: asyncio.Task[None] | None = None
+
+    @property
+    def hub(self) -> Hub:
+        """What the connections share; there once `start` has run."""
+        assert self._hub is not None
+        return self._hub
+
+    async def start(self, store: Store | None = None) -> None:
+        """Open the store (or use the given one), recover, listen. Raises StorageError, OSError."""
+        if store is None:
+            store = await open_store(self.settings.storage)
+        self.storage_description = store.describe()
+        manager_settings = self.settings.queue_manager
+        try:
+            shard = await Shard.open(
+                store,
+                self.clock,
+                default_policy=default_policy(self.settings),
+                auto_create=manager_settings.auto_create,
+                cache_bytes_max=manager_settings.cache_bytes,
+            )
+        except BaseException:
+            await store.close()
+            raise
+        self._shard = shard
+        shard.on_failure = self._on_failure
+        loop = asyncio.get_running_loop()
+        self._hub = Hub(self.settings, shard, PubSub(), self.clock, loop)
+        declare_configured(self.settings, shard.manager, self.clock.now_ms())
+        shard.start()
+        shard.wake()
+        try:
+            await self._listen(loop)
+        except BaseException:
+            await shard.close()
+            raise
+        self._ticker = asyncio.create_task(self._tick())
+
+    async def stop(self) -> None:
+        """Stop taking connections, say goodbye to clients, write what is open, close the store."""
+        for server in self._servers:
+            server.close()
+        if self._ticker is not None:
+            self._ticker.cancel()
+        if self._hub is not None:
+            for transport in list(self._hub.transports):
+                transport.frontend.shut_down()
+                transport.flush()
+            await self._await_goodbyes()
+        if self._shard is not None:
+            await asyncio.wait_for(self._shard.close(), limits.DRAIN_TIMEOUT_S)
+        _log.info("broker.stopped")
+
+    async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        for name, listener in self.settings.listeners.opened().items():
+            make = FRONTENDS[name]
+            server = await loop.create_server(
+                lambda make=make: Transport(self.hub, lambda transport: make(self.hub, transport)),  # type: ignore[misc]
+                listener.bind,
+                listener.port,
+                backlog=limits.LISTEN_BACKLOG,
+            )
+            self._servers.append(server)
+            self.ports[name] = server.sockets[0].getsockname()[1]
+
+    async def _await_goodbyes(self) -> None:
+        """Give clients a moment to answer the close, then end what is left."""
+        deadline = self.clock.monotonic() + limits.GOODBYE_TIMEOUT_S
+        while self.hub.transports and self.clock.monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        for transport in list(self.hub.transports):
+            transport.transport.abort()
+        await asyncio.sleep(0)
+
+    async def _tick(self) -> None:
+        hub = self.hub
+        while True:
+            await asyncio.sleep(limits.DEADLINE_CHECK_INTERVAL_MS / 1000)
+            now = self.clock.monotonic()
+            for transport in list(hub.transports):
+                transport.check_deadline(now)
+            hub.settle_turn()
+
+    def _on_failure(self, error: StorageError) -> None:
+        self.failure = error
+        _log.error("storage.failed", reason=error.reason, kind=type(error).__name__)
+        self.failed.set()

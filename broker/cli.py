@@ -1,0 +1,73 @@
+"""The `sluicemq` command: `serve` and `config check`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from broker import serve
+from broker.version import PRODUCT, VERSION
+from config.check import check_file
+from config.loader import ConfigError, load_settings
+
+app = typer.Typer(
+    name="sluicemq",
+    help=f"{PRODUCT}: MQTT devices publish, AMQP workers consume, everything durable.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+config_app = typer.Typer(help="Work with configuration files.", no_args_is_help=True)
+app.add_typer(config_app, name="config")
+
+EXIT_CONFIG = 2  # as sysexits' usage errors; 1 is a failure while running
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"{PRODUCT} {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """SluiceMQ."""
+
+
+@app.command("serve")
+def _serve(
+    config: Annotated[Path | None, typer.Option(help="Configuration file (YAML).")] = None,
+    storage: Annotated[str | None, typer.Option(help="A directory, memory:, or s3://bucket/prefix.")] = None,
+    mqtt: Annotated[int | None, typer.Option(help="MQTT port; 0 takes any free one.")] = None,
+    amqp: Annotated[int | None, typer.Option(help="AMQP port; 0 takes any free one.")] = None,
+    ready_file: Annotated[
+        Path | None, typer.Option(help="Written (JSON: pid, ports) when the broker serves.")
+    ] = None,
+) -> None:
+    """Run the broker until SIGTERM or Ctrl-C. Flags win over the environment, that over the file."""
+    overrides = {"storage.url": storage, "listeners.mqtt.port": mqtt, "listeners.amqp.port": amqp}
+    try:
+        settings = load_settings(config, os.environ, overrides)
+    except ConfigError as error:
+        for problem in error.problems:
+            typer.echo(problem, err=True)
+        raise typer.Exit(EXIT_CONFIG) from None
+    raise typer.Exit(serve.run(settings, ready_file))
+
+
+@config_app.command("check")
+def _check(file: Annotated[Path, typer.Argument(help="Configuration file (YAML).")]) -> None:
+    """Say what is wrong with a configuration file, with line numbers; exit 0 if nothing is."""
+    problems = check_file(file, os.environ)
+    for problem in problems:
+        typer.echo(problem, err=True)
+    if problems:
+        raise typer.Exit(EXIT_CONFIG)
+    typer.echo(f"{file}: ok")

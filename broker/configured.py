@@ -1,0 +1,66 @@
+"""Queues from the configuration file, and the policy of those nobody configured."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+
+from config.queue_settings import QueueSettings
+from config.settings import Settings
+from queue_manager.definitions import QueueDefinition
+from queue_manager.errors import PreconditionFailed
+from queue_manager.manager import QueueManager
+from queue_manager.policy import FOREVER, QueuePolicy
+from queue_manager.queue import Queue
+
+_log: Final = structlog.get_logger("broker.config")
+
+
+def default_policy(settings: Settings) -> QueuePolicy:
+    """The policy of queues that clients declare or that are made because somebody uses them."""
+    limits_settings = QueueSettings(name="default").limits
+    return QueuePolicy(
+        visibility_timeout_ms=settings.queue_manager.visibility_timeout_ms,
+        message_bytes_max=limits_settings.max_message_size_bytes,
+        expires_ms=settings.queue_manager.ephemeral_expires_ms,
+    )
+
+
+def policy_of(settings: Settings, queue: QueueSettings) -> QueuePolicy:
+    """The policy a `queues[]` entry asks for."""
+    retries = queue.retry.max_retries
+    return QueuePolicy(
+        visibility_timeout_ms=settings.visibility_timeout_ms(queue),
+        message_bytes_max=queue.limits.max_message_size_bytes,
+        done_retention_ms=FOREVER if queue.done_retention_ms is None else queue.done_retention_ms,
+        bucket_size=queue.bucket_size,
+        attempts_max=retries + 1 if retries else 0,
+        depth_max=queue.limits.max_depth,
+    )
+
+
+def declare_configured(settings: Settings, manager: QueueManager, now_ms: int) -> None:
+    """Make the configured queues, and apply what was changed in those that exist.
+
+    Raises PreconditionFailed when one exists as another type.
+    """
+    for entry in settings.queues:
+        durable = entry.type == "classic"
+        definition = QueueDefinition(
+            entry.name, durable=durable, policy=policy_of(settings, entry), topics=entry.topics
+        )
+        existing = manager.queues.get(entry.name)
+        if existing is None:
+            manager.declare(definition, now_ms)
+        elif existing.durable != durable:
+            raise PreconditionFailed(f"queue {entry.name!r} exists, but not as {entry.type}")
+        else:
+            _apply(manager, existing, definition)
+
+
+def _apply(manager: QueueManager, queue: Queue, definition: QueueDefinition) -> None:
+    if queue.policy == definition.policy and queue.topics == definition.topics:
+        return
+    manager.redefine(queue, definition)
+    _log.info("queue.redefined", queue=queue.name)

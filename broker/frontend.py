@@ -1,0 +1,43 @@
+"""What both front-ends are to the rest of the broker."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from broker.hub import Hub
+from broker.transport import Transport
+from protocols.connection import Connection
+
+
+class Frontend(ABC):
+    """One client: between its connection (bytes and rules) and the queue manager."""
+
+    def __init__(self, hub: Hub, transport: Transport, connection: Connection) -> None:
+        self.hub = hub
+        self.transport = transport
+        self.connection = connection
+
+    @abstractmethod
+    def handle(self, events: list[Any]) -> None:
+        """Act on what the client said, in order."""
+
+    @abstractmethod
+    def pause(self) -> None:
+        """Take no more deliveries for this client."""
+
+    @abstractmethod
+    def resume(self) -> None:
+        """Deliveries may go on."""
+
+    @abstractmethod
+    def gone(self) -> None:
+        """The transport is gone: give back everything. Called once, last."""
+
+    @abstractmethod
+    def shut_down(self) -> None:
+        """The broker stops: say goodbye in the protocol's words."""
+
+    @abstractmethod
+    def fail_internal(self) -> None:
+        """The broker failed at this client's request: close in the protocol's words, without details."""

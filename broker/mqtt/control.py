@@ -1,0 +1,112 @@
+"""`$ack`, `$nack`, `$reject`, `$extend`: settling by publishing to a control topic.
+
+MQTT 5 user properties: `message-id` (`<queue>:<offset>` or the offset) and `group-id`, both required;
+`attempts` (refused when it is not the current one), `reason` (logged), for `$extend` `lease` in ms.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from protocols.mqtt import constants as c
+from protocols.mqtt.events import PublishRun, PublishShape
+from protocols.mqtt.properties import Properties, decode_properties
+from queue_manager.address import Address
+from queue_manager.errors import InvalidArgument, QueueManagerError
+from queue_manager.model import Entry
+
+if TYPE_CHECKING:
+    from broker.hub import Hub
+    from broker.mqtt.frontend import MqttFrontend
+
+_log: Final = structlog.get_logger("broker.mqtt")
+
+EXTEND_MS_MAX: Final = 12 * 3_600_000
+
+
+class ControlTarget:
+    """A control topic with the user properties of its shape."""
+
+    __slots__ = ("_address", "_shape")
+
+    def __init__(self, address: Address, shape: PublishShape) -> None:
+        self._address = address
+        self._shape = shape
+
+    def publish(self, hub: Hub, publisher: MqttFrontend | None, version: int, run: PublishRun) -> None:
+        """See `broker.mqtt.publishing.Target.publish`."""
+        if publisher is None:
+            _log.warning("mqtt.will_refused", topic=self._shape.topic, reason="a will cannot settle")
+            return
+        connection = publisher.connection
+        for index in range(run.count):
+            reason = self._settle_once(hub, publisher)
+            packet_ids = run.packet_ids[index : index + 1]
+            if reason:
+                hub.counters.control_refused += 1
+                publisher.note_refused(self._shape.topic, reason)
+            code = c.TOPIC_NAME_INVALID if reason and version == c.MQTT_5 else c.SUCCESS
+            properties = Properties(reason_string=reason) if code else None
+            for packet_id in packet_ids:
+                if self._shape.qos == 1:
+                    connection.send_puback(packet_id, code, properties)
+                else:
+                    connection.send_pubrec(packet_id, code, properties)
+
+    def _settle_once(self, hub: Hub, publisher: MqttFrontend) -> str:
+        """Settle what the properties name; "" or why that was refused."""
+        try:
+            self._settle(hub, publisher)
+        except QueueManagerError as error:
+            return error.reason
+        return ""
+
+    def _settle(self, hub: Hub, publisher: MqttFrontend) -> None:
+        verb = self._address.verb
+        if verb == "$commit":
+            raise InvalidArgument("$commit is for streams, which are not supported by this version")
+        values = dict(decode_properties(self._shape.properties, c.PUBLISH).user_properties)
+        manager = hub.shard.manager
+        now_ms = hub.clock.now_ms()
+        queue = manager.find(self._address.name, publisher)
+        group_id = values.get("group-id")
+        if group_id is None or "message-id" not in values:
+            raise InvalidArgument(f"{verb} needs user properties message-id and group-id")
+        entry = manager.find_claim(queue, group_id, _offset(values["message-id"], queue.name))
+        _check_attempts(entry, values.get("attempts"))
+        if "delay" in values:
+            raise InvalidArgument("user property delay is not supported by this version")
+        if verb == "$ack":
+            manager.ack([entry], now_ms)
+        elif verb == "$nack":
+            manager.requeue([entry], now_ms)
+        elif verb == "$reject":
+            _log.info("queue.rejected", queue=queue.name, group=group_id, reason=values.get("reason", ""))
+            manager.reject([entry], now_ms)
+        else:
+            lease_ms = _lease_ms(values.get("lease"), queue.policy.visibility_timeout_ms)
+            manager.extend(entry, lease_ms, now_ms)
+
+
+def _offset(message_id: str, queue_name: str) -> int:
+    name, separator, digits = message_id.rpartition(":")
+    if separator and name != queue_name:
+        raise InvalidArgument(f"message-id {message_id!r} is not of queue {queue_name!r}")
+    if not digits.isascii() or not digits.isdigit() or len(digits) > 19:
+        raise InvalidArgument(f"message-id {message_id!r} is not <queue>:<offset>")
+    return int(digits)
+
+
+def _check_attempts(entry: Entry, attempts: str | None) -> None:
+    if attempts is not None and attempts != str(entry.attempts):
+        raise InvalidArgument(f"attempts {attempts} is stale: the message is at attempt {entry.attempts}")
+
+
+def _lease_ms(text: str | None, default_ms: int) -> int:
+    if text is None:
+        return default_ms
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= EXTEND_MS_MAX:
+        raise InvalidArgument(f"lease must be 1 to {EXTEND_MS_MAX} milliseconds, not {text!r}")
+    return int(text)

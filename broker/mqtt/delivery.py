@@ -1,0 +1,135 @@
+"""Deliveries from a queue to an MQTT client, with the user properties an MQTT 5 client settles by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker.mqtt import properties
+from broker.mqtt.outbound import Outgoing, with_identifier
+from protocols.mqtt import constants as c
+from protocols.mqtt.topics import validate_topic_name
+from queue_manager.address import PREFIX
+from queue_manager.consumer import Consumer
+from queue_manager.model import Entry, Message
+from storage.envelope import EnvelopeTemplate
+
+if TYPE_CHECKING:
+    from broker.mqtt.frontend import MqttFrontend
+
+_USER_PROPERTY: Final = b"\x26"
+
+
+class MqttConsumer:
+    """The sink of one `$queue` subscription.
+
+    `explicit`: settled by `$ack` and friends; otherwise by PUBACK, or at QoS 0 by being sent.
+    """
+
+    __slots__ = ("_client", "_constant", "_topics", "consumer", "explicit", "filter", "identifier", "qos")
+
+    def __init__(
+        self, client: MqttFrontend, topic_filter: str, qos: int, *, explicit: bool, identifier: int | None
+    ) -> None:
+        self._client = client
+        self.filter = topic_filter
+        self.qos = qos
+        self.explicit = explicit
+        self.identifier = identifier
+        self.consumer: Consumer
+        self._constant = b""
+        self._topics: dict[str, bytes] = {}
+
+    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
+        """See `queue_manager.consumer.Sink`."""
+        client = self._client
+        if client.connection.protocol_version == c.MQTT_5:
+            for index, message in enumerate(messages):
+                self._deliver_5(message, None if entries is None else entries[index])
+        else:
+            self._deliver_3(messages, entries)
+        client.transport.want_flush()
+
+    def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
+        """See `queue_manager.consumer.Sink`."""
+        self._client.outbound.forget(entries)
+
+    def cancelled(self, consumer: Consumer, reason: str) -> None:
+        """See `queue_manager.consumer.Sink`. MQTT has no word for it: the subscription just falls silent."""
+        self._client.consumer_cancelled(self)
+
+    def _deliver_3(self, messages: list[Message], entries: list[Entry] | None) -> None:
+        start = 0
+        count = len(messages)
+        while start < count:
+            template = messages[start].template
+            end = start + 1
+            while end < count and messages[end].template is template:
+                end += 1
+            self._client.outbound.send(
+                Outgoing(
+                    self._topic(template),
+                    self.qos,
+                    False,
+                    b"",
+                    [m.body or b"" for m in messages[start:end]],
+                    None if entries is None else entries[start:end],
+                )
+            )
+            start = end
+
+    def _deliver_5(self, message: Message, entry: Entry | None) -> None:
+        if not self._constant:
+            group = self.consumer.group
+            self._constant = _pair(b"group-id", (group.group_id or "").encode()) + _pair(
+                b"queue", group.queue.name.encode()
+            )
+        offset = str(message.offset).encode()
+        block = b"".join(
+            (
+                properties.of_template(message.template),
+                _pair(b"message-id", self.consumer.group.queue.name.encode() + b":" + offset),
+                self._constant,
+                _pair(b"offset", offset),
+                _pair(b"attempts", b"1" if entry is None else str(entry.attempts).encode()),
+            )
+        )
+        if self.identifier is not None:
+            block = with_identifier(block, self.identifier)
+        settled_by_puback = entry is not None and not self.explicit
+        self._client.outbound.send(
+            Outgoing(
+                self._topic(message.template),
+                self.qos,
+                False,
+                block,
+                [message.body or b""],
+                [entry] if settled_by_puback and entry is not None else None,
+            )
+        )
+
+    def _topic(self, template: EnvelopeTemplate) -> bytes:
+        """The topic published to; an AMQP routing key without `$queue/` gets its queue's root."""
+        topic = template.topic
+        encoded = self._topics.get(topic)
+        if encoded is None:
+            name = topic if topic.startswith(PREFIX) else PREFIX + self.consumer.group.queue.name
+            encoded = _valid(name).encode()
+            if len(self._topics) > 256:
+                self._topics.clear()
+            self._topics[topic] = encoded
+        return encoded
+
+
+def _valid(topic: str) -> str:
+    try:
+        validate_topic_name(topic)
+    except Exception:
+        # AMQP routing keys may hold what topics may not
+        return topic.replace("+", "%2B").replace("#", "%23").replace("\0", "%00")
+    return topic
+
+
+def _pair(name: bytes, value: bytes) -> bytes:
+    return b"".join(
+        (_USER_PROPERTY, len(name).to_bytes(2, "big"), name, len(value).to_bytes(2, "big"), value)
+    )

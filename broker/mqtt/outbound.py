@@ -1,0 +1,206 @@
+"""What goes out to one MQTT client: plain messages and queue deliveries, within its Receive Maximum."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from broker.mqtt.window import OutboundWindow
+from config import limits
+from protocols.mqtt import constants as c
+from protocols.mqtt import hot
+from protocols.mqtt.events import PublishRun
+from protocols.mqtt.wire import encode_varint
+from queue_manager.model import Entry
+
+if TYPE_CHECKING:
+    from broker.mqtt.frontend import MqttFrontend
+    from broker.pubsub import Retained, Subscription
+
+_SUBSCRIPTION_IDENTIFIER = b"\x0b"
+_EXPIRY_LEFT_MIN_S = 1
+
+
+class Outgoing:
+    """Messages alike but for their payloads. `entries` are the claims a PUBACK (QoS 2: PUBCOMP) settles."""
+
+    __slots__ = ("entries", "payloads", "properties", "qos", "retain", "topic_bytes")
+
+    def __init__(
+        self,
+        topic_bytes: bytes,
+        qos: int,
+        retain: bool,
+        properties: bytes,
+        payloads: list[bytes],
+        entries: list[Entry] | None = None,
+    ) -> None:
+        self.topic_bytes = topic_bytes
+        self.qos = qos
+        self.retain = retain
+        self.properties = properties
+        self.payloads = payloads
+        self.entries = entries
+
+
+class Outbound:
+    """The sending half of a client. `claims` maps packet identifiers to what their acknowledgement settles."""
+
+    __slots__ = ("_client", "_pending", "_pending_count", "claims", "window")
+
+    def __init__(self, client: MqttFrontend) -> None:
+        self._client = client
+        self.window = OutboundWindow(65_535)
+        self.claims: dict[int, Entry] = {}
+        self._pending: deque[Outgoing] = deque()
+        self._pending_count = 0
+
+    def forward(self, run: PublishRun, version: int, subscription: Subscription) -> None:
+        """Send a plain publish that came over `version` on to this client."""
+        client = self._client
+        connection = client.connection
+        if connection.closed:
+            return
+        shape = run.shape
+        qos = min(shape.qos, subscription.qos)
+        retain = shape.retain and subscription.retain_as_published
+        client_version = connection.protocol_version
+        properties = shape.properties if client_version == c.MQTT_5 else b""
+        if subscription.identifier is not None and client_version == c.MQTT_5:
+            properties = with_identifier(properties, subscription.identifier)
+        if not self._has_room(run.count):
+            return
+        alike = (
+            qos == shape.qos
+            and retain == shape.retain
+            and not shape.dup
+            and version == client_version
+            and properties is shape.properties
+            and (run.stride_bytes or len(run.wire)) <= connection.client_maximum_packet_size
+        )
+        if alike and qos == 0:
+            connection.output.append(run.wire)
+        elif alike and run.stride_bytes and not self._pending and self.window.free() >= run.count:
+            ids = self.window.take(run.count)
+            connection.output.append(
+                hot.restamp_packet_ids(run.wire, run.stride_bytes, run.packet_id_offset, ids)
+            )
+        else:
+            self.send(Outgoing(shape.topic_bytes, qos, retain, properties, run.payloads))
+        client.transport.want_flush()
+
+    def send_retained(self, message: Retained, subscription: Subscription, now_ms: int) -> None:
+        """Send a retained message to a new subscription."""
+        properties = b""
+        if self._client.connection.protocol_version == c.MQTT_5:
+            properties = message.properties
+            if subscription.identifier is not None:
+                properties = with_identifier(properties, subscription.identifier)
+        qos = min(message.qos, subscription.qos)
+        if self._has_room(1):
+            self.send(Outgoing(message.topic_bytes, qos, True, properties, [message.payload]))
+
+    def send(self, outgoing: Outgoing) -> None:
+        """Send messages, or keep those that the client's Receive Maximum has no room for."""
+        if outgoing.qos == 0:
+            self._write(outgoing, [])
+            return
+        if self._pending:
+            self._keep(outgoing)
+            return
+        count = len(outgoing.payloads)
+        free = self.window.free()
+        if free >= count:
+            self._write(outgoing, self.window.take(count))
+            return
+        if free > 0:
+            entries = outgoing.entries
+            first = Outgoing(
+                outgoing.topic_bytes,
+                outgoing.qos,
+                outgoing.retain,
+                outgoing.properties,
+                outgoing.payloads[:free],
+                None if entries is None else entries[:free],
+            )
+            self._write(first, self.window.take(free))
+            outgoing.payloads = outgoing.payloads[free:]
+            outgoing.entries = None if entries is None else entries[free:]
+        self._keep(outgoing)
+
+    def finished(self, packet_ids: list[int]) -> list[Entry]:
+        """The client acknowledged these for good; gives the claims that settles."""
+        self.window.release(packet_ids)
+        claims = self.claims
+        entries = [claims.pop(i) for i in packet_ids if i in claims] if claims else []
+        while self._pending and self.window.free() > 0:
+            outgoing = self._pending.popleft()
+            self._pending_count -= len(outgoing.payloads)
+            rest = self._pending
+            self._pending = deque()
+            self.send(outgoing)
+            rest.extendleft(reversed(self._pending))
+            self._pending = rest
+            self._client.transport.want_flush()
+        return entries
+
+    def forget(self, entries: list[Entry]) -> None:
+        """The leases of these claims ended: acknowledging them late settles nothing."""
+        gone = set(map(id, entries))
+        for packet_id in [i for i, entry in self.claims.items() if id(entry) in gone]:
+            del self.claims[packet_id]
+
+    def _has_room(self, count: int) -> bool:
+        """Whether a plain message may still be added; a client that reads too slowly loses messages."""
+        client = self._client
+        if (
+            client.transport.buffered_bytes() <= limits.SUBSCRIBER_BUFFER_BYTES_MAX
+            and self._pending_count < limits.SESSION_PENDING_MESSAGES_MAX
+        ):
+            return True
+        client.hub.counters.dropped_slow_consumer += count
+        client.note_slow()
+        return False
+
+    def _keep(self, outgoing: Outgoing) -> None:
+        self._pending.append(outgoing)
+        self._pending_count += len(outgoing.payloads)
+
+    def _write(self, outgoing: Outgoing, packet_ids: list[int]) -> None:
+        connection = self._client.connection
+        payloads = outgoing.payloads
+        if outgoing.entries is not None:
+            self.claims.update(zip(packet_ids, outgoing.entries, strict=True))
+        tail = hot.encode_publish_tail(connection.protocol_version, outgoing.properties)
+        start = 0
+        count = len(payloads)
+        while start < count:
+            size = len(payloads[start])
+            end = start + 1
+            while end < count and len(payloads[end]) == size:
+                end += 1
+            head = hot.encode_publish_head(
+                connection.protocol_version,
+                outgoing.topic_bytes,
+                outgoing.qos,
+                outgoing.retain,
+                False,
+                outgoing.properties,
+                size,
+            )
+            ids = packet_ids[start:end]
+            if len(head) + len(tail) + size + 2 <= connection.client_maximum_packet_size:
+                hot.encode_publish_run(connection.output, head, ids, tail, payloads[start:end])
+            else:
+                self._skip_too_large(ids)
+            start = end
+
+    def _skip_too_large(self, packet_ids: list[int]) -> None:
+        """[MQTT-3.1.2-25]: as if it had been sent, so that it does not come again and again."""
+        entries = self.finished(packet_ids) if packet_ids else []
+        self._client.settle_unsendable(entries)
+
+
+def with_identifier(properties: bytes, identifier: int) -> bytes:
+    """A property block with a subscription identifier added (section 3.3.2.3.8)."""
+    return properties + _SUBSCRIPTION_IDENTIFIER + encode_varint(identifier)

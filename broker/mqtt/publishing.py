@@ -1,0 +1,211 @@
+"""What becomes of a PUBLISH: plain subscribers, queues, or a control verb; worked out once per shape."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+import structlog
+
+from broker.mqtt import control
+from broker.pubsub import Retained, Subscription
+from protocols.mqtt import constants as c
+from protocols.mqtt.events import PublishRun, PublishShape
+from protocols.mqtt.properties import Properties
+from queue_manager import address
+from queue_manager.errors import QueueManagerError
+from queue_manager.manager import ACCEPTED, REFUSED_SIZE
+from queue_manager.plan import PublishPlan
+from storage.envelope import PROPERTIES_MQTT, PROPERTIES_NONE
+
+if TYPE_CHECKING:
+    from broker.hub import Hub
+    from broker.mqtt.frontend import MqttFrontend
+
+_log: Final = structlog.get_logger("broker.mqtt")
+
+
+class Target(Protocol):
+    """Where publishes of one shape go. `publisher` is None for wills, which nobody waits for."""
+
+    def publish(self, hub: Hub, publisher: MqttFrontend | None, version: int, run: PublishRun) -> None:
+        """Take a run of publishes and answer it, now or when it is durable."""
+
+
+def resolve(shape: PublishShape) -> Target:
+    """The target of a shape; kept in `shape.context`."""
+    topic = shape.topic
+    if address.is_queue_topic(topic):
+        try:
+            parsed = address.parse(topic)
+        except QueueManagerError as error:
+            return Refusal(c.TOPIC_NAME_INVALID, error.reason)
+        if parsed.verb:
+            return control.ControlTarget(parsed, shape)
+        return QueueTarget(shape)
+    if topic.startswith("$"):
+        return Refusal(c.TOPIC_NAME_INVALID, f"topic {topic!r} belongs to the broker")
+    return PlainTarget(shape)
+
+
+class PlainTarget:
+    """An ordinary topic."""
+
+    __slots__ = ("_generation", "_route", "_shared", "_shape")
+
+    def __init__(self, shape: PublishShape) -> None:
+        self._shape = shape
+        self._route: tuple[Subscription, ...] = ()
+        self._shared = False
+        self._generation = -1
+
+    def publish(self, hub: Hub, publisher: MqttFrontend | None, version: int, run: PublishRun) -> None:
+        """See `Target.publish`."""
+        pubsub = hub.pubsub
+        if self._generation != pubsub.generation:
+            self._generation = pubsub.generation
+            self._route = pubsub.route(self._shape.topic)
+            self._shared = any(s.share for s in self._route)
+        if self._shape.retain:
+            self._retain(hub, run)
+        if self._shared:
+            # members of a share group take turns message by message
+            for single in _singles(run):
+                for subscription in pubsub.pick(self._route):
+                    _forward(subscription, publisher, version, single)
+        else:
+            for subscription in self._route:
+                _forward(subscription, publisher, version, run)
+        if publisher is not None:
+            answer(publisher, run)
+
+    def _retain(self, hub: Hub, run: PublishRun) -> None:
+        shape = self._shape
+        last = Retained(
+            shape.topic,
+            shape.topic_bytes,
+            shape.qos,
+            shape.properties,
+            run.payloads[-1],
+            hub.clock.now_ms(),
+        )
+        if not hub.pubsub.retain(last):
+            _log.warning("mqtt.retain_refused", topic=shape.topic, reason="no room for retained messages")
+
+
+def _forward(
+    subscription: Subscription, publisher: MqttFrontend | None, version: int, run: PublishRun
+) -> None:
+    client = subscription.client
+    if subscription.no_local and client is publisher:
+        return
+    client.outbound.forward(run, version, subscription)
+
+
+def _singles(run: PublishRun) -> list[PublishRun]:
+    if run.count == 1:
+        return [run]
+    ids = run.packet_ids or [0] * run.count
+    return [
+        PublishRun(run.shape, 1, [packet_id] if run.packet_ids else [], [payload], b"", 0, 0, 0)
+        for packet_id, payload in zip(ids, run.payloads, strict=True)
+    ]
+
+
+class QueueTarget:
+    """A `$queue/...` topic without a control verb."""
+
+    __slots__ = ("_plan", "_shape")
+
+    def __init__(self, shape: PublishShape) -> None:
+        self._shape = shape
+        self._plan: PublishPlan | None = None
+
+    def publish(self, hub: Hub, publisher: MqttFrontend | None, version: int, run: PublishRun) -> None:
+        """See `Target.publish`: answered once the messages are durable."""
+        manager = hub.shard.manager
+        now_ms = hub.clock.now_ms()
+        plan = self._plan
+        if plan is None or plan.generation != manager.bindings.generation:
+            try:
+                plan = self._aim(hub, now_ms)
+            except QueueManagerError as error:
+                hub.counters.publishes_unrouted += run.count
+                refuse(publisher, run, c.NOT_AUTHORIZED, error.reason)
+                return
+        outcome = manager.publish(plan, run.payloads, now_ms)
+        if outcome == ACCEPTED:
+            if publisher is None:
+                return
+            if plan.durable and run.packet_ids:
+                waiter = publisher.puback_waiter if run.shape.qos == 1 else publisher.pubrec_waiter
+                manager.journal.wait_for(waiter, run.packet_ids)
+            else:
+                answer(publisher, run)
+            return
+        if run.count > 1:
+            # part of the run may fit
+            for single in _singles(run):
+                self.publish(hub, publisher, version, single)
+            return
+        hub.counters.publishes_refused += 1
+        if outcome == REFUSED_SIZE:
+            refuse(publisher, run, c.IMPLEMENTATION_SPECIFIC_ERROR, "message is larger than the queue takes")
+        else:
+            refuse(publisher, run, c.QUOTA_EXCEEDED, "the queue is full")
+
+    def _aim(self, hub: Hub, now_ms: int) -> PublishPlan:
+        shape = self._shape
+        manager = hub.shard.manager
+        queues = manager.route(shape.topic, now_ms)
+        if self._plan is None:
+            kind = PROPERTIES_MQTT if shape.properties else PROPERTIES_NONE
+            self._plan = manager.plan(shape.topic, kind, shape.properties, shape.qos > 0)
+        self._plan.aim(manager, queues)
+        return self._plan
+
+
+class Refusal:
+    """A topic nobody may publish to."""
+
+    __slots__ = ("_reason", "_reason_code")
+
+    def __init__(self, reason_code: int, reason: str) -> None:
+        self._reason_code = reason_code
+        self._reason = reason
+
+    def publish(self, hub: Hub, publisher: MqttFrontend | None, version: int, run: PublishRun) -> None:
+        """See `Target.publish`."""
+        hub.counters.publishes_refused += run.count
+        refuse(publisher, run, self._reason_code, self._reason)
+
+
+def answer(publisher: MqttFrontend, run: PublishRun) -> None:
+    """PUBACK or PUBREC with success."""
+    if run.shape.qos == 1:
+        publisher.connection.send_puback_run(run.packet_ids)
+    elif run.shape.qos == 2:
+        publisher.connection.send_pubrec_run(run.packet_ids)
+
+
+def refuse(publisher: MqttFrontend | None, run: PublishRun, reason_code: int, reason: str) -> None:
+    """Tell the publisher that nothing was taken.
+
+    MQTT 3.1.1 has no way to say so but ending the connection ([MQTT-3.3.5-2]); QoS 0 has none at all.
+    """
+    if publisher is None:
+        _log.warning("mqtt.will_refused", topic=run.shape.topic, reason=reason)
+        return
+    publisher.note_refused(run.shape.topic, reason)
+    qos = run.shape.qos
+    if qos == 0:
+        return
+    connection = publisher.connection
+    if connection.protocol_version != c.MQTT_5:
+        publisher.disconnect(reason_code, reason)
+        return
+    for packet_id in run.packet_ids:
+        properties = Properties(reason_string=reason)
+        if qos == 1:
+            connection.send_puback(packet_id, reason_code, properties)
+        else:
+            connection.send_pubrec(packet_id, reason_code, properties)

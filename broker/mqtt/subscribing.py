@@ -1,0 +1,148 @@
+"""SUBSCRIBE: plain filters go to the subscription tree, `$queue/...` ones make consumers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from broker.mqtt.delivery import MqttConsumer
+from broker.pubsub import Subscription
+from protocols.errors import ProtocolError
+from protocols.mqtt import constants as c
+from protocols.mqtt.events import SubscribeReceived
+from protocols.mqtt.packets import SubscriptionRequest
+from protocols.mqtt.topics import split_shared
+from queue_manager import address
+from queue_manager.errors import InvalidAddress, InvalidArgument, QueueManagerError, QueueNotFound
+from queue_manager.patterns import MATCH_ALL
+
+if TYPE_CHECKING:
+    from broker.mqtt.frontend import MqttFrontend
+
+GROUP_PROPERTY: Final = "consumer-group"
+EXPLICIT: Final = "explicit"
+PUBACK: Final = "puback"
+_UNSUPPORTED: Final = ("selector", "x-stream-offset", "auto-commit")
+
+
+def subscribe(
+    client: MqttFrontend,
+    event: SubscribeReceived,
+    request: SubscriptionRequest,
+    after: list[Callable[[], None]],
+) -> tuple[int, str]:
+    """Make one subscription: the SUBACK reason code, and why it was refused ("" if it was not).
+
+    What is to be sent behind the SUBACK is added to `after`.
+    """
+    try:
+        share, topic_filter = split_shared(request.filter)
+        if address.is_queue_topic(topic_filter):
+            return _subscribe_queue(client, event, request, share, topic_filter), ""
+        if share and request.no_local:
+            raise ProtocolError(c.PROTOCOL_ERROR, "no-local on a shared subscription")
+        return _subscribe_plain(client, event, request, share, topic_filter, after), ""
+    except ProtocolError as error:
+        return error.code, error.reason
+    except QueueNotFound as error:
+        return c.NOT_AUTHORIZED, error.reason
+    except InvalidAddress as error:
+        return c.TOPIC_FILTER_INVALID, error.reason
+    except QueueManagerError as error:
+        return c.IMPLEMENTATION_SPECIFIC_ERROR, error.reason
+
+
+def _subscribe_plain(
+    client: MqttFrontend,
+    event: SubscribeReceived,
+    request: SubscriptionRequest,
+    share: str,
+    topic_filter: str,
+    after: list[Callable[[], None]],
+) -> int:
+    subscription = Subscription(
+        client,
+        topic_filter,
+        request.qos,
+        no_local=request.no_local,
+        retain_as_published=request.retain_as_published,
+        identifier=event.subscription_identifier,
+        share=share,
+    )
+    is_new = request.filter not in client.subscriptions
+    client.hub.pubsub.subscribe(subscription)
+    client.subscriptions[request.filter] = subscription
+    if not share and (request.retain_handling == 0 or (request.retain_handling == 1 and is_new)):
+        after.append(partial(_send_retained, client, subscription))
+    return request.qos
+
+
+def _send_retained(client: MqttFrontend, subscription: Subscription) -> None:
+    now_ms = client.hub.clock.now_ms()
+    for message in client.hub.pubsub.retained_for(subscription.filter):
+        client.outbound.send_retained(message, subscription, now_ms)
+
+
+def _subscribe_queue(
+    client: MqttFrontend,
+    event: SubscribeReceived,
+    request: SubscriptionRequest,
+    share: str,
+    topic_filter: str,
+) -> int:
+    hub = client.hub
+    manager = hub.shard.manager
+    now_ms = hub.clock.now_ms()
+    parsed = address.parse(topic_filter)
+    if parsed.verb:
+        raise InvalidAddress(f"{parsed.verb} is a control topic: there is nothing to subscribe to")
+    options = dict(event.user_properties)
+    for name in _UNSUPPORTED:
+        if name in options:
+            raise InvalidArgument(f"user property {name} is not supported by this version")
+    group = options.get(GROUP_PROPERTY) or share or client.client_id.replace("@", "%40")
+    explicit = _is_explicit(client, options)
+    prefetch = _prefetch(options, client.pool.credit_max)
+    queue = manager.find_or_create(parsed.name, client, now_ms)
+    if explicit and request.qos == 0:
+        raise InvalidArgument("explicit settling needs QoS 1 or 2")
+    sink = MqttConsumer(
+        client, request.filter, request.qos, explicit=explicit, identifier=event.subscription_identifier
+    )
+    sink.consumer = manager.subscribe(
+        queue,
+        group,
+        parsed.rest or MATCH_ALL,
+        sink,
+        consumer_id=client.client_id,
+        credit_max=prefetch,
+        no_ack=request.qos == 0,
+        exclusive=False,
+        lease_ms=queue.policy.visibility_timeout_ms,
+        pool=None if request.qos == 0 or explicit else client.pool,
+    )
+    sink.consumer.paused = client.paused
+    old = client.consumers.pop(request.filter, None)
+    if old is not None:  # [MQTT-3.8.4-3]: the new subscription replaces it
+        manager.unsubscribe(old.consumer, now_ms)
+    client.consumers[request.filter] = sink
+    return request.qos
+
+
+def _is_explicit(client: MqttFrontend, options: dict[str, str]) -> bool:
+    wanted = options.get("ack")
+    if wanted not in (None, EXPLICIT, PUBACK):
+        raise InvalidArgument(f"user property ack is {EXPLICIT!r} or {PUBACK!r}, not {wanted!r}")
+    if wanted is not None:
+        return wanted == EXPLICIT
+    return client.connection.protocol_version == c.MQTT_5 and GROUP_PROPERTY in options
+
+
+def _prefetch(options: dict[str, str], receive_maximum: int) -> int:
+    text = options.get("prefetch")
+    if text is None:
+        return receive_maximum
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 65_535:
+        raise InvalidArgument(f"user property prefetch is 1 to 65535, not {text!r}")
+    return min(int(text), receive_maximum)

@@ -1,0 +1,44 @@
+"""Packet identifiers of deliveries to one MQTT client, within its Receive Maximum."""
+
+from __future__ import annotations
+
+
+class OutboundWindow:
+    """Identifiers 1 to 65,535 in use for QoS 1 and 2 deliveries; at most `maximum` at a time."""
+
+    __slots__ = ("_next", "in_use", "maximum")
+
+    def __init__(self, maximum: int) -> None:
+        self.maximum = maximum
+        self.in_use: set[int] = set()
+        self._next = 1
+
+    def free(self) -> int:
+        """How many more deliveries the client allows now."""
+        return self.maximum - len(self.in_use)
+
+    def take(self, count: int) -> list[int]:
+        """`count` identifiers not in use; there must be so many."""
+        first = self._next
+        end = first + count
+        if end <= 65_536:
+            ids = list(range(first, end))
+            if self.in_use.isdisjoint(ids):
+                self.in_use.update(ids)
+                self._next = end if end < 65_536 else 1
+                return ids
+        ids = []
+        candidate = first
+        while len(ids) < count:
+            if candidate > 65_535:
+                candidate = 1
+            if candidate not in self.in_use:
+                self.in_use.add(candidate)
+                ids.append(candidate)
+            candidate += 1
+        self._next = candidate if candidate <= 65_535 else 1
+        return ids
+
+    def release(self, packet_ids: list[int]) -> None:
+        """These deliveries are finished; identifiers not in use are passed over."""
+        self.in_use.difference_update(packet_ids)

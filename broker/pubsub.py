@@ -1,0 +1,188 @@
+"""Plain publish/subscribe between MQTT clients: subscription tree, routes by topic, retained messages.
+
+All of it lies in memory. Only topics outside `$queue` come here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from config import limits
+from protocols.mqtt.topics import matches
+
+if TYPE_CHECKING:
+    from broker.mqtt.frontend import MqttFrontend
+
+
+class Subscription:
+    """One client's subscription to one filter; `share` is the group of a `$share/<group>/...` one, or ""."""
+
+    __slots__ = (
+        "client",
+        "filter",
+        "identifier",
+        "no_local",
+        "qos",
+        "retain_as_published",
+        "share",
+    )
+
+    def __init__(
+        self,
+        client: MqttFrontend,
+        filter: str,
+        qos: int,
+        *,
+        no_local: bool,
+        retain_as_published: bool,
+        identifier: int | None,
+        share: str,
+    ) -> None:
+        self.client = client
+        self.filter = filter
+        self.qos = qos
+        self.no_local = no_local
+        self.retain_as_published = retain_as_published
+        self.identifier = identifier
+        self.share = share
+
+
+class _Node:
+    __slots__ = ("children", "subscriptions")
+
+    def __init__(self) -> None:
+        self.children: dict[str, _Node] = {}
+        self.subscriptions: list[Subscription] = []
+
+
+class Retained:
+    """A retained message: `version` says how to read `properties` (MQTT 5 block, or b"" in 3.1.1)."""
+
+    __slots__ = ("payload", "properties", "qos", "received_at_ms", "topic", "topic_bytes")
+
+    def __init__(
+        self, topic: str, topic_bytes: bytes, qos: int, properties: bytes, payload: bytes, received_at_ms: int
+    ) -> None:
+        self.topic = topic
+        self.topic_bytes = topic_bytes
+        self.qos = qos
+        self.properties = properties
+        self.payload = payload
+        self.received_at_ms = received_at_ms
+
+
+class PubSub:
+    """Who gets what is published to a plain topic.
+
+    `routes` caches the subscriptions of each topic; `generation` moves whenever a subscription does.
+    """
+
+    def __init__(self) -> None:
+        self._root = _Node()
+        self._routes: dict[str, tuple[Subscription, ...]] = {}
+        self._turns: dict[tuple[str, str], int] = {}
+        self.generation = 0
+        self.retained: dict[str, Retained] = {}
+        self._retained_bytes = 0
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Add a subscription; one of the same client, share and filter is replaced."""
+        node = self._root
+        for level in subscription.filter.split("/"):
+            node = node.children.setdefault(level, _Node())
+        others = [s for s in node.subscriptions if not _same(s, subscription)]
+        node.subscriptions = [*others, subscription]
+        self._changed()
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """Take a subscription away."""
+        path = []
+        node = self._root
+        for level in subscription.filter.split("/"):
+            child = node.children.get(level)
+            if child is None:
+                return
+            path.append((node, level))
+            node = child
+        node.subscriptions = [s for s in node.subscriptions if s is not subscription]
+        for parent, level in reversed(path):
+            child = parent.children[level]
+            if child.children or child.subscriptions:
+                break
+            del parent.children[level]
+        self._changed()
+
+    def route(self, topic: str) -> tuple[Subscription, ...]:
+        """Every subscription a topic matches; members of share groups are chosen later (`pick`)."""
+        found = self._routes.get(topic)
+        if found is None:
+            result: list[Subscription] = []
+            _collect(self._root, topic.split("/"), 0, topic.startswith("$"), result)
+            found = tuple(result)
+            if len(self._routes) >= limits.ROUTE_CACHE_ENTRIES_MAX:
+                self._routes.clear()
+            self._routes[topic] = found
+        return found
+
+    def pick(self, route: tuple[Subscription, ...]) -> list[Subscription]:
+        """The subscriptions of a route with one member, in turn, for each share group."""
+        chosen = [s for s in route if not s.share]
+        groups: dict[tuple[str, str], list[Subscription]] = {}
+        for subscription in route:
+            if subscription.share:
+                groups.setdefault((subscription.share, subscription.filter), []).append(subscription)
+        for key, members in groups.items():
+            turn = self._turns.get(key, 0)
+            self._turns[key] = turn + 1
+            chosen.append(members[turn % len(members)])
+        return chosen
+
+    def retain(self, message: Retained) -> bool:
+        """Keep a message as its topic's last, or clear it (empty payload); False if there is no room."""
+        old = self.retained.pop(message.topic, None)
+        if old is not None:
+            self._retained_bytes -= len(old.payload)
+        if not message.payload:
+            return True
+        if (
+            len(self.retained) >= limits.RETAINED_MESSAGES_MAX
+            or self._retained_bytes + len(message.payload) > limits.RETAINED_BYTES_MAX
+        ):
+            return False
+        self.retained[message.topic] = message
+        self._retained_bytes += len(message.payload)
+        return True
+
+    def retained_for(self, topic_filter: str) -> list[Retained]:
+        """The retained messages a filter matches."""
+        if "+" not in topic_filter and "#" not in topic_filter:
+            one = self.retained.get(topic_filter)
+            return [] if one is None else [one]
+        return [message for topic, message in self.retained.items() if matches(topic_filter, topic)]
+
+    def _changed(self) -> None:
+        self._routes.clear()
+        self.generation += 1
+
+
+def _same(one: Subscription, other: Subscription) -> bool:
+    return one.client is other.client and one.share == other.share
+
+
+def _collect(node: _Node, levels: list[str], depth: int, is_system: bool, result: list[Subscription]) -> None:
+    """Walk the tree along a topic; a leading wildcard does not match `$...` [MQTT-4.7.2-1]."""
+    wild = not (is_system and depth == 0)
+    if wild:
+        rest = node.children.get("#")
+        if rest is not None:
+            result += rest.subscriptions
+    if depth == len(levels):
+        result += node.subscriptions
+        return
+    child = node.children.get(levels[depth])
+    if child is not None:
+        _collect(child, levels, depth + 1, is_system, result)
+    if wild:
+        child = node.children.get("+")
+        if child is not None:
+            _collect(child, levels, depth + 1, is_system, result)

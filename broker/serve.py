@@ -1,0 +1,124 @@
+"""Running a broker as a process: event loop, signals, ready file, exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Final
+
+import structlog
+import uvloop
+
+from broker.app import Broker
+from broker.version import PRODUCT, VERSION
+from config.settings import LogSettings, Settings
+from queue_manager.errors import QueueManagerError
+from storage.errors import StorageError
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+
+_log: Final = structlog.get_logger("broker")
+
+
+def run(settings: Settings, ready_file: Path | None) -> int:
+    """Serve until SIGTERM, SIGINT or a failure of the store; gives the process's exit code."""
+    configure_logging(settings.log)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(settings, ready_file))
+
+
+async def _serve(settings: Settings, ready_file: Path | None) -> int:
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    broker = Broker(settings)
+    try:
+        await broker.start()
+    except (StorageError, QueueManagerError) as error:
+        print(f"sluicemq: cannot start: {error.reason}", file=sys.stderr)
+        return EXIT_FAILED
+    except OSError as error:
+        print(f"sluicemq: cannot listen: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    _tune_garbage_collection()
+    _announce(broker)
+    if ready_file is not None:
+        _write_ready_file(ready_file, broker)
+    waits = [asyncio.create_task(stopping.wait()), asyncio.create_task(broker.failed.wait())]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
+    if broker.failure is not None:
+        print(f"sluicemq: stopping, the store failed: {broker.failure.reason}", file=sys.stderr)
+    try:
+        await broker.stop()
+    except TimeoutError:
+        print("sluicemq: the store did not close in time", file=sys.stderr)
+        return EXIT_FAILED
+    if ready_file is not None:
+        ready_file.unlink(missing_ok=True)
+    return EXIT_FAILED if broker.failure is not None else EXIT_OK
+
+
+def _tune_garbage_collection() -> None:
+    """Messages hold no reference cycles, and there are many: let the collector look at them rarely."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(200_000, 50, 50)
+
+
+def _announce(broker: Broker) -> None:
+    _say(f"{PRODUCT} {VERSION} serving; storage: {broker.storage_description}")
+    listeners = broker.settings.listeners.opened()
+    names = {"mqtt": "MQTT 3.1.1 and 5", "amqp": "AMQP 0.9.1"}
+    for name, port in broker.ports.items():
+        _say(f"  {names[name]:<17} {listeners[name].bind}:{port}")
+    if broker.settings.log.format == "text":
+        _say("Try:")
+        if "mqtt" in broker.ports:
+            _say(
+                f"  mosquitto_pub -V 5 -p {broker.ports['mqtt']} -q 1 -t '$queue/orders' -m hello"
+                "    (a device: `apt install mosquitto-clients`)"
+            )
+        if "amqp" in broker.ports:
+            _say(f"  python examples/amqp_worker.py --port {broker.ports['amqp']}    (a worker)")
+        _say("Stop with Ctrl-C.")
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _write_ready_file(path: Path, broker: Broker) -> None:
+    partial = path.with_suffix(path.suffix + ".partial")
+    partial.write_text(json.dumps({"pid": os.getpid(), "ports": broker.ports}))
+    partial.replace(path)
+
+
+def configure_logging(settings: LogSettings) -> None:
+    """One line per event on standard error, as text or JSON."""
+    level = logging.getLevelNamesMapping()[settings.level.upper()]
+    renderer: structlog.typing.Processor
+    if settings.format == "json":
+        renderer = structlog.processors.JSONRenderer()
+    else:
+        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )

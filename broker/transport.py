@@ -1,0 +1,127 @@
+"""One asyncio.Protocol that drives any `protocols.Connection`, and the flush that ends each loop turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import structlog
+
+from config import limits
+
+if TYPE_CHECKING:
+    from broker.frontend import Frontend
+    from broker.hub import Hub
+
+_log: Final = structlog.get_logger("broker.transport")
+
+
+class Transport(asyncio.Protocol):
+    """Feeds bytes to a connection, hands its events to the front-end, writes what both put out.
+
+    Writing happens once per loop turn and connection, however many deliveries came together.
+    """
+
+    __slots__ = ("_hub", "_make", "_reading_paused", "frontend", "peer", "transport")
+
+    def __init__(self, hub: Hub, make_frontend: Callable[[Transport], Frontend]) -> None:
+        self._hub = hub
+        self._make = make_frontend
+        self._reading_paused = False
+        self.peer = ""
+        self.frontend: Frontend
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A peer connected."""
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=limits.WRITE_BUFFER_BYTES_HIGH)
+        name = transport.get_extra_info("peername")
+        self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name)
+        self.frontend = self._make(self)
+        self._hub.transports[self] = None
+        if len(self._hub.transports) > limits.CONNECTIONS_MAX:
+            _log.warning("connection.refused", peer=self.peer, reason="too many connections")
+            self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the peer: decode all of them, act, have the answers written this turn."""
+        hub = self._hub
+        frontend = self.frontend
+        events = frontend.connection.receive(data, hub.clock.monotonic())
+        if events:
+            self._handle(events)
+            hub.settle_turn()
+            if hub.shard.manager.uncommitted_bytes() > limits.UNCOMMITTED_BYTES_MAX:
+                self._hold_back()
+        self.want_flush()
+
+    def eof_received(self) -> bool:
+        """The peer will send no more; nothing of either protocol can go on."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The transport is gone, whatever the cause."""
+        self._hub.transports.pop(self, None)
+        self._hub.flushes.pop(self, None)
+        self._handle(self.frontend.connection.receive_eof())
+        self.frontend.gone()
+        self._hub.settle_turn()
+
+    def pause_writing(self) -> None:
+        """The peer reads too slowly: consumers get nothing more until it has caught up."""
+        self.frontend.pause()
+
+    def resume_writing(self) -> None:
+        """The peer caught up."""
+        self.frontend.resume()
+        self._hub.settle_turn()
+
+    def check_deadline(self, now: float) -> None:
+        """Let the connection act on its deadlines."""
+        connection = self.frontend.connection
+        deadline = connection.next_deadline()
+        if deadline is not None and deadline <= now:
+            self._handle(connection.handle_timeout(now))
+            self.want_flush()
+
+    def want_flush(self) -> None:
+        """Have the connection's output written at the end of this loop turn."""
+        self._hub.want_flush(self)
+
+    def flush(self) -> None:
+        """Write the output; close once the connection is closed."""
+        connection = self.frontend.connection
+        output = connection.output
+        if output:
+            data = output[0] if len(output) == 1 else b"".join(output)
+            output.clear()
+            self.transport.write(data)
+        if connection.closed:
+            self.transport.close()
+
+    def buffered_bytes(self) -> int:
+        """What was written and the peer has not taken yet."""
+        return self.transport.get_write_buffer_size()
+
+    def resume_reading(self) -> None:
+        """The store caught up."""
+        if self._reading_paused:
+            self._reading_paused = False
+            if not self.transport.is_closing():
+                self.transport.resume_reading()
+
+    def _hold_back(self) -> None:
+        if not self._reading_paused and not self.transport.is_closing():
+            self._reading_paused = True
+            self.transport.pause_reading()
+            self._hub.held_back.append(self)
+
+    def _handle(self, events: list[Any]) -> None:
+        try:
+            self.frontend.handle(events)
+        except Exception:
+            # our bug must cost one connection, not the broker
+            _log.exception("connection.internal_error", peer=self.peer)
+            self.frontend.fail_internal()

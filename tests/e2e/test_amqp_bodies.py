@@ -1,0 +1,119 @@
+"""Bodies over AMQP: none, one frame, the edges of a frame, many frames, many messages."""
+
+import hashlib
+
+import pytest
+from pamqp import commands
+
+from tests.e2e import amqp
+from tests.e2e.amqp import Collector
+
+FRAME_MAX = 4096
+
+
+def test_empty_body(channel, queue):
+    amqp.publish(channel, queue, b"", type="nothing inside")
+    _, properties, body = channel.basic_get(queue, auto_ack=True)
+    assert (body, properties.type) == (b"", "nothing inside")
+
+
+def test_empty_body_to_a_consumer_between_others(channel, queue):
+    consumer = Collector(channel, queue, ack=True)
+    amqp.publish(channel, queue, b"a", b"", b"", b"b", b"")
+    consumer.wait(5)
+    assert consumer.bodies() == ["a", "", "", "b", ""]
+
+
+@pytest.mark.parametrize("size", [1, FRAME_MAX - 9, FRAME_MAX - 8, FRAME_MAX - 7, 2 * (FRAME_MAX - 8), 100_000])
+def test_body_sizes_around_the_frame_size(amqp_connect, queue, size):
+    channel = amqp_connect(frame_max=FRAME_MAX).channel()
+    channel.confirm_delivery()
+    body = bytes(number % 251 for number in range(size))
+    amqp.publish(channel, queue, body, body)
+    assert channel.basic_get(queue, auto_ack=True)[2] == body
+    consumer = Collector(channel, queue, ack=True)
+    assert consumer.wait(1)[0].body == body
+
+
+def test_no_frame_of_the_broker_exceeds_the_negotiated_size(raw_amqp, channel, queue):
+    amqp.publish(channel, queue, b"x" * 10_000)
+    connection = raw_amqp(frame_max=FRAME_MAX)
+    connection.open_channel()
+    connection.send(1, commands.Basic.Get(0, queue, True))
+    connection.expect(commands.Basic.GetOk)
+    sizes = [len(connection.read().payload) for _ in range(4)]
+    assert sizes[1:] == [FRAME_MAX - 8, FRAME_MAX - 8, 10_000 - 2 * (FRAME_MAX - 8)]
+
+
+def test_body_in_many_small_frames(raw_amqp, channel, queue):
+    body = bytes(number % 251 for number in range(3_000))
+    connection = raw_amqp()
+    connection.open_channel(confirm=True)
+    connection.publish(1, queue, body, body_frame_max=7)
+    connection.read_confirms(1)
+    assert channel.basic_get(queue, auto_ack=True)[2] == body
+
+
+def test_a_body_frame_that_comes_byte_by_byte(raw_amqp, channel, queue):
+    connection = raw_amqp()
+    connection.open_channel(confirm=True)
+    sent: list[bytes] = []
+    send_bytes, connection.send_bytes = connection.send_bytes, sent.append
+    connection.publish(1, queue, b"slowly")
+    for octet in b"".join(sent):
+        send_bytes(bytes([octet]))
+    connection.read_confirms(1)
+    assert channel.basic_get(queue, auto_ack=True)[2] == b"slowly"
+
+
+def test_five_megabytes(channel, amqp_connect, queue):
+    body = hashlib.sha256(b"seed").digest() * (5 * 1024 * 1024 // 32)
+    amqp.publish(channel, queue, body)
+    consumer = Collector(amqp_connect().channel(), queue, ack=True)
+    assert hashlib.sha256(consumer.wait(1, 15)[0].body).digest() == hashlib.sha256(body).digest()
+
+
+def test_large_and_small_bodies_keep_their_order(channel, queue):
+    sizes = [10, 300_000, 0, 5, 200_000, 131_064, 131_065, 1]
+    for size in sizes:
+        amqp.publish(channel, queue, b"x" * size)
+    consumer = Collector(channel, queue, ack=True)
+    assert [len(delivery.body) for delivery in consumer.wait(len(sizes))] == sizes
+
+
+def test_interleaved_publishes_on_two_channels(raw_amqp, channel, queue):
+    """Frames of one content never mix with those of another channel's."""
+    connection = raw_amqp()
+    parts: dict[int, list[bytes]] = {}
+    send_bytes = connection.send_bytes
+    for number in (1, 2):
+        connection.open_channel(number, confirm=True)
+    for number in (1, 2):
+        frames: list[bytes] = []
+        for kind, payload in (
+            (1, commands.Basic.Publish(0, "", queue).marshal()),
+            (2, b"\x00\x3c\x00\x00" + (6).to_bytes(8, "big") + b"\x00\x00"),
+            (3, b"%d%d%d" % (number, number, number)),
+            (3, b"%d%d%d" % (number, number, number)),
+        ):
+            if kind == 1:
+                payload = b"\x00\x3c\x00\x28" + payload
+            frames.append(bytes([kind]) + number.to_bytes(2, "big") + len(payload).to_bytes(4, "big") + payload + b"\xce")
+        parts[number] = frames
+    for first, second in zip(parts[1], parts[2], strict=True):
+        send_bytes(first + second)
+    for _ in range(2):
+        connection.expect(commands.Basic.Ack)
+    received = sorted(channel.basic_get(queue, auto_ack=True)[2] for _ in range(2))
+    assert received == [b"111111", b"222222"]
+
+
+def test_two_thousand_messages_in_order(raw_amqp, amqp_connect, queue):
+    connection = raw_amqp()
+    connection.open_channel(confirm=True)
+    for number in range(2_000):
+        connection.publish(1, queue, b"%d" % number)
+    consumer = Collector(amqp_connect().channel(), queue, ack=True)
+    consumer.wait(2_000, 15)
+    assert consumer.bodies() == [str(number) for number in range(2_000)]
+    assert connection.read_confirms(2_000)[-1] <= 2_000

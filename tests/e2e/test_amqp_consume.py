@@ -1,0 +1,205 @@
+"""AMQP consuming: flags, tags, cancelling, basic.get."""
+
+import time
+
+import pytest
+from pamqp import commands
+
+from tests.e2e import amqp
+from tests.e2e.amqp import Collector
+
+
+def test_consumer_gets_what_waits_and_what_comes(channel, queue):
+    amqp.publish(channel, queue, "waiting")
+    consumer = Collector(channel, queue, ack=True)
+    consumer.wait(1)
+    amqp.publish(channel, queue, "coming")
+    consumer.wait(2)
+    assert consumer.bodies() == ["waiting", "coming"]
+    assert [delivery.tag for delivery in consumer.deliveries] == [1, 2]
+    assert consumer.deliveries[0].method.consumer_tag == consumer.tag
+
+
+def test_idle_then_publish(channel, queue):
+    consumer = Collector(channel, queue, ack=True)
+    amqp.publish(channel, queue, "first")
+    consumer.wait(1)
+    consumer.wait_quiet(2.5)
+    amqp.publish(channel, queue, "after the pause")
+    consumer.wait(2)
+    assert consumer.bodies() == ["first", "after the pause"]
+
+
+def test_no_ack_messages_are_gone_when_sent(channel, amqp_connect, queue):
+    amqp.publish(channel, queue, "a", "b")
+    connection = amqp_connect()
+    consumer = Collector(connection.channel(), queue, auto_ack=True)
+    consumer.wait(2)
+    connection.close()
+    assert amqp.count(channel, queue) == 0
+
+
+def test_exclusive_consumer_refuses_a_second_with_403(channel, amqp_connect, queue):
+    first = Collector(channel, queue, exclusive=True)
+    with pytest.raises(amqp.ChannelClosedByBroker) as closed:
+        Collector(amqp_connect().channel(), queue)
+    assert closed.value.reply_code == 403
+    first.cancel()
+    Collector(amqp_connect().channel(), queue)
+
+
+def test_exclusive_consumer_is_refused_beside_another_with_403(channel, amqp_connect, queue):
+    Collector(channel, queue)
+    with pytest.raises(amqp.ChannelClosedByBroker) as closed:
+        Collector(amqp_connect().channel(), queue, exclusive=True)
+    assert closed.value.reply_code == 403
+
+
+def test_exclusive_consumer_frees_the_queue_with_its_connection(channel, amqp_connect, queue):
+    connection = amqp_connect()
+    Collector(connection.channel(), queue, exclusive=True)
+    connection.close()
+    amqp.publish(channel, queue, "x")
+    assert Collector(channel, queue, exclusive=True).wait(1)[0].body == b"x"
+
+
+@pytest.mark.extension
+def test_no_local_is_honoured_or_refused(raw_amqp, channel, queue):
+    connection = raw_amqp()
+    connection.open_channel()
+    connection.send(1, commands.Basic.Consume(0, queue, "me", no_local=True))
+    answer = connection.read().method
+    if isinstance(answer, commands.Basic.ConsumeOk):
+        connection.publish(1, queue, b"my own")
+        with pytest.raises(TimeoutError):
+            connection.read(0.5)
+        amqp.publish(channel, queue, "of another")
+        assert connection.read_content(commands.Basic.Deliver).body == b"of another"
+    else:
+        assert answer.reply_code in (406, 540)
+
+
+def test_chosen_consumer_tag_is_kept(channel, queue):
+    amqp.publish(channel, queue, "x")
+    consumer = Collector(channel, queue, consumer_tag="worker/é-1")
+    assert consumer.tag == "worker/é-1"
+    assert consumer.wait(1)[0].method.consumer_tag == "worker/é-1"
+
+
+def test_broker_makes_up_consumer_tags(raw_amqp, queue):
+    connection = raw_amqp()
+    connection.open_channel()
+    tags = {
+        connection.call(1, commands.Basic.Consume(0, queue), commands.Basic.ConsumeOk).consumer_tag
+        for _ in range(3)
+    }
+    assert len(tags) == 3
+    assert all(tags)
+
+
+def test_duplicate_consumer_tag_is_530(raw_amqp, queue):
+    connection = raw_amqp()
+    connection.open_channel()
+    connection.call(1, commands.Basic.Consume(0, queue, "twice"), commands.Basic.ConsumeOk)
+    connection.send(1, commands.Basic.Consume(0, queue, "twice"))
+    reason = connection.close_reason()
+    assert reason is not None
+    assert reason[0] == 530
+
+
+def test_the_same_tag_on_two_channels(raw_amqp, queue):
+    connection = raw_amqp()
+    for number in (1, 2):
+        connection.open_channel(number)
+        connection.call(number, commands.Basic.Consume(0, queue, "same"), commands.Basic.ConsumeOk)
+
+
+def test_consume_without_wait(raw_amqp, channel, queue):
+    amqp.publish(channel, queue, "x")
+    connection = raw_amqp()
+    connection.open_channel()
+    connection.send(1, commands.Basic.Consume(0, queue, "silent", nowait=True))
+    delivery = connection.read_content(commands.Basic.Deliver)
+    assert (delivery.method.consumer_tag, delivery.body) == ("silent", b"x")
+    connection.send(1, commands.Basic.Cancel("silent", nowait=True))
+    connection.call(1, commands.Queue.Declare(0, queue, passive=True), commands.Queue.DeclareOk)
+
+
+def test_cancel_stops_deliveries_but_keeps_the_unacked(channel, amqp_connect, queue):
+    amqp.publish(channel, queue, "held", "also held")
+    consuming = amqp_connect().channel()
+    consumer = Collector(consuming, queue)
+    consumer.wait(2)
+    consumer.cancel()
+    amqp.publish(channel, queue, "later")
+    consumer.wait_quiet()
+    assert consumer.bodies() == ["held", "also held"]
+    assert amqp.count(channel, queue) == 1, "only the later one waits"
+    consuming.basic_ack(consumer.deliveries[0].tag)
+    assert consuming.is_open
+    consuming.close()
+    assert Collector(channel, queue).wait(2)[0].body == b"also held"
+
+
+def test_cancel_of_an_unknown_tag_is_answered(raw_amqp):
+    connection = raw_amqp()
+    connection.open_channel()
+    answer = connection.call(1, commands.Basic.Cancel("never was"), commands.Basic.CancelOk)
+    assert answer.consumer_tag == "never was"
+
+
+def test_consume_again_after_cancel(channel, queue):
+    for number in range(5):
+        consumer = Collector(channel, queue, ack=True)
+        amqp.publish(channel, queue, str(number))
+        assert consumer.wait(1)[0].body == b"%d" % number
+        consumer.cancel()
+
+
+def test_get(channel, queue):
+    assert channel.basic_get(queue) == (None, None, None)
+    amqp.publish(channel, queue, "a", "b", "c")
+    method, properties, body = channel.basic_get(queue)
+    assert (body, method.message_count, method.redelivered) == (b"a", 2, False)
+    assert properties.delivery_mode == 2
+    channel.basic_ack(method.delivery_tag)
+    assert [channel.basic_get(queue, auto_ack=True)[2] for _ in range(3)] == [b"b", b"c", None]
+
+
+def test_get_without_ack_holds_the_message(channel, amqp_connect, queue):
+    amqp.publish(channel, queue, "a")
+    getting = amqp_connect().channel()
+    assert getting.basic_get(queue)[2] == b"a"
+    assert channel.basic_get(queue) == (None, None, None)
+    getting.close()
+    method, _, body = channel.basic_get(queue, auto_ack=True)
+    assert (body, method.redelivered) == (b"a", True)
+
+
+def test_get_beside_a_consumer(channel, amqp_connect, queue):
+    consuming = amqp_connect().channel()
+    consuming.basic_qos(prefetch_count=1)
+    consumer = Collector(consuming, queue)
+    amqp.publish(channel, queue, "consumed")
+    consumer.wait(1)
+    amqp.publish(channel, queue, "got")
+    assert channel.basic_get(queue, auto_ack=True)[2] == b"got"
+
+
+def test_delivery_tags_count_gets_and_deliveries_of_a_channel_together(channel, queue):
+    amqp.publish(channel, queue, "a", "b")
+    assert channel.basic_get(queue)[0].delivery_tag == 1
+    assert Collector(channel, queue).wait(1)[0].tag == 2
+
+
+def test_consumer_that_hangs_up_in_the_middle(raw_amqp, channel, queue):
+    amqp.publish(channel, queue, *(str(number) for number in range(50)))
+    dropped = raw_amqp()
+    dropped.open_channel()
+    dropped.send(1, commands.Basic.Consume(0, queue, "short"))
+    dropped.expect(commands.Basic.ConsumeOk)
+    dropped.drop()
+    time.sleep(0.2)
+    consumer = Collector(channel, queue, ack=True)
+    consumer.wait(50)
+    assert consumer.bodies() == [str(number) for number in range(50)]

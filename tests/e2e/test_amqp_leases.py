@@ -1,0 +1,42 @@
+"""Leases of AMQP consumers: renewed while the channel lives, ended by `consumer_timeout` for one message."""
+
+import pytest
+
+from tests.e2e import amqp
+from tests.e2e.amqp import Collector
+
+pytestmark = pytest.mark.extension
+
+
+def test_a_slow_worker_keeps_its_message_beyond_the_visibility_timeout(impatient_broker, amqp_connect, name):
+    channel = amqp_connect(impatient_broker).channel()
+    channel.queue_declare(name, durable=True)
+    amqp.publish(channel, name, "slow work")
+    slow = Collector(channel, name)
+    idle = Collector(amqp_connect(impatient_broker).channel(), name)
+    slow.wait(1)
+    for _ in range(5):
+        slow.wait_quiet(0.25)
+        idle.wait_quiet(0.25)
+    assert (len(slow.deliveries), len(idle.deliveries)) == (1, 0)
+    channel.basic_ack(slow.deliveries[0].tag)
+    assert channel.queue_declare(name, passive=True).method.message_count == 0
+
+
+def test_consumer_timeout_returns_one_message_and_keeps_the_channel(own_broker, amqp_connect):
+    process = own_broker({"queue_manager": {"consumer_timeout": "1s"}})
+    channel = amqp_connect(process).channel()
+    channel.queue_declare("jobs", durable=True)
+    consumer = Collector(channel, "jobs")
+    amqp.publish(channel, "jobs", "stuck")
+    first = consumer.wait(1)[0]
+    second = consumer.wait(2)[1]
+    assert (second.body, second.method.redelivered) == (b"stuck", True)
+    channel.basic_ack(first.tag)  # too late, which is no error
+    channel.basic_ack(second.tag)
+    amqp.publish(channel, "jobs", "next")
+    assert consumer.wait(3)[2].body == b"next"
+    channel.basic_ack(consumer.deliveries[2].tag)
+    consumer.wait_quiet(1.5)
+    assert consumer.bodies() == ["stuck", "stuck", "next"]
+    assert channel.is_open

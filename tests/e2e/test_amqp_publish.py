@@ -1,0 +1,120 @@
+"""AMQP publishing: addresses and publisher confirms."""
+
+import pytest
+from pamqp import commands
+
+from tests.e2e import amqp
+from tests.e2e.amqp import Collector
+from tests.e2e.raw_amqp import BODY, HEADER, content_header, frame
+
+
+def test_default_exchange_by_queue_name(channel, queue):
+    amqp.publish(channel, queue, "hello")
+    method, _, body = channel.basic_get(queue, auto_ack=True)
+    assert (method.exchange, method.routing_key, body) == ("", queue, b"hello")
+
+
+@pytest.mark.extension
+def test_default_exchange_by_queue_address(channel, queue):
+    amqp.publish(channel, f"$queue/{queue}", "root")
+    amqp.publish(channel, f"$queue/{queue}/eu/created", "keyed")
+    first, _, first_body = channel.basic_get(queue, auto_ack=True)
+    second, _, second_body = channel.basic_get(queue, auto_ack=True)
+    assert (first.routing_key, first_body) == (f"$queue/{queue}", b"root")
+    assert (second.routing_key, second_body) == (f"$queue/{queue}/eu/created", b"keyed")
+
+
+@pytest.mark.extension
+def test_name_and_address_are_one_queue_in_one_order(channel, queue):
+    for number in range(20):
+        amqp.publish(channel, queue if number % 2 else f"$queue/{queue}/k", str(number))
+    assert amqp.count(channel, queue) == 20
+    consumer = Collector(channel, queue, ack=True)
+    consumer.wait(20)
+    assert consumer.bodies() == [str(number) for number in range(20)]
+
+
+def test_confirm_of_one(raw_amqp, queue):
+    connection = raw_amqp()
+    connection.open_channel(confirm=True)
+    connection.publish(1, queue, b"x")
+    assert connection.read_confirms(1) == [1]
+
+
+def test_confirms_of_many_are_complete_and_in_order(raw_amqp, channel, queue):
+    connection = raw_amqp()
+    connection.open_channel(confirm=True)
+    for number in range(500):
+        connection.publish(1, queue, b"%d" % number)
+    assert sorted(connection.read_confirms(500)) == list(range(1, 501))
+    assert amqp.count(channel, queue) == 500
+
+
+@pytest.mark.extension
+def test_confirms_never_go_back(raw_amqp, queue):
+    """Acknowledged at the durable watermark, in order."""
+    connection = raw_amqp()
+    connection.open_channel(confirm=True)
+    for number in range(300):
+        connection.publish(1, queue, b"%d" % number)
+    confirmed = connection.read_confirms(300)
+    assert confirmed == list(range(1, 301))
+
+
+def test_confirm_numbers_begin_at_select_and_are_per_channel(raw_amqp, queue):
+    connection = raw_amqp()
+    connection.open_channel(1)
+    connection.publish(1, queue, b"before")
+    connection.call(1, commands.Confirm.Select(), commands.Confirm.SelectOk)
+    connection.publish(1, queue, b"after")
+    assert connection.read_confirms(1) == [1]
+    connection.open_channel(2, confirm=True)
+    connection.publish(2, queue, b"other")
+    assert connection.read_confirms(1) == [1]
+
+
+def test_confirm_select_twice_changes_nothing(raw_amqp, queue):
+    connection = raw_amqp()
+    connection.open_channel(confirm=True)
+    connection.publish(1, queue, b"one")
+    assert connection.read_confirms(1) == [1]
+    connection.call(1, commands.Confirm.Select(), commands.Confirm.SelectOk)
+    connection.publish(1, queue, b"two")
+    assert connection.expect(commands.Basic.Ack).delivery_tag == 2
+
+
+def test_no_confirm_without_select(raw_amqp, channel, queue):
+    connection = raw_amqp()
+    connection.open_channel()
+    connection.publish(1, queue, b"x")
+    passive = commands.Queue.Declare(0, queue, passive=True)
+    for _ in range(50):  # RabbitMQ routes while it answers
+        if connection.call(1, passive, commands.Queue.DeclareOk).message_count == 1:
+            return
+    raise AssertionError("the message did not arrive")
+
+
+def test_message_is_there_once_confirmed(channel, amqp_connect, queue):
+    reader = amqp_connect().channel()
+    for number in range(20):
+        amqp.publish(channel, queue, str(number))
+        assert reader.basic_get(queue, auto_ack=True)[2] == b"%d" % number
+
+
+def test_mandatory_to_a_queue_is_not_returned(channel, queue):
+    channel.basic_publish("", queue, b"x", mandatory=True)
+    assert amqp.count(channel, queue) == 1
+
+
+def test_unknown_exchange_is_404(channel):
+    with pytest.raises(amqp.ChannelClosedByBroker) as closed:
+        channel.basic_publish("no-such-exchange", "key", b"x")
+    assert closed.value.reply_code == 404
+
+
+def test_immediate_is_540(raw_amqp, queue):
+    connection = raw_amqp()
+    connection.open_channel()
+    connection.send(1, commands.Basic.Publish(0, "", queue, immediate=True))
+    connection.send_bytes(frame(HEADER, 1, content_header(1)) + frame(BODY, 1, b"x"))
+    assert connection.close_reason()[0] == 540

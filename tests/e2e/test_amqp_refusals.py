@@ -1,0 +1,72 @@
+"""What this version does not support is refused with 540 NOT_IMPLEMENTED, never accepted and ignored."""
+
+import pytest
+from pamqp import commands
+from pika.exceptions import NackError, UnroutableError
+
+from tests.e2e import amqp
+
+pytestmark = pytest.mark.extension
+
+EXCHANGE_METHODS = {
+    "declare": commands.Exchange.Declare(0, "events", "topic", durable=True),
+    "declare without wait": commands.Exchange.Declare(0, "events", "fanout", nowait=True),
+    "passive declare": commands.Exchange.Declare(0, "events", "topic", passive=True),
+    "delete": commands.Exchange.Delete(0, "events"),
+    "bind": commands.Exchange.Bind(0, "a", "b", "k"),
+    "unbind": commands.Exchange.Unbind(0, "a", "b", "k"),
+}
+
+
+def refusal(connection, method) -> int:
+    connection.open_channel()
+    connection.send(1, method)
+    reason = connection.close_reason()
+    assert reason is not None, "the broker only hung up"
+    return reason[0]
+
+
+@pytest.mark.parametrize("name", EXCHANGE_METHODS)
+def test_exchange_methods_are_540(raw_amqp, name):
+    assert refusal(raw_amqp(), EXCHANGE_METHODS[name]) == 540
+
+
+@pytest.mark.parametrize("method", [commands.Queue.Bind, commands.Queue.Unbind])
+def test_bindings_are_540(raw_amqp, queue, method):
+    assert refusal(raw_amqp(), method(0, queue, "amq.topic", "a.b")) in (404, 540)
+
+
+@pytest.mark.parametrize("method", [commands.Tx.Select, commands.Tx.Commit, commands.Tx.Rollback])
+def test_transactions_are_540(raw_amqp, method):
+    assert refusal(raw_amqp(), method()) == 540
+
+
+def test_recover_without_requeue_is_540(raw_amqp):
+    assert refusal(raw_amqp(), commands.Basic.Recover(False)) == 540
+
+
+def test_streams_are_refused(raw_amqp, name):
+    declare = commands.Queue.Declare(0, name, durable=True, arguments={"x-queue-type": "stream"})
+    assert refusal(raw_amqp(), declare) in (406, 540)
+
+
+def test_refused_declare_made_nothing(raw_amqp, amqp_connect, name):
+    declare = commands.Queue.Declare(0, name, durable=True, arguments={"x-queue-type": "stream"})
+    refusal(raw_amqp(), declare)
+    with pytest.raises(amqp.ChannelClosedByBroker) as closed:
+        amqp_connect().channel().queue_declare(name, passive=True)
+    assert closed.value.reply_code == 404
+
+
+@pytest.mark.parametrize("address", ["$queue/", "$queue//key", "$queue/{}/$ack/more", "$queue/{}/$unknown"])
+def test_malformed_addresses_are_told_to_the_publisher(amqp_connect, queue, address):
+    publishing = amqp_connect().channel()
+    publishing.confirm_delivery()
+    with pytest.raises((amqp.ChannelClosedByBroker, NackError, UnroutableError)):
+        publishing.basic_publish("", address.format(queue), b"x", mandatory=True)
+
+
+@pytest.mark.parametrize("address", ["$queue/", "$queue/{}/a+b", "$queue/{}/#/a"])
+def test_malformed_patterns_are_refused_to_the_consumer(amqp_connect, queue, address):
+    with pytest.raises(amqp.ChannelClosedByBroker):
+        amqp.Collector(amqp_connect().channel(), address.format(queue))

@@ -1,0 +1,243 @@
+"""Explicit settling over MQTT 5: `$ack`, `$nack`, `$reject`, `$extend`, and what a stale claim is told."""
+
+import time
+
+import pytest
+
+from tests.e2e import amqp
+from tests.e2e.mqtt import V311, payloads, user_property
+
+pytestmark = pytest.mark.extension
+WORKERS = ("consumer-group", "workers")
+
+
+def worker(mqtt, queue, **options):
+    client = mqtt(**options)
+    client.subscribe(f"$queue/{queue}", user=[WORKERS])
+    return client
+
+
+def test_ack_settles(mqtt, channel, queue):
+    consumer = worker(mqtt, queue)
+    amqp.publish(channel, queue, "a", "b")
+    first, _ = consumer.take(2)
+    assert consumer.settle("ack", first) == 0
+    consumer.drop()
+    assert payloads(worker(mqtt, queue).take(1)) == ["b"]
+
+
+def test_puback_alone_settles_nothing(mqtt, channel, queue):
+    consumer = worker(mqtt, queue)
+    amqp.publish(channel, queue, "a")
+    consumer.take(1)
+    consumer.publish("flush", "", 1)
+    consumer.drop()
+    again = worker(mqtt, queue).take_one()
+    assert (again.payload, user_property(again, "attempts")) == (b"a", "2")
+
+
+def test_nack_brings_it_back_at_once(mqtt, channel, queue):
+    """To the sole consumer too, long before the visibility timeout."""
+    consumer = worker(mqtt, queue)
+    amqp.publish(channel, queue, "again")
+    for attempt in range(1, 4):
+        message = consumer.take_one(3)
+        assert user_property(message, "attempts") == str(attempt)
+        assert consumer.settle("nack", message) == 0
+    assert consumer.settle("ack", consumer.take_one(3)) == 0
+    assert consumer.quiet()
+
+
+def test_nacked_message_returns_to_its_place(mqtt, channel, queue):
+    consumer = mqtt()
+    consumer.subscribe(f"$queue/{queue}", user=[WORKERS, ("prefetch", "2")])
+    amqp.publish(channel, queue, *"abcd")
+    first, second = consumer.take(2)
+    consumer.settle("nack", first)
+    assert payloads(consumer.take(1)) == ["a"]
+    consumer.settle("ack", second)
+    assert payloads(consumer.take(1)) == ["c"]
+
+
+def test_reject_fails_it_for_good(mqtt, channel, queue):
+    consumer = worker(mqtt, queue)
+    amqp.publish(channel, queue, "bad", "good")
+    bad, good = consumer.take(2)
+    assert consumer.settle("reject", bad, user=[("reason", "cannot parse")]) == 0
+    assert consumer.settle("ack", good) == 0
+    assert consumer.quiet()
+    consumer.drop()
+    assert worker(mqtt, queue).quiet()
+
+
+def test_settling_in_one_group_leaves_the_other(mqtt, channel, queue):
+    first = worker(mqtt, queue)
+    second = mqtt()
+    second.subscribe(f"$queue/{queue}", user=[("consumer-group", "auditors")])
+    amqp.publish(channel, queue, "x")
+    first.settle("ack", first.take_one())
+    second.settle("nack", second.take_one())
+    assert user_property(second.take_one(), "group-id") == "auditors"
+    assert first.quiet()
+
+
+def test_settled_over_another_connection(mqtt, channel, queue):
+    """A claim belongs to the group; whoever names it may settle it."""
+    consumer, settler = worker(mqtt, queue), mqtt()
+    amqp.publish(channel, queue, "x")
+    message = consumer.take_one()
+    assert settler.settle("ack", message) == 0
+    consumer.drop()
+    assert worker(mqtt, queue).quiet()
+
+
+def test_routing_key_in_the_control_topic(mqtt, channel, queue):
+    """`$queue/<name>/.../$ack`: the name is the first level."""
+    consumer = worker(mqtt, queue)
+    amqp.publish(channel, queue, "x")
+    message = consumer.take_one()
+    claim = [(key, user_property(message, key)) for key in ("message-id", "group-id")]
+    assert consumer.publish(f"$queue/{queue}/images/$ack", "", user=claim) == 0
+    consumer.drop()
+    assert worker(mqtt, queue).quiet()
+
+
+def test_settling_twice_is_refused(mqtt, channel, queue):
+    consumer = worker(mqtt, queue)
+    amqp.publish(channel, queue, "x")
+    message = consumer.take_one()
+    assert consumer.settle("ack", message) == 0
+    for verb in ("ack", "nack", "reject", "extend"):
+        assert consumer.settle(verb, message) >= 0x80
+    assert consumer.quiet()
+
+
+@pytest.mark.parametrize("verb", ["$ack", "$nack", "$reject", "$extend"])
+@pytest.mark.parametrize(
+    "claim",
+    [
+        [],
+        [("message-id", "{q}:0")],
+        [("group-id", "workers")],
+        [("message-id", "{q}:999999"), ("group-id", "workers")],
+        [("message-id", "{q}:-1"), ("group-id", "workers")],
+        [("message-id", "other:0"), ("group-id", "workers")],
+        [("message-id", "nonsense"), ("group-id", "workers")],
+        [("message-id", "{q}:99999999999999999999999"), ("group-id", "workers")],
+        [("message-id", ""), ("group-id", "")],
+        [("message-id", "{real}"), ("group-id", "no such group")],
+    ],
+    ids=str,
+)
+def test_unknown_claims_are_refused_and_change_nothing(mqtt, channel, queue, verb, claim):
+    consumer = worker(mqtt, queue)
+    amqp.publish(channel, queue, "x")
+    message = consumer.take_one()
+    real = user_property(message, "message-id")
+    named = [(key, value.format(q=queue, real=real)) for key, value in claim]
+    assert consumer.publish(f"$queue/{queue}/{verb}", "", 1, user=named) >= 0x80
+    assert consumer.quiet(0.1)
+    assert consumer.settle("ack", message) == 0, "the real claim is untouched"
+
+
+def test_control_topics_of_a_missing_queue(mqtt, name):
+    claim = [("message-id", f"{name}:0"), ("group-id", "g")]
+    assert mqtt().publish(f"$queue/{name}/$ack", "", user=claim) >= 0x80
+
+
+def test_control_publishes_are_no_messages(mqtt, channel, queue):
+    consumer = worker(mqtt, queue)
+    amqp.publish(channel, queue, "x")
+    consumer.settle("ack", consumer.take_one())
+    assert amqp.count(channel, queue) <= 1
+    assert channel.basic_get(queue, auto_ack=True)[2] in (None, b"x")
+    assert channel.basic_get(queue, auto_ack=True)[2] is None
+
+
+def test_311_cannot_settle_explicitly(mqtt, channel, queue):
+    """It has no properties: logged and counted, nothing else changes."""
+    client = mqtt(version=V311, client_id=f"{queue}-c", manual_ack=True)
+    client.subscribe(f"$queue/{queue}", 1)
+    amqp.publish(channel, queue, "x")
+    client.take_one()
+    client.publish(f"$queue/{queue}/$ack", "", 1)
+    client.drop()
+    again = mqtt(version=V311, client_id=f"{queue}-c")
+    again.subscribe(f"$queue/{queue}", 1)
+    assert payloads(again.take(1)) == ["x"]
+
+
+class TestVisibilityTimeout:
+    """With a lease of one second."""
+
+    @pytest.fixture
+    def lease_queue(self, impatient_broker, amqp_connect, name):
+        amqp_connect(impatient_broker).channel().queue_declare(name, durable=True)
+        return name
+
+    def test_unsettled_comes_back_to_the_sole_consumer(self, impatient_broker, mqtt, lease_queue):
+        consumer = mqtt(impatient_broker)
+        consumer.subscribe(f"$queue/{lease_queue}", user=[WORKERS])
+        consumer.publish(f"$queue/{lease_queue}", "slow")
+        began = time.monotonic()
+        first, second = consumer.take(2, 4)
+        assert 0.8 <= time.monotonic() - began <= 3
+        assert [user_property(message, "attempts") for message in (first, second)] == ["1", "2"]
+        assert first.payload == second.payload == b"slow"
+        assert consumer.settle("ack", second) == 0
+        assert consumer.quiet(1.5)
+
+    def test_any_other_member_may_get_it(self, impatient_broker, mqtt, lease_queue):
+        first, second = mqtt(impatient_broker), mqtt(impatient_broker)
+        first.subscribe(f"$queue/{lease_queue}", user=[WORKERS, ("prefetch", "1")])
+        first.publish(f"$queue/{lease_queue}", "stuck")
+        first.take(1)
+        second.subscribe(f"$queue/{lease_queue}", user=[WORKERS])
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline and first.messages.empty() and second.messages.empty():
+            time.sleep(0.02)
+        assert not first.messages.empty() or not second.messages.empty()
+
+    def test_puback_settling_has_a_lease_too(self, impatient_broker, mqtt, lease_queue):
+        consumer = mqtt(impatient_broker, manual_ack=True)
+        consumer.subscribe(f"$queue/{lease_queue}", user=[WORKERS, ("ack", "puback")])
+        consumer.publish(f"$queue/{lease_queue}", "x")
+        consumer.take(1)
+        second = consumer.take_one(4)
+        assert user_property(second, "attempts") == "2"
+        consumer.puback(second)
+        assert consumer.quiet(1.5)
+
+    def test_late_ack_is_refused(self, impatient_broker, mqtt, lease_queue):
+        """The claim is another's by then; the message stays with it."""
+        late, other = mqtt(impatient_broker), mqtt(impatient_broker)
+        late.subscribe(f"$queue/{lease_queue}", user=[WORKERS])
+        late.publish(f"$queue/{lease_queue}", "x")
+        stale = late.take_one()
+        late.unsubscribe(f"$queue/{lease_queue}")
+        other.subscribe(f"$queue/{lease_queue}", user=[WORKERS])
+        current = other.take_one()
+        attempts = [("attempts", user_property(stale, "attempts"))]
+        assert late.settle("ack", stale, user=attempts) >= 0x80
+        assert other.settle("ack", current) == 0
+
+    def test_extend_renews_the_lease(self, impatient_broker, mqtt, lease_queue):
+        consumer = mqtt(impatient_broker)
+        consumer.subscribe(f"$queue/{lease_queue}", user=[WORKERS])
+        consumer.publish(f"$queue/{lease_queue}", "long work")
+        message = consumer.take_one()
+        for _ in range(5):
+            time.sleep(0.5)
+            assert consumer.settle("extend", message) == 0
+        assert consumer.quiet(0.1)
+        assert consumer.settle("ack", message) == 0
+
+    def test_disconnect_returns_claims_at_once(self, broker, channel, queue, mqtt):
+        """Against the default lease of 30 s."""
+        leaving, staying = worker(mqtt, queue), mqtt()
+        amqp.publish(channel, queue, "a", "b")
+        leaving.take(2)
+        staying.subscribe(f"$queue/{queue}", user=[WORKERS])
+        assert staying.quiet(0.2)
+        leaving.drop()
+        assert payloads(staying.take(2, 3)) == ["a", "b"]

@@ -1,0 +1,456 @@
+"""A shard and its oracle side by side: every call goes to both, and what comes out is compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from broker.shard import Shard
+from queue_manager.consumer import UNLIMITED, Consumer, CreditPool
+from queue_manager.definitions import QueueDefinition
+from queue_manager.errors import AccessRefused, QueueBusy
+from queue_manager.manager import ACCEPTED
+from queue_manager.model import Entry, Message
+from queue_manager.plan import PublishPlan
+from queue_manager.policy import QueuePolicy
+from storage.batch import WriteOps
+from storage.memory_store import MemoryStore
+from storage.records import queue_spec
+from tests.model.oracle import (
+    DONE,
+    FAILED,
+    READY,
+    Item,
+    Oracle,
+    OracleConsumer,
+    OracleGroup,
+    OraclePool,
+    OracleQueue,
+    Published,
+)
+
+T = TypeVar("T")
+START_MS = 1_767_225_600_000
+ROUNDS_MAX = 5_000
+DEFAULT_POLICY = QueuePolicy(
+    visibility_timeout_ms=30_000, message_bytes_max=1 << 20, done_retention_ms=0, expires_ms=300_000
+)
+
+
+def drive(step: Coroutine[Any, Any, T]) -> T:
+    """Run a step of a shard whose store never makes it wait."""
+    try:
+        step.send(None)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    raise AssertionError("the step waits for something")
+
+
+class FakeClock:
+    """Time that moves when told to."""
+
+    def __init__(self, now_ms: int = START_MS) -> None:
+        self.ms = now_ms
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic(self) -> float:
+        return self.ms / 1000
+
+
+class ModelSink:
+    """Tells the oracle what one consumer is given, and notes what is taken from it."""
+
+    def __init__(self, harness: Harness, consumer: OracleConsumer) -> None:
+        self.harness = harness
+        self.consumer = consumer
+        self.revoked_offsets: set[int] = set()
+        self.cancelled_count = 0
+
+    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
+        assert messages
+        group = self.consumer.group
+        if entries is not None:
+            assert [entry.message for entry in entries] == messages
+            assert len({entry.attempts > 1 for entry in entries}) == 1, "first and later deliveries mixed"
+        for index, message in enumerate(messages):
+            assert message.body is not None
+            group.delivered(
+                self.consumer,
+                message.offset,
+                message.body,
+                message.template.topic,
+                None if entries is None else entries[index],
+                self.harness.clock.ms,
+            )
+
+    def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
+        self.revoked_offsets |= {entry.message.offset for entry in entries}
+
+    def cancelled(self, consumer: Consumer, reason: str) -> None:
+        self.cancelled_count += 1
+
+
+class Confirmations:
+    """A publisher that waits for durability."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[int, list[Published]] = {}
+        self.next_token = 0
+
+    def committed(self, tokens: list[int]) -> None:
+        for token in tokens:
+            for message in self.waiting.pop(token):
+                message.confirmed = True
+
+
+class Harness:
+    """Both sides and the operations on them."""
+
+    def __init__(self, *, cache_bytes_max: int = 0) -> None:
+        self.clock = FakeClock()
+        self.oracle = Oracle()
+        self.cache_bytes_max = cache_bytes_max
+        self.body_count = 0
+        self.stale: list[Entry] = []
+        self._attach(MemoryStore())
+
+    def _attach(self, store: MemoryStore) -> None:
+        self.store = store
+        self.shard = drive(
+            Shard.open(
+                store,
+                self.clock,  # type: ignore[arg-type]
+                default_policy=DEFAULT_POLICY,
+                auto_create=True,
+                cache_bytes_max=self.cache_bytes_max,
+            )
+        )
+        self.manager = self.shard.manager
+        self.shard.on_committed = self.oracle.committed
+        self.confirmations = Confirmations()
+        self.consumers: list[tuple[OracleConsumer, Consumer, ModelSink]] = []
+        self.pullers: dict[OracleQueue, tuple[OracleConsumer, Consumer, ModelSink]] = {}
+        self.pools: dict[OraclePool, CreditPool] = {}
+        self.plans: dict[str, PublishPlan] = {}
+
+    # queues
+
+    def declare(
+        self,
+        name: str,
+        policy: QueuePolicy,
+        topics: tuple[str, ...] = (),
+        *,
+        durable: bool = True,
+        auto_delete: bool = False,
+    ) -> None:
+        """Declare a queue that is not there."""
+        definition = QueueDefinition(
+            name, durable=durable, policy=policy, topics=topics, auto_delete=auto_delete
+        )
+        if durable and name in self.oracle.busy:
+            try:
+                self.manager.declare(definition, self.clock.ms)
+            except QueueBusy:
+                return
+            raise AssertionError(f"{name} was declared while its records are being removed")
+        self.manager.declare(definition, self.clock.ms)
+        self.oracle.queues[name] = OracleQueue(
+            name,
+            policy,
+            topics or (f"$queue/{name}/#",),
+            durable=durable,
+            auto_delete=auto_delete,
+            now_ms=self.clock.ms,
+        )
+
+    def delete(self, queue: OracleQueue) -> None:
+        low, high = queue.ready_bounds()
+        count = self.manager.delete(self.manager.find(queue.name), self.clock.ms)
+        assert low <= count <= high
+        self._forget(queue)
+
+    def _forget(self, queue: OracleQueue) -> None:
+        for group in queue.groups.values():
+            self.stale += [item.entry for item in group.held()]
+        told = set(self.oracle.delete(queue))
+        for consumer, _, sink in self.consumers:
+            if consumer.group.queue is queue:
+                assert sink.cancelled_count == (consumer in told)
+        self.consumers = [c for c in self.consumers if c[0].group.queue is not queue]
+        self.pullers.pop(queue, None)
+
+    def purge(self, queue: OracleQueue) -> None:
+        low, high = queue.ready_bounds()
+        count = self.manager.purge(self.manager.find(queue.name), self.clock.ms)
+        assert low <= count <= high
+        queue.group("")
+        for group in queue.groups.values():
+            group.purge()
+
+    # publishing
+
+    def publish(self, topic: str, count: int, size: int = 0) -> None:
+        """Publish to whatever is bound to the topic; an unknown `$queue/<name>` becomes ephemeral."""
+        bodies = []
+        for _ in range(count):
+            self.body_count += 1
+            bodies.append(b"%d" % self.body_count + b"." * size)
+        plan = self.plans.get(topic)
+        if plan is None:
+            plan = self.plans[topic] = self.manager.plan(topic, 0, b"", True)
+        queues = self.oracle.routes(topic)
+        if not queues:
+            name = topic.split("/")[1]
+            queues = [
+                OracleQueue(
+                    name,
+                    DEFAULT_POLICY,
+                    (f"$queue/{name}/#",),
+                    durable=False,
+                    auto_delete=False,
+                    now_ms=self.clock.ms,
+                )
+            ]
+            self.oracle.queues[name] = queues[0]
+        if plan.generation != self.manager.bindings.generation:
+            plan.aim(self.manager, self.manager.route(topic, self.clock.ms))
+            if plan.generation != self.manager.bindings.generation:
+                plan.aim(self.manager, self.manager.route(topic, self.clock.ms))
+        assert {queue.name for queue in plan.queues} == {queue.name for queue in queues}
+        assert len(plan.queues) == len(queues), "one queue twice"
+        assert plan.durable == any(queue.durable for queue in queues)
+        added = [message for queue in queues for message in queue.publish(bodies, topic)]
+        assert self.manager.publish(plan, bodies, self.clock.ms) == ACCEPTED
+        if plan.durable:
+            self.confirmations.next_token += 1
+            token = self.confirmations.next_token
+            self.confirmations.waiting[token] = added
+            self.manager.journal.wait(self.confirmations, token)
+
+    # consuming
+
+    def subscribe(
+        self,
+        queue: OracleQueue,
+        group_name: str = "",
+        pattern: str = "#",
+        *,
+        credit_max: int = UNLIMITED,
+        lease_ms: int = 30_000,
+        no_ack: bool = False,
+        exclusive: bool = False,
+        pool: OraclePool | None = None,
+    ) -> OracleConsumer | None:
+        """Add a consumer; None if exclusivity forbids it (then on both sides)."""
+        group = queue.group(group_name, pattern)
+        active = [c for c in group.consumers if c.active and not c.puller]
+        refused = any(c.exclusive for c in active) or (exclusive and bool(active))
+        model = OracleConsumer(group, credit_max, lease_ms, no_ack=no_ack, exclusive=exclusive, pool=pool)
+        sink = ModelSink(self, model)
+        real_pool = None
+        if pool is not None:
+            real_pool = self.pools.setdefault(pool, CreditPool(pool.credit_max))
+        try:
+            consumer = self.manager.subscribe(
+                self.manager.find(queue.name),
+                group_name,
+                pattern,
+                sink,
+                consumer_id=f"c{len(self.consumers)}",
+                credit_max=credit_max,
+                no_ack=no_ack,
+                exclusive=exclusive,
+                lease_ms=lease_ms,
+                pool=real_pool,
+            )
+        except AccessRefused:
+            assert refused, "a consumer was refused"
+            return None
+        assert not refused, "an exclusive consumer is not alone"
+        group.consumers.append(model)
+        self.consumers.append((model, consumer, sink))
+        return model
+
+    def unsubscribe(self, index: int, *, keep_claims: bool) -> None:
+        """Take away the consumer at `index` of `consumers`."""
+        model, consumer, _ = self.consumers[index]
+        if not keep_claims:
+            self.stale += [item.entry for item in model.held.values()]
+            del self.consumers[index]
+        queue = model.group.queue
+        goes = self.oracle.unsubscribe(model, self.clock.ms, keep_claims=keep_claims)
+        self.manager.unsubscribe(consumer, self.clock.ms, keep_claims=keep_claims)
+        assert (queue.name not in self.manager.queues) == goes
+        if goes:
+            self._forget(queue)
+
+    def pull(self, queue: OracleQueue, *, no_ack: bool) -> bool:
+        """Take one message as AMQP `basic.get` does; whether there was one."""
+        if queue not in self.pullers:
+            group = queue.group("")
+            model = OracleConsumer(group, UNLIMITED, 30_000, puller=True)
+            group.consumers.append(model)
+            sink = ModelSink(self, model)
+            real = self.manager.puller(self.manager.find(queue.name), sink, "get", lease_ms=30_000)
+            self.pullers[queue] = (model, real, sink)
+        model, real, _ = self.pullers[queue]
+        model.no_ack = no_ack
+        before = len(model.received)
+        for _ in range(ROUNDS_MAX):
+            answer = self.manager.pull(real, no_ack, self.clock.ms)
+            if answer is not None:
+                break
+            assert self.manager.loads, "a pull waits for nothing"
+            drive(self.shard.load_once())
+        else:
+            raise AssertionError("a pull waits for ever")
+        assert len(model.received) - before == answer
+        if not answer:
+            assert model.group.ready_bounds()[0] == 0, "a pull found nothing"
+        return bool(answer)
+
+    # settling
+
+    def settle(self, kind: str, items: list[tuple[OracleGroup, Item]]) -> None:
+        """Ack, requeue or reject held items, in this order."""
+        entries = [item.entry for _, item in items]
+        call = {"ack": self.manager.ack, "requeue": self.manager.requeue, "reject": self.manager.reject}[kind]
+        for group, item in items:
+            if kind == "requeue":
+                group.give_back(item)
+            else:
+                group.settle(item, DONE if kind == "ack" else FAILED)
+        assert call(entries, self.clock.ms) == 0, "a settle of a held message came too late"
+        self.stale += entries
+
+    def settle_late(self, kind: str, entries: list[Entry]) -> None:
+        """Settle what is not held any more: nothing may happen."""
+        call = {"ack": self.manager.ack, "requeue": self.manager.requeue, "reject": self.manager.reject}[kind]
+        assert call(entries, self.clock.ms) == len(entries), "a late settle was taken"
+
+    def extend(self, item: Item, lease_ms: int) -> None:
+        assert self.manager.extend(item.entry, lease_ms, self.clock.ms)
+        item.deadline_ms = self.clock.ms + lease_ms
+
+    # time, store
+
+    def advance(self, ms: int) -> None:
+        """Let time pass and have overdue claims returned."""
+        self.clock.ms += ms
+        self._expiring(lambda: self.manager.expire(self.clock.ms))
+
+    def sweep(self) -> None:
+        self._expiring(lambda: drive(self.shard.sweep_once()))
+        if not self.manager.removing:
+            self.oracle.busy = set()
+
+    def _expiring(self, call: Any) -> None:
+        sinks = {model: sink for model, _, sink in [*self.consumers, *self.pullers.values()]}
+        for sink in sinks.values():
+            sink.revoked_offsets = set()
+        held = [(item, item.entry) for _, item in self.held_items()]
+        lost, gone = self.oracle.expire(self.clock.ms)
+        self.stale += [entry for item, entry in held if item.entry is not entry]
+        told = [model for queue in gone for model in self.oracle.delete(queue)]
+        call()
+        for model, sink in sinks.items():
+            assert sink.revoked_offsets == lost.get(model, set()), "other leases ended"
+            if model in told and not model.puller:
+                assert sink.cancelled_count == 1
+        for queue in gone:
+            assert queue.name not in self.manager.queues, "an unused ephemeral queue stays"
+            self.consumers = [c for c in self.consumers if c[0].group.queue is not queue]
+            self.pullers.pop(queue, None)
+        assert set(self.manager.queues) == set(self.oracle.queues)
+
+    def quiesce(self) -> None:
+        """Dispatch and load until nothing moves; then nobody with credit may be left without a message."""
+        for _ in range(ROUNDS_MAX):
+            self.manager.dispatch(self.clock.ms)
+            if not self.manager.loads:
+                break
+            drive(self.shard.load_once())
+        else:
+            raise AssertionError("loading never ends")
+        for queue in self.oracle.queues.values():
+            for group in queue.groups.values():
+                if any(c.credit() > 0 for c in group.consumers if not c.puller):
+                    must = [offset for offset in group.ready if not group.items[offset].optional]
+                    assert not must, f"{queue.name}:{group.group_id} keeps {must[:5]} from consumers with credit"
+
+    def commit(self, *, everything: bool) -> None:
+        drive(self.shard.commit_once(everything=everything))
+        if everything:
+            self.oracle.committed_everything()
+
+    def load(self) -> None:
+        drive(self.shard.load_once())
+
+    def crash(self, bucket_size: int | None = None) -> None:
+        """End the process where it is, and start another on what is durable."""
+        store = self.store.crash()
+        self.oracle.restart(self.clock.ms)
+        self.stale = []
+        if bucket_size is not None:
+            self._change_bucket_size(store, bucket_size)
+        self._attach(store)
+        assert set(self.manager.queues) == set(self.oracle.queues)
+        for name, queue in self.oracle.queues.items():
+            assert set(self.manager.queues[name].groups) == set(queue.groups)
+
+    def _change_bucket_size(self, store: MemoryStore, bucket_size: int) -> None:
+        ops = WriteOps()
+        for queue in self.oracle.queues.values():
+            queue.policy = QueuePolicy(**{**queue.policy.fields(), "bucket_size": bucket_size})
+            key = queue_spec.key(queue.name)
+            value = drive(store.get(key))
+            assert value is not None
+            spec = queue_spec.decode(value)
+            fields = {**json.loads(spec.extensions["policy"]), "bucket_size": bucket_size}
+            extensions = {**spec.extensions, "policy": json.dumps(fields).encode()}
+            ops.put(
+                key,
+                queue_spec.encode(replace(spec, bucket_exponent=bucket_size, extensions=extensions)),
+            )
+        if len(ops):
+            drive(store.write(ops))
+
+    # comparing
+
+    def check_counts(self) -> None:
+        """Waiting and in-flight counts of both sides."""
+        assert set(self.manager.queues) == set(self.oracle.queues)
+        for name, model in self.oracle.queues.items():
+            queue = self.manager.queues[name]
+            assert set(queue.groups) == set(model.groups)
+            assert queue.consumer_count() == len(model.consumers())
+            next_offset = model.messages[-1].offset + 1 if model.messages else 0
+            assert queue.tail.next_offset == next_offset
+            for group_id, group in model.groups.items():
+                real = queue.groups[group_id]
+                assert real.in_flight_count() == len(group.held())
+                low, high = group.ready_bounds()
+                assert real.ready_count() >= low, f"{name}:{group_id} lost messages"
+                if group.pattern == "#":
+                    assert real.ready_count() <= high, f"{name}:{group_id} counts too many"
+        for pool, real_pool in self.pools.items():
+            assert real_pool.in_flight == pool.held
+        for consumer, real_consumer, _ in self.consumers:
+            held = consumer.held
+            assert set(real_consumer.in_flight) == set(held)
+            assert real_consumer.bytes_in_flight == sum(len(i.message.body) for i in held.values())
+
+    def held_items(self) -> list[tuple[OracleGroup, Item]]:
+        """Everything in flight, in order."""
+        return [
+            (group, item)
+            for queue in self.oracle.queues.values()
+            for group in queue.groups.values()
+            for item in group.items.values()
+            if item.state not in (READY, DONE, FAILED)
+        ]

@@ -1,0 +1,130 @@
+"""What may be left, on the store and in memory, when every message is done with."""
+
+from __future__ import annotations
+
+from queue_manager.manager import QueueManager
+from queue_manager.policy import FOREVER
+from storage import layout, metadata_log
+from storage.envelope import read_head
+from storage.memory_store import MemoryStore
+from storage.records import attempts, done, failed, metadata, payload, payload_refs
+from tests.model.oracle import FAILED, Oracle
+
+SHARED = 0x10
+
+
+def check_store(rows: list[tuple[bytes, bytes]], oracle: Oracle, *, may_leak_shared: bool = False) -> None:
+    """Compare the rows of a drained store with what the queues are there to keep.
+
+    `may_leak_shared`: a crash interrupted the removal of a queue, which forgets payloads it shared.
+    """
+    keeps = {name: queue for name, queue in oracle.queues.items() if queue.durable}
+    holders: dict[int, set[str]] = {}
+    attempts_of: set[tuple[str, int]] = set()
+    failed_of: dict[str, set[int]] = {}
+    for key, value in rows:
+        record_type = key[1] if key[0] == layout.VERSION else -1
+        if record_type == layout.DONE:
+            storage_id, _ = done.parse_key(key)
+            name = layout.split_group_queue_id(storage_id)[0]
+            assert name in keeps, f"done record of a deleted queue: {key!r}"
+            assert keeps[name].policy.done_retention_ms == FOREVER, f"done record left over: {key!r}"
+            for message in done.decode(value):
+                holders.setdefault(message.message_id, set()).add(name)
+                attempts_of.add((storage_id, message.message_id))
+        elif record_type == layout.FAILED:
+            storage_id, _ = failed.parse_key(key)
+            name = layout.split_group_queue_id(storage_id)[0]
+            assert name in keeps, f"failed record of a deleted queue: {key!r}"
+            for message in failed.decode(value):
+                holders.setdefault(message.message_id, set()).add(name)
+                attempts_of.add((storage_id, message.message_id))
+                failed_of.setdefault(storage_id, set()).add(read_head(message.metadata)[1])
+    references: dict[int, int] = {}
+    payloads: set[int] = set()
+    shared_left: set[int] = set()
+    for key, value in rows:
+        if key[0] != layout.VERSION:
+            _check_log_row(key, value, oracle)
+            continue
+        record_type = key[1]
+        assert record_type not in (layout.ACTIVE, layout.REMOVAL), f"left over: {key!r}"
+        if record_type == layout.PAYLOAD:
+            payloads.add(payload.parse_key(key))
+        elif record_type == layout.PAYLOAD_REFS:
+            references[payload_refs.parse_key(key)] = payload_refs.decode(value)
+        elif record_type == layout.ATTEMPTS:
+            assert attempts.parse_key(key) in attempts_of, f"attempts of nothing: {key!r}"
+        elif record_type in (layout.LOG_CURSOR, layout.CLAIM_STATE, layout.GROUP_POSITION):
+            name = layout.split_group_queue_id(key[2:].partition(b"\x00")[0].decode())[0]
+            assert name in keeps, f"record of a deleted queue: {key!r}"
+        elif record_type in (layout.QUEUE_SPEC, layout.QUEUE_META):
+            name = layout.split_group_queue_id(key[2:].decode())[0]
+            assert name in keeps, f"record of a deleted queue: {key!r}"
+    for message_id in payloads - set(holders):
+        if may_leak_shared and message_id in references:
+            shared_left.add(message_id)
+            continue
+        raise AssertionError(f"payload {message_id} belongs to nothing")
+    assert set(holders) <= payloads, f"payloads lost: {set(holders) - payloads}"
+    for message_id, count in references.items():
+        if message_id in shared_left:
+            continue
+        if may_leak_shared:
+            assert count >= len(holders.get(message_id, ()))
+            continue
+        assert count == len(holders.get(message_id, ())), f"{count} references to payload {message_id}"
+    _check_failed(oracle, failed_of)
+
+
+def _check_log_row(key: bytes, value: bytes, oracle: Oracle) -> None:
+    tag = key[6]
+    if tag == metadata_log.TAG_ENTRY:
+        offsets = [read_head(envelope)[1] for _, envelope in metadata.decode(value)]
+        forever = [q for q in oracle.queues.values() if q.policy.done_retention_ms == FOREVER]
+        assert forever, f"log entry left over: {key!r} with offsets {offsets}"
+
+
+def _check_failed(oracle: Oracle, stored: dict[str, set[int]]) -> None:
+    for queue in oracle.queues.values():
+        if not queue.durable:
+            continue
+        for group in queue.groups.values():
+            storage_id = layout.group_queue_id(queue.name, group.group_id)
+            expected = {offset for offset, item in group.items.items() if item.state == FAILED}
+            assert stored.pop(storage_id, set()) == expected, f"failed messages of {storage_id!r}"
+    assert not stored
+
+
+def check_memory(manager: QueueManager) -> None:
+    """What the manager still holds when nothing waits and nothing is in flight."""
+    assert not manager.journal.puts
+    assert not manager.journal.deletes
+    for table in (manager.loads, manager.removals, manager.removing, manager.skipped, manager.trimmable):
+        assert not table
+    for table in (manager.dirty_groups, manager.dispatchable, manager.appended):
+        assert not table
+    for queue in manager.queues.values():
+        if queue.policy.done_retention_ms == FOREVER:
+            continue
+        assert len(queue.tail) == 0, f"{queue.name} keeps {len(queue.tail)} messages in memory"
+        assert queue.head_offset == queue.tail.next_offset
+        assert not queue.released.starts
+        for group in queue.groups.values():
+            assert not group.purges
+            assert not group.returned
+            assert not group.loaded
+            assert not group.released.starts
+            assert not group.dirty_buckets
+            assert len(group.buckets) <= 1, f"{queue.name}:{group.group_id} keeps {len(group.buckets)} buckets"
+            assert len(group.attempts_log) <= group.failed_count
+
+
+def all_rows(store: MemoryStore) -> list[tuple[bytes, bytes]]:
+    """Everything in the store."""
+    step = store.scan(b"", None, limit=1 << 40)
+    try:
+        step.send(None)
+    except StopIteration as end:
+        return list(end.value)
+    raise AssertionError("the store waits")

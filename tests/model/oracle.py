@@ -1,0 +1,397 @@
+"""What queues do, in the simplest way that is obviously right: every message of every group is an object.
+
+Nothing here knows of logs, buckets, caches or commits. It is told what was asked of the queue manager and
+checks what the queue manager did. Where a crash leaves more than one outcome, an item is `optional`: it may
+come again or not.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from typing import Any
+
+READY = "ready"
+HELD = "held"
+DONE = "done"
+FAILED = "failed"
+SETTLED = (DONE, FAILED)
+
+
+class Published:
+    """One message of one queue. `confirmed`: the publisher was told that it is durable."""
+
+    def __init__(self, offset: int, body: bytes, topic: str) -> None:
+        self.offset = offset
+        self.body = body
+        self.topic = topic
+        self.confirmed = False
+
+
+class Item:
+    """One message as one group has it; its attempts so far lie in `attempts_min..attempts_max`.
+
+    `fleeting`: every other group was done with it before this group existed, so nobody promised to keep it.
+    """
+
+    def __init__(self, message: Published, *, fleeting: bool) -> None:
+        self.message = message
+        self.state = READY
+        self.attempts_min = 0
+        self.attempts_max = 0
+        self.optional = fleeting
+        self.fleeting = fleeting
+        self.holder: OracleConsumer | None = None
+        self.entry: Any = None
+        self.deadline_ms = 0
+        self.durable_state = READY
+        self.durable_attempts = 0
+
+
+class OraclePool:
+    """Credit that several consumers share."""
+
+    def __init__(self, credit_max: int) -> None:
+        self.credit_max = credit_max
+        self.held = 0
+
+
+class OracleConsumer:
+    """A consumer; `held` maps offsets to what it has not settled."""
+
+    def __init__(
+        self,
+        group: OracleGroup,
+        credit_max: int,
+        lease_ms: int,
+        *,
+        no_ack: bool = False,
+        exclusive: bool = False,
+        pool: OraclePool | None = None,
+        puller: bool = False,
+    ) -> None:
+        self.group = group
+        self.credit_max = credit_max
+        self.lease_ms = lease_ms
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+        self.pool = pool
+        self.puller = puller
+        self.active = True
+        self.held: dict[int, Item] = {}
+        self.received: list[int] = []
+
+    def credit(self) -> int:
+        """How many more messages it may be given."""
+        if not self.active:
+            return 0
+        if self.no_ack:
+            return 1 << 30
+        credit = self.credit_max - len(self.held)
+        if self.pool is not None:
+            credit = min(credit, self.pool.credit_max - self.pool.held)
+        return credit
+
+
+def topic_matches(pattern: str, topic: str) -> bool:
+    """MQTT's rules, level by level."""
+    wanted = pattern.split("/")
+    levels = topic.split("/")
+    for index, level in enumerate(wanted):
+        if level == "#":
+            return True
+        if index == len(levels) or level not in ("+", levels[index]):
+            return False
+    return len(wanted) == len(levels)
+
+
+def binding_matches(pattern: str, topic: str) -> bool:
+    """As `topic_matches`, but a leading wildcard does not reach topics that begin with `$`."""
+    if topic.startswith("$") and pattern[0] in "+#":
+        return False
+    return topic_matches(pattern, topic)
+
+
+class OracleGroup:
+    """One (group, pattern) of one queue. `ready` are the offsets that wait, in order."""
+
+    def __init__(self, queue: OracleQueue, name: str, pattern: str) -> None:
+        self.queue = queue
+        self.name = name
+        self.pattern = pattern
+        self.durable = False
+        self.items: dict[int, Item] = {}
+        self.ready: list[int] = []
+        self.consumers: list[OracleConsumer] = []
+
+    @property
+    def group_id(self) -> str:
+        return self.name if self.pattern == "#" else f"{self.name}@{self.pattern}"
+
+    def wants(self, topic: str) -> bool:
+        """Whether the pattern takes messages of this topic."""
+        root = f"$queue/{self.queue.name}"
+        if topic == root:
+            key = ""
+        elif topic.startswith(root + "/"):
+            key = topic[len(root) + 1 :]
+        else:
+            key = topic
+        return topic_matches(self.pattern, key)
+
+    def add(self, message: Published, *, fleeting: bool = False) -> None:
+        if self.wants(message.topic):
+            self.items[message.offset] = Item(message, fleeting=fleeting)
+            self.ready.append(message.offset)
+
+    def is_done_with(self, offset: int) -> bool:
+        """Whether nothing obliges anybody to keep the message for this group."""
+        item = self.items.get(offset)
+        return item is None or item.state in SETTLED or item.optional
+
+    def is_certainly_done_with(self, offset: int) -> bool:
+        item = self.items.get(offset)
+        return item is None or item.state in SETTLED
+
+    def ready_bounds(self) -> tuple[int, int]:
+        """The least and the greatest number of messages that may be waiting."""
+        optional = sum(self.items[offset].optional for offset in self.ready)
+        return len(self.ready) - optional, len(self.ready)
+
+    def held(self) -> list[Item]:
+        return [item for item in self.items.values() if item.state == HELD]
+
+    # transitions
+
+    def delivered(
+        self, consumer: OracleConsumer, offset: int, body: bytes, topic: str, entry: Any, now_ms: int
+    ) -> None:
+        """Check that exactly this message was due to exactly this kind of consumer, and take note."""
+        where = f"{self.queue.name}:{self.group_id}:{offset}"
+        item = self.items.get(offset)
+        assert item is not None, f"{where} was never to be delivered here"
+        assert item.message.body == body, f"{where} has another body"
+        assert item.message.topic == topic, f"{where} has another topic"
+        assert item.state == READY, f"{where} was delivered although it is {item.state}"
+        assert consumer.credit() > 0, f"{where} was delivered without credit"
+        index = bisect_left(self.ready, offset)
+        for passed in self.ready[:index]:
+            assert self.items[passed].optional, f"{where} was delivered before {passed}"
+            self.settle(self.items[passed], DONE)
+        del self.ready[: index + 1]
+        attempts = 1 if entry is None else entry.attempts
+        assert item.attempts_min < attempts <= item.attempts_max + 1, (
+            f"{where}: attempt {attempts} after {item.attempts_min}..{item.attempts_max}"
+        )
+        item.attempts_min = item.attempts_max = attempts
+        item.optional = False
+        consumer.received.append(offset)
+        if consumer.no_ack:
+            item.state = DONE
+            return
+        assert entry is not None, f"{where} came without a claim"
+        item.state = HELD
+        item.holder = consumer
+        item.entry = entry
+        item.deadline_ms = now_ms + consumer.lease_ms
+        consumer.held[offset] = item
+        if consumer.pool is not None:
+            consumer.pool.held += 1
+
+    def release(self, item: Item) -> None:
+        """Take a held item out of its holder's hands."""
+        assert item.state == HELD
+        assert item.holder is not None
+        del item.holder.held[item.message.offset]
+        if item.holder.pool is not None:
+            item.holder.pool.held -= 1
+        item.holder = None
+        item.entry = None
+
+    def settle(self, item: Item, state: str) -> None:
+        """Mark an item done or failed."""
+        if item.state == HELD:
+            self.release(item)
+        item.state = state
+        item.optional = False
+
+    def give_back(self, item: Item) -> None:
+        """Return a held item to its place, or fail it when its attempts are used up."""
+        self.release(item)
+        attempts_max = self.queue.policy.attempts_max
+        if attempts_max and item.attempts_max >= attempts_max:
+            item.state = FAILED
+        else:
+            item.state = READY
+            insort(self.ready, item.message.offset)
+
+    def purge(self) -> None:
+        for offset in self.ready:
+            self.settle(self.items[offset], DONE)
+        self.ready = []
+
+    def restart(self) -> None:
+        """The process ended; `durable_state` is what the last full commit saw."""
+        self.consumers = []
+        self.ready = []
+        for offset in [o for o, item in self.items.items() if not item.message.confirmed]:
+            del self.items[offset]
+        for offset, item in self.items.items():
+            item.holder = None
+            item.entry = None
+            if item.durable_state in SETTLED:
+                item.state = item.durable_state
+                continue
+            if item.state in SETTLED or item.fleeting:
+                item.optional = True
+            item.state = READY
+            item.attempts_min = min(item.attempts_min, item.durable_attempts)
+            self.ready.append(offset)
+        self.ready.sort()
+
+
+class OracleQueue:
+    """One queue. `durably_declared`: a commit has seen it."""
+
+    def __init__(
+        self, name: str, policy: Any, topics: tuple[str, ...], *, durable: bool, auto_delete: bool, now_ms: int
+    ) -> None:
+        self.name = name
+        self.policy = policy
+        self.topics = topics
+        self.durable = durable
+        self.auto_delete = auto_delete
+        self.durably_declared = False
+        self.messages: list[Published] = []
+        self.groups: dict[str, OracleGroup] = {}
+        self.unused_since_ms = now_ms
+
+    def publish(self, bodies: list[bytes], topic: str) -> list[Published]:
+        offset = self.messages[-1].offset + 1 if self.messages else 0
+        added = [Published(offset + index, body, topic) for index, body in enumerate(bodies)]
+        self.messages += added
+        for group in self.groups.values():
+            for message in added:
+                group.add(message)
+        return added
+
+    def group(self, name: str, pattern: str = "#") -> OracleGroup:
+        """The group, made if it is not there: it gets every message somebody still needs, or nobody had."""
+        group = OracleGroup(self, name, pattern)
+        known = self.groups.get(group.group_id)
+        if known is not None:
+            return known
+        others = list(self.groups.values())
+        for message in self.messages:
+            fleeting = bool(others) and all(other.is_done_with(message.offset) for other in others)
+            group.add(message, fleeting=fleeting)
+        self.groups[group.group_id] = group
+        return group
+
+    def consumers(self) -> list[OracleConsumer]:
+        return [c for g in self.groups.values() for c in g.consumers if c.active and not c.puller]
+
+    def ready_bounds(self) -> tuple[int, int]:
+        """Of the default group, else of the longest."""
+        if "" in self.groups:
+            return self.groups[""].ready_bounds()
+        if not self.groups:
+            return len(self.messages), len(self.messages)
+        bounds = [group.ready_bounds() for group in self.groups.values()]
+        return max(low for low, _ in bounds), max(high for _, high in bounds)
+
+
+class Oracle:
+    """All queues of a broker."""
+
+    def __init__(self) -> None:
+        self.queues: dict[str, OracleQueue] = {}
+        self.deleted: list[OracleQueue] = []  # durable ones, by a delete no commit has seen
+        self.busy: set[str] = set()  # names of durable queues whose records are still being removed
+
+    def routes(self, topic: str) -> list[OracleQueue]:
+        return [q for q in self.queues.values() if any(binding_matches(t, topic) for t in q.topics)]
+
+    def delete(self, queue: OracleQueue) -> list[OracleConsumer]:
+        """Delete a queue; gives the consumers that must be told."""
+        del self.queues[queue.name]
+        told = [c for g in queue.groups.values() for c in g.consumers if c.active]
+        for group in queue.groups.values():
+            for item in group.held():
+                group.release(item)
+                item.state = READY
+                insort(group.ready, item.message.offset)
+            for consumer in group.consumers:
+                consumer.active = False
+        if queue.durable:
+            self.busy.add(queue.name)
+            if queue.durably_declared:
+                self.deleted.append(queue)
+        return told
+
+    def unsubscribe(self, consumer: OracleConsumer, now_ms: int, *, keep_claims: bool) -> bool:
+        """Take a consumer away; whether its queue goes with it."""
+        consumer.active = False
+        group = consumer.group
+        queue = group.queue
+        if not keep_claims:
+            for item in list(consumer.held.values()):
+                group.give_back(item)
+            if consumer in group.consumers:
+                group.consumers.remove(consumer)
+        if queue.consumers():
+            return False
+        queue.unused_since_ms = now_ms
+        return queue.auto_delete
+
+    def expire(self, now_ms: int) -> tuple[dict[OracleConsumer, set[int]], list[OracleQueue]]:
+        """Return overdue claims: the offsets each consumer loses, and the queues that go."""
+        lost: dict[OracleConsumer, set[int]] = {}
+        for queue in self.queues.values():
+            for group in queue.groups.values():
+                for item in group.held():
+                    if item.deadline_ms <= now_ms:
+                        assert item.holder is not None
+                        lost.setdefault(item.holder, set()).add(item.message.offset)
+                        group.give_back(item)
+        gone = [
+            queue
+            for queue in self.queues.values()
+            if not queue.durable
+            and queue.policy.expires_ms
+            and not queue.consumers()
+            and queue.unused_since_ms + queue.policy.expires_ms <= now_ms
+        ]
+        return lost, gone
+
+    def committed(self) -> None:
+        """A commit is durable: queues, deletions and groups as they are."""
+        self.deleted = []
+        for queue in self.queues.values():
+            queue.durably_declared = queue.durable
+            for group in queue.groups.values():
+                group.durable = queue.durable
+
+    def committed_everything(self) -> None:
+        """A commit that held the state of every group is durable."""
+        for queue in self.queues.values():
+            for group in queue.groups.values():
+                for item in group.items.values():
+                    # what is optional now is no surer afterwards
+                    item.durable_state = READY if item.optional else item.state
+                    item.durable_attempts = item.attempts_min
+
+    def restart(self, now_ms: int) -> None:
+        """The process ended, whether well or badly, and another one runs on what was durable."""
+        for queue in self.deleted:
+            self.queues[queue.name] = queue
+        self.deleted = []
+        self.busy = set()
+        for name, queue in list(self.queues.items()):
+            if not queue.durable or not queue.durably_declared:
+                del self.queues[name]
+                continue
+            queue.messages = [message for message in queue.messages if message.confirmed]
+            queue.groups = {g.group_id: g for g in queue.groups.values() if g.durable}
+            queue.unused_since_ms = now_ms
+            for group in queue.groups.values():
+                group.restart()

@@ -1,0 +1,319 @@
+"""Random lives of a broker's queues, every step compared with `tests.model.oracle`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from queue_manager.consumer import UNLIMITED
+from queue_manager.policy import FOREVER, QueuePolicy
+from tests.model.harness import Harness
+from tests.model.leaks import all_rows, check_memory, check_store
+from tests.model.oracle import OraclePool, OracleQueue
+from tests.model.tight_limits import TightLimits
+
+MINUTE_MS = 60_000
+TOPICS = {  # bindings overlap on purpose
+    "orders": ("$queue/orders/#", "shop/+/new"),
+    "audit": ("$queue/audit/#", "shop/#"),
+    "jobs": (),
+    "temp": ("$queue/temp/#", "shop/eu/#"),
+    "reply": (),
+}
+EPHEMERAL = {"temp", "reply"}
+PUBLISHED = (
+    "shop/eu/new",
+    "shop/us/new",
+    "shop/eu/old",
+    "$queue/orders",
+    "$queue/orders/eu",
+    "$queue/orders/eu/1",
+    "$queue/audit/x",
+    "$queue/jobs/eu",
+    "$queue/jobs/us/1",
+    "$queue/temp/eu",
+    "$queue/reply",
+    "$queue/auto/eu",
+)
+PATTERNS = ("#", "#", "#", "eu/#", "+", "shop/#", "shop/+/new")
+GROUPS = ("", "", "billing")
+policies = st.builds(
+    QueuePolicy,
+    visibility_timeout_ms=st.just(30_000),
+    message_bytes_max=st.just(1 << 20),
+    done_retention_ms=st.sampled_from([0, 0, MINUTE_MS, FOREVER]),
+    bucket_size=st.integers(0, 2),
+    attempts_max=st.sampled_from([0, 0, 0, 2]),
+    expires_ms=st.sampled_from([0, 300_000]),
+)
+picks = st.lists(st.integers(0, 10_000), min_size=1, max_size=30)
+dispatching = st.booleans()
+
+
+class QueueModel(RuleBasedStateMachine):
+    """Every operation of the queue manager's public door, in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limits: TightLimits | None = None
+
+    @initialize(tight=st.booleans(), cache_bytes_max=st.sampled_from([0, 100_000]))
+    def begin(self, tight: bool, cache_bytes_max: int) -> None:
+        if tight:
+            self.limits = TightLimits()
+        self.interrupted_removal = False
+        self.h = Harness(cache_bytes_max=cache_bytes_max)
+
+    def pick_queue(self, pick: int) -> OracleQueue:
+        queues = list(self.h.oracle.queues.values())
+        return queues[pick % len(queues)]
+
+    def after(self, dispatch: bool) -> None:
+        if dispatch:
+            self.h.quiesce()
+
+    # queues
+
+    @rule(name=st.sampled_from(sorted(TOPICS)), policy=policies, auto_delete=st.integers(0, 9))
+    def declare(self, name: str, policy: QueuePolicy, auto_delete: int) -> None:
+        if name not in self.h.oracle.queues:
+            self.h.declare(
+                name, policy, TOPICS[name], durable=name not in EPHEMERAL, auto_delete=auto_delete == 0
+            )
+
+    @precondition(lambda self: self.h.oracle.queues)
+    @rule(pick=st.integers(0, 100), rare=st.integers(0, 3))
+    def delete(self, pick: int, rare: int) -> None:
+        if rare == 0:
+            self.h.delete(self.pick_queue(pick))
+
+    @precondition(lambda self: self.h.oracle.queues)
+    @rule(pick=st.integers(0, 100))
+    def purge(self, pick: int) -> None:
+        self.h.purge(self.pick_queue(pick))
+
+    # publishing and consuming
+
+    @rule(
+        topic=st.sampled_from(PUBLISHED),
+        count=st.one_of(st.integers(1, 4), st.integers(1, 40), st.integers(1, 300)),
+        size=st.sampled_from([0, 0, 10, 1_300]),
+        dispatch=dispatching,
+    )
+    def publish(self, topic: str, count: int, size: int, dispatch: bool) -> None:
+        if topic.startswith("shop") and not self.h.oracle.routes(topic):
+            return
+        self.h.publish(topic, count, size)
+        self.after(dispatch)
+
+    @precondition(lambda self: self.h.oracle.queues)
+    @rule(
+        pick=st.integers(0, 100),
+        group=st.sampled_from(GROUPS),
+        pattern=st.sampled_from(PATTERNS),
+        credit=st.sampled_from([1, 2, 5, 30, 200, UNLIMITED]),
+        lease_ms=st.sampled_from([1_000, 30_000]),
+        no_ack=st.integers(0, 4),
+        exclusive=st.integers(0, 9),
+        pooled=st.integers(0, 3),
+        dispatch=dispatching,
+    )
+    def subscribe(
+        self,
+        pick: int,
+        group: str,
+        pattern: str,
+        credit: int,
+        lease_ms: int,
+        no_ack: int,
+        exclusive: int,
+        pooled: int,
+        dispatch: bool,
+    ) -> None:
+        pool = None
+        if pooled == 0 and no_ack:
+            pool = OraclePool(7)
+            if len(self.h.pools) and credit > 2:
+                pool = next(iter(self.h.pools))
+        self.h.subscribe(
+            self.pick_queue(pick),
+            group,
+            pattern,
+            credit_max=credit,
+            lease_ms=lease_ms,
+            no_ack=no_ack == 0,
+            exclusive=exclusive == 0,
+            pool=pool,
+        )
+        self.after(dispatch)
+
+    @precondition(lambda self: self.h.consumers)
+    @rule(pick=st.integers(0, 100), keep_claims=st.booleans(), dispatch=dispatching)
+    def unsubscribe(self, pick: int, keep_claims: bool, dispatch: bool) -> None:
+        index = pick % len(self.h.consumers)
+        if self.h.consumers[index][0].active:
+            self.h.unsubscribe(index, keep_claims=keep_claims)
+            self.after(dispatch)
+
+    @precondition(lambda self: self.h.oracle.queues)
+    @rule(pick=st.integers(0, 100), count=st.integers(1, 12), no_ack=st.booleans())
+    def pull(self, pick: int, count: int, no_ack: bool) -> None:
+        queue = self.pick_queue(pick)
+        for _ in range(count):
+            if not self.h.pull(queue, no_ack=no_ack):
+                break
+
+    # settling
+
+    @precondition(lambda self: self.h.held_items())
+    @rule(
+        kind=st.sampled_from(["ack", "ack", "ack", "requeue", "reject"]),
+        picks=picks,
+        dispatch=dispatching,
+    )
+    def settle(self, kind: str, picks: list[int], dispatch: bool) -> None:
+        held = self.h.held_items()
+        chosen = dict.fromkeys(pick % len(held) for pick in picks)
+        self.h.settle(kind, [held[index] for index in chosen])
+        self.after(dispatch)
+
+    @precondition(lambda self: self.h.held_items())
+    @rule(kind=st.sampled_from(["ack", "ack", "requeue"]), dispatch=dispatching)
+    def settle_everything(self, kind: str, dispatch: bool) -> None:
+        self.h.settle(kind, self.h.held_items())
+        self.after(dispatch)
+
+    @precondition(lambda self: self.h.stale)
+    @rule(kind=st.sampled_from(["ack", "requeue", "reject"]), picks=picks)
+    def settle_late(self, kind: str, picks: list[int]) -> None:
+        stale = self.h.stale
+        self.h.settle_late(kind, [stale[pick % len(stale)] for pick in picks])
+
+    @precondition(lambda self: self.h.held_items())
+    @rule(pick=st.integers(0, 1_000), lease_ms=st.sampled_from([500, 30_000, 100_000]))
+    def extend(self, pick: int, lease_ms: int) -> None:
+        held = self.h.held_items()
+        self.h.extend(held[pick % len(held)][1], lease_ms)
+
+    # the driver's steps
+
+    @rule(ms=st.sampled_from([1, 30, 700, 5_000, 31_000, 301_000]))
+    def advance(self, ms: int) -> None:
+        self.h.advance(ms)
+
+    @rule()
+    def quiesce(self) -> None:
+        self.h.quiesce()
+
+    @rule(everything=st.booleans())
+    def commit(self, everything: bool) -> None:
+        self.h.commit(everything=everything)
+
+    @rule()
+    def load(self) -> None:
+        self.h.load()
+
+    @rule(ms=st.sampled_from([0, 500, 61_000]), times=st.integers(1, 3))
+    def sweep(self, ms: int, times: int) -> None:
+        self.h.clock.ms += ms
+        for _ in range(times):
+            self.h.sweep()
+
+    @rule(
+        whole=st.booleans(),
+        bucket_size=st.one_of(st.none(), st.integers(0, 2)),
+        ms=st.sampled_from([0, 1_000, 100_000]),
+    )
+    def restart(self, whole: bool, bucket_size: int | None, ms: int) -> None:
+        if whole:
+            self.h.commit(everything=True)
+        if self.h.manager.removing or self.h.oracle.busy:
+            self.interrupted_removal = True
+        self.h.clock.ms += ms
+        self.h.crash(bucket_size)
+
+    @invariant()
+    def counts_agree(self) -> None:
+        if hasattr(self, "h"):
+            self.h.check_counts()
+
+    def teardown(self) -> None:
+        try:
+            if hasattr(self, "h"):
+                drain(self.h, may_leak_shared=self.interrupted_removal)
+        finally:
+            if self.limits is not None:
+                self.limits.undo()
+
+
+def drain(h: Harness, *, may_leak_shared: bool = False) -> None:
+    """Consume everything, let retention pass, and look for what should not be there any more."""
+    for index in reversed(range(len(h.consumers))):
+        if h.consumers[index][0].active:
+            h.unsubscribe(index, keep_claims=False)
+    h.advance(100_000)
+    for queue in list(h.oracle.queues.values()):
+        for group in list(queue.groups.values()) or [queue.group("")]:
+            h.subscribe(queue, group.name, group.pattern, credit_max=50)
+    while True:
+        h.quiesce()
+        held = h.held_items()
+        if not held:
+            break
+        h.settle("ack", held)
+    for queue in h.oracle.queues.values():
+        for group in queue.groups.values():
+            assert group.ready_bounds()[0] == 0, f"{queue.name}:{group.group_id} keeps {group.ready}"
+            for offset in group.ready:
+                group.settle(group.items[offset], "done")
+            group.ready = []
+    clean_up(h)
+    check_store(all_rows(h.store), h.oracle, may_leak_shared=may_leak_shared)
+    check_memory(h.manager)
+    h.crash()
+    for queue in list(h.oracle.queues.values()):
+        for group in queue.groups.values():
+            h.subscribe(queue, group.name, group.pattern)
+    h.quiesce()
+    clean_up(h)
+    check_store(all_rows(h.store), h.oracle, may_leak_shared=may_leak_shared)
+    check_memory(h.manager)
+
+
+def clean_up(h: Harness) -> None:
+    """Let the broker clean up until it does not change anything any more."""
+    rows: list[Any] = []
+    unchanged = 0
+    for _ in range(3_000):
+        h.commit(everything=True)
+        h.clock.ms += MINUTE_MS + 1_000
+        h.sweep()
+        h.commit(everything=True)
+        before, rows = rows, all_rows(h.store)
+        unchanged = unchanged + 1 if rows == before else 0
+        if unchanged == 3:
+            return
+    raise AssertionError("cleaning up never ends")
+
+
+QUICK = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+LONG = settings(QUICK, max_examples=3_000, stateful_step_count=80)
+
+
+class TestQueueModel(QueueModel.TestCase):  # type: ignore[misc, name-defined]
+    settings = QUICK
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3_600)
+class TestQueueModelLong(QueueModel.TestCase):  # type: ignore[misc, name-defined]
+    settings = LONG

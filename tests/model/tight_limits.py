@@ -1,0 +1,59 @@
+"""Limits so small that a handful of messages leaves memory, fills entries and buckets, and needs many steps."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+
+from broker import log_reader, recovery, removals
+from config import limits
+from queue_manager import group
+from storage import sequence
+
+TIGHT: dict[ModuleType, dict[str, int]] = {
+    limits: {
+        "TAIL_BYTES_PER_QUEUE_MIN": 2_000,
+        "LOAD_MESSAGES_MAX": 7,
+        "LOAD_BYTES_MAX": 3_000,
+        "LOADED_LOW_WATER": 3,
+        "LOG_ENTRY_MESSAGES_MAX": 5,
+        "LOG_ENTRY_BYTES_MAX": 600,
+        "LOG_INDEX_ENTRIES_MAX": 4,
+        "NO_ACK_BURST_MAX": 6,
+        "PURGES_PER_SWEEP_MAX": 3,
+        "ATTEMPTS_KEPT_MAX": 2,
+        "ATTEMPTS_LOGS_PER_GROUP_MAX": 3,
+        "BACKGROUND_DELETES_PER_COMMIT_MAX": 5,
+    },
+    log_reader: {"ENTRIES_PER_SCAN": 2},
+    recovery: {"SCAN_ROWS": 3, "DONE_SCAN_ROWS": 2},
+    removals: {"ENTRIES_PER_STEP": 2},
+    group: {"SCAN_MAX": 20},
+    sequence: {"BLOCK_SIZE": 64},
+}
+
+
+class TightLimits:
+    """Sets the limits of `TIGHT` until `undo`."""
+
+    def __init__(self) -> None:
+        self._before: list[tuple[ModuleType, str, int]] = []
+        for module, values in TIGHT.items():
+            for name, value in values.items():
+                self._before.append((module, name, getattr(module, name)))
+                setattr(module, name, value)
+
+    def undo(self) -> None:
+        """Set them back."""
+        for module, name, value in self._before:
+            setattr(module, name, value)
+        self._before = []
+
+
+@contextmanager
+def tight_limits() -> Iterator[None]:
+    """As a context."""
+    tight = TightLimits()
+    try:
+        yield
+    finally:
+        tight.undo()

@@ -1,0 +1,23 @@
+"""Events are plain objects without a dict."""
+
+import inspect
+
+import pytest
+
+from protocols.amqp091 import events
+
+CLASSES = [cls for _, cls in inspect.getmembers(events, inspect.isclass) if cls.__module__ == events.__name__]
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_events_have_slots_and_a_docstring(cls):
+    assert "__slots__" in vars(cls)
+    assert cls.__doc__
+
+
+def test_a_shape_answers_for_its_address():
+    address = events.PublishAddress("e", "k", True, False)
+    shape = events.PublishShape(address, b"\0\0")
+    assert (shape.exchange, shape.routing_key, shape.mandatory, shape.immediate) == ("e", "k", True, False)
+    assert shape.context is None
+    assert address.context is None

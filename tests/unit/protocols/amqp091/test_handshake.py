@@ -1,0 +1,181 @@
+"""From protocol header to connection.open-ok (2.2.4)."""
+
+import pytest
+from pamqp import commands
+
+from config import limits
+from protocols.amqp091 import events as ev
+from protocols.amqp091.handshake import plain_credentials
+from protocols.errors import LocalProtocolError, ProtocolError
+from tests.unit.protocols.amqp091.driver import feed, frames, method, new_connection, tune_ok
+from tests.vectors import amqp
+
+
+def test_the_whole_handshake():
+    conn = new_connection()
+    assert conn.receive(amqp.PROTOCOL_HEADER, 0.0) == []
+    ((channel, start),) = frames(conn)
+    assert (channel, start.name, start.mechanisms, start.version_minor) == (0, "Connection.Start", "PLAIN", 9)
+    assert start.server_properties["capabilities"]["publisher_confirms"] is True
+
+    (auth,) = conn.receive(amqp.START_OK, 0.0)
+    assert (auth.mechanism, auth.username, auth.password) == ("PLAIN", "guest", "guest")
+    assert conn.output == []
+    conn.accept_auth()
+    ((_, tune),) = frames(conn)
+    assert (tune.channel_max, tune.frame_max, tune.heartbeat) == (8, 4096, 60)
+
+    (opened,) = conn.receive(tune_ok() + amqp.OPEN, 0.0)
+    assert isinstance(opened, ev.OpenRequested)
+    assert opened.vhost == "/"
+    conn.accept_open()
+    ((_, open_ok),) = frames(conn)
+    assert open_ok.name == "Connection.OpenOk"
+    assert not conn.closing
+
+
+@pytest.mark.parametrize(
+    "data", [b"AMQP\x00\x00\x09\x00", b"AMQP\x03\x01\x00\x00", b"GET / HTTP/1.1\r\n", b"\x16\x03\x01", b"X"]
+)
+def test_4_2_2_a_wrong_protocol_header_is_answered_with_ours(data):
+    conn = new_connection()
+    (lost,) = conn.receive(data, 0.0)
+    assert isinstance(lost, ev.ConnectionLost)
+    assert conn.output == [amqp.PROTOCOL_HEADER]
+    assert conn.closed
+
+
+def at_tune():
+    conn = new_connection()
+    feed(conn, amqp.PROTOCOL_HEADER)
+    feed(conn, amqp.START_OK)
+    conn.output.clear()
+    return conn
+
+
+@pytest.mark.parametrize(
+    ("reply", "code"),
+    [
+        (tune_ok(channel_max=9), 530),
+        (tune_ok(frame_max=4097), 530),
+        (tune_ok(frame_max=4095), 501),
+        (tune_ok(frame_max=8), 501),
+    ],
+)
+def test_tune_ok_may_only_lower_and_not_below_the_minimum(reply, code):
+    conn = at_tune()
+    (lost,) = feed(conn, reply)
+    assert lost.code == code
+    ((_, close),) = frames(conn)
+    assert (close.name, close.reply_code, close.class_id, close.method_id) == (
+        "Connection.Close",
+        code,
+        10,
+        31,
+    )
+
+
+def test_tune_ok_zero_means_what_was_offered():
+    conn = at_tune()
+    assert feed(conn, tune_ok(0, 0, 0)) == []
+    assert (conn.channel_max, conn.frame_max, conn.heartbeat_s) == (8, 4096, 0)
+
+
+def test_tune_ok_lowers():
+    conn = new_connection(frame_max=131072, channel_max=2047)
+    feed(conn, amqp.PROTOCOL_HEADER + amqp.START_OK)
+    feed(conn, tune_ok(5, 8192, 3))
+    assert (conn.channel_max, conn.frame_max, conn.heartbeat_s) == (5, 8192, 3)
+
+
+def test_refused_credentials_get_403():
+    conn = new_connection()
+    conn.receive(amqp.PROTOCOL_HEADER + amqp.START_OK, 0.0)
+    conn.output.clear()
+    conn.refuse_auth("login was refused")
+    ((_, close),) = frames(conn)
+    assert (close.reply_code, close.reply_text) == (403, "ACCESS_REFUSED - login was refused")
+    (lost,) = conn.receive(amqp.CONNECTION_CLOSE_OK, 0.0)
+    assert (lost.code, lost.by_peer) == (403, False)
+    assert conn.closed
+
+
+def test_a_refused_virtual_host_gets_530():
+    conn = at_tune()
+    conn.receive(tune_ok() + amqp.OPEN, 0.0)
+    conn.fail(530, "vhost x not found", 10, 40)
+    ((_, close),) = frames(conn)
+    assert (close.reply_code, close.class_id, close.method_id) == (530, 10, 40)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "response", "code"),
+    [
+        ("EXTERNAL", b"", 503),
+        ("PLAIN", b"", 502),
+        ("PLAIN", b"\0guest", 502),
+        ("PLAIN", b"\0a\0b\0c", 502),
+        ("PLAIN", b"\0\xff\0b", 502),
+    ],
+)
+def test_bad_credentials_are_protocol_errors(mechanism, response, code):
+    with pytest.raises(ProtocolError) as caught:
+        plain_credentials(commands.Connection.StartOk({}, mechanism, response, "en_US"))
+    assert caught.value.code == code
+
+
+def test_an_authorisation_identity_is_ignored():
+    start_ok = commands.Connection.StartOk({}, "PLAIN", b"other\0user\0pass word", "en_US")
+    assert plain_credentials(start_ok) == ("user", "pass word")
+
+
+@pytest.mark.parametrize("early", [tune_ok(), amqp.OPEN, amqp.CHANNEL_1_OPEN, amqp.HELLO_TO_Q])
+def test_nothing_may_run_ahead_of_the_handshake(early):
+    conn = new_connection()
+    (lost,) = feed(conn, amqp.PROTOCOL_HEADER + early)
+    assert isinstance(lost, ev.ConnectionLost)
+    assert lost.code in (503, 504)
+
+
+def test_a_channel_may_not_be_opened_before_open_ok():
+    conn = at_tune()
+    events = conn.receive(tune_ok() + amqp.OPEN + amqp.CHANNEL_1_OPEN, 0.0)
+    assert [type(event) for event in events] == [ev.OpenRequested, ev.ConnectionLost]
+    conn.accept_open()  # too late, and harmless
+    assert conn.closing
+
+
+def test_connection_close_is_legal_at_any_step():
+    for before in (amqp.PROTOCOL_HEADER, amqp.PROTOCOL_HEADER + amqp.START_OK):
+        conn = new_connection()
+        conn.receive(before, 0.0)
+        conn.output.clear()
+        events = conn.receive(amqp.CONNECTION_CLOSE, 0.0)
+        assert (events[-1].code, events[-1].by_peer) == (200, True)
+        assert conn.output == [amqp.CONNECTION_CLOSE_OK]
+        assert conn.closed
+
+
+def test_a_slow_handshake_is_ended():
+    conn = new_connection()
+    assert conn.next_deadline() == limits.AMQP_HANDSHAKE_TIMEOUT_S
+    conn.receive(amqp.PROTOCOL_HEADER, 3.0)
+    assert conn.handle_timeout(limits.AMQP_HANDSHAKE_TIMEOUT_S - 0.1) == []
+    (lost,) = conn.handle_timeout(limits.AMQP_HANDSHAKE_TIMEOUT_S)
+    assert isinstance(lost, ev.ConnectionLost)
+    assert conn.closed
+    assert conn.next_deadline() is None
+
+
+def test_answering_what_was_not_asked_is_our_bug():
+    conn = new_connection()
+    with pytest.raises(LocalProtocolError):
+        conn.accept_auth()
+    with pytest.raises(LocalProtocolError):
+        conn.accept_open()
+
+
+def test_method_in_driver_matches_the_hand_written_bytes():
+    assert method(0, commands.Connection.StartOk({}, "PLAIN", "\0guest\0guest", "en_US")) == amqp.START_OK
+    assert tune_ok(2047, 131072, 60) == amqp.TUNE_OK
+    assert method(0, commands.Connection.Open("/")) == amqp.OPEN

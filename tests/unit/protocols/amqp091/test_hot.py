@@ -1,0 +1,175 @@
+"""Runs of deliveries and confirms out; runs of publishes and acks in."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pamqp import commands, frame
+
+from protocols.amqp091 import hot
+from protocols.amqp091.content import append_headers, decode_headers
+from tests.unit.protocols.amqp091.driver import publish
+from tests.vectors import amqp
+
+
+def template(body_bytes: int, **changes) -> hot.DeliverTemplate:
+    values = {
+        "channel": 1,
+        "consumer_tag": "c",
+        "redelivered": False,
+        "exchange": "",
+        "routing_key": "q",
+        "properties": b"\x10\x00\x02",
+        "body_bytes": body_bytes,
+        **changes,
+    }
+    return hot.DeliverTemplate(**values)
+
+
+def unmarshal_all(data: bytes):
+    found = []
+    while data:
+        consumed, channel, value = frame.unmarshal(data)
+        found.append((channel, value))
+        data = data[consumed:]
+    return found
+
+
+def test_a_delivery_byte_for_byte():
+    output: list[bytes] = []
+    hot.encode_deliver_run(output, template(5), 1, [b"hello"])
+    assert b"".join(output) == amqp.DELIVER_HELLO
+
+
+def test_an_empty_body_has_no_body_frame():
+    output: list[bytes] = []
+    hot.encode_deliver_run(output, template(0), 1, [b"", b""])
+    assert [value.name for _, value in unmarshal_all(b"".join(output))] == [
+        "Basic.Deliver",
+        "ContentHeader",
+    ] * 2
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 100])
+@pytest.mark.parametrize("size", [0, 1, 100])
+def test_a_run_is_its_deliveries_in_order(count, size):
+    bodies = [bytes([at]) * size for at in range(count)]
+    run: list[bytes] = []
+    hot.encode_deliver_run(run, template(size, redelivered=True), 2**33, bodies)
+    mixed: list[bytes] = []
+    hot.encode_deliver_mixed(mixed, template(3, redelivered=True), 2**33, bodies)
+    assert b"".join(run) == b"".join(mixed)
+    found = unmarshal_all(b"".join(run))
+    delivers = [value for _, value in found if value.name == "Basic.Deliver"]
+    assert [value.delivery_tag for value in delivers] == list(range(2**33, 2**33 + count))
+    assert all(value.redelivered and value.routing_key == "q" for value in delivers)
+    if size:
+        assert [value.value for _, value in found if value.name == "ContentBody"] == bodies
+
+
+@given(st.lists(st.binary(max_size=40), max_size=12), st.integers(1, 2**63))
+def test_mixed_sizes(bodies, first_tag):
+    output: list[bytes] = []
+    hot.encode_deliver_mixed(output, template(7), first_tag, bodies)
+    found = unmarshal_all(b"".join(output))
+    assert [v.value for _, v in found if v.name == "ContentBody"] == [body for body in bodies if body]
+    assert [v.body_size for _, v in found if v.name == "ContentHeader"] == [len(body) for body in bodies]
+
+
+def test_a_body_of_another_size_is_caught():
+    with pytest.raises(AssertionError):
+        hot.encode_deliver_run([], template(5), 1, [b"hello", b"hell"])
+    with pytest.raises(AssertionError):
+        hot.encode_deliver_run([], template(5), 1, [b"hell"])
+
+
+@pytest.mark.parametrize("size", [0, 5])
+def test_numbered_deliveries(size):
+    properties = append_headers(b"\x10\x00\x02", [("x-group-id", "g"), ("x-offset", 0)])
+    numbered = hot.NumberedTemplate(template(size, properties=properties), "x-offset")
+    bodies = [bytes([at]) * size for at in range(3)]
+    output: list[bytes] = []
+    hot.encode_deliver_numbered(output, numbered, 5, [10, 2**40, 12], bodies)
+    hot.encode_deliver_numbered(output, numbered, 8, [], [])
+    headers = [v for _, v in unmarshal_all(b"".join(output)) if v.name == "ContentHeader"]
+    assert [v.properties.headers for v in headers] == [
+        {"x-group-id": "g", "x-offset": offset} for offset in (10, 2**40, 12)
+    ]
+    assert decode_headers(properties) == [("x-group-id", "g"), ("x-offset", 0)]
+    with pytest.raises(ValueError):
+        hot.NumberedTemplate(template(size), "x-offset")
+
+
+@pytest.mark.parametrize("multiple", [False, True])
+def test_confirms(multiple):
+    assert hot.encode_ack(3, 2**40, multiple) == frame.marshal(commands.Basic.Ack(2**40, multiple), 3)
+    nack = commands.Basic.Nack(2**40, multiple, requeue=False)
+    assert hot.encode_nack(3, 2**40, multiple) == frame.marshal(nack, 3)
+
+
+PREFIX = amqp.HELLO_TO_Q[: -len(b"hello\xce")]
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 63, 64, 65, 200])
+def test_equal_publishes_are_all_taken(count):
+    bodies = [at.to_bytes(5, "big") for at in range(count)]
+    data = b"junk" + b"".join(PREFIX + body + b"\xce" for body in bodies)
+    for tail in (b"", b"\x01", PREFIX, PREFIX + b"hell", PREFIX + b"hello", PREFIX + b"hello\xcd"):
+        taken: list[bytes] = []
+        assert hot.take_equal_publishes(data + tail, 4, PREFIX, 5, taken) == len(data)
+        assert taken == bodies
+
+
+@given(st.integers(0, 150), st.integers(0, 40), st.integers(0, 255))
+def test_equal_publishes_stop_at_the_first_that_differs(at, offset, value):
+    one = PREFIX + b"hello\xce"
+    data = bytearray(one * 150)
+    if at < 150:
+        data[at * len(one) + offset % len(PREFIX)] ^= value
+    broken = at < 150 and value != 0
+    taken: list[bytes] = []
+    expected = at if broken else 150
+    assert hot.take_equal_publishes(bytes(data), 0, PREFIX, 5, taken) == expected * len(one)
+    assert taken == [b"hello"] * expected
+
+
+def test_bodies_that_look_like_the_prefix():
+    body = PREFIX[:5]
+    data = (PREFIX + body + b"\xce") * 100
+    taken: list[bytes] = []
+    assert hot.take_equal_publishes(data, 0, PREFIX, 5, taken) == len(data)
+    assert taken == [body] * 100
+
+
+def test_a_real_publish_repeats_as_bytes():
+    one = publish(1, "q", b"x" * 100, delivery_mode=2)
+    prefix = one[:-101]
+    taken: list[bytes] = []
+    assert hot.take_equal_publishes(one * 3, len(one), prefix, 100, taken) == 3 * len(one)
+
+
+HEAD = amqp.ACK_7[:11]
+
+
+def ack(tag: int, multiple: int = 0) -> bytes:
+    return HEAD + tag.to_bytes(8, "big") + bytes([multiple]) + b"\xce"
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 255, 256, 257, 600])
+def test_single_acks_are_all_taken(count):
+    data = b"".join(ack(tag) for tag in range(1, count + 1))
+    for tail in (b"", ack(5)[:-1], ack(5, 1), amqp.NACK_7, amqp.HELLO_TO_Q, ack(5)[:-1] + b"\xcd"):
+        tags: list[int] = []
+        assert hot.take_acks(data + tail, 0, HEAD, tags) == len(data)
+        assert tags == list(range(1, count + 1))
+
+
+@given(st.integers(0, 299), st.integers(0, 20), st.integers(1, 255))
+def test_acks_stop_at_the_first_that_differs(at, offset, flip):
+    data = bytearray(b"".join(ack(tag) for tag in range(300)))
+    data[at * 21 + offset] ^= flip
+    tags: list[int] = []
+    taken = hot.take_acks(bytes(data), 0, HEAD, tags)
+    if 11 <= offset < 19:  # another tag is still an ack
+        assert len(tags) == 300
+    else:
+        assert (taken, tags) == (at * 21, list(range(at)))

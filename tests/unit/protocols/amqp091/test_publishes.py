@@ -1,0 +1,140 @@
+"""Publishes in: the three speeds give the same, and the caches stay bounded."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from config import limits
+from protocols.amqp091.events import PublishRun
+from protocols.amqp091.publishes import PublishReader, parse_address
+from protocols.errors import ProtocolError
+from tests.unit.protocols.amqp091.driver import feed, flat, publish, running
+from tests.vectors import amqp
+
+
+def test_equal_publishes_are_one_run_with_one_shape():
+    conn = running()
+    first = feed(conn, amqp.HELLO_TO_Q * 30)
+    second = feed(conn, amqp.HELLO_TO_Q * 30)
+    assert len(first) == len(second) == 1
+    assert first[0].bodies == [b"hello"] * 30
+    assert first[0].shape is second[0].shape
+    shape = first[0].shape
+    assert (shape.exchange, shape.routing_key, shape.mandatory, shape.immediate) == ("", "q", False, False)
+    assert shape.properties == b"\x10\x00\x02"
+
+
+def test_other_sizes_stay_in_the_run():
+    conn = running()
+    data = b"".join(publish(1, "q", b"x" * size, delivery_mode=2) for size in (5, 5, 5, 6, 0, 9000, 7, 7))
+    (run,) = feed(conn, data)
+    assert [len(body) for body in run.bodies] == [5, 5, 5, 6, 0, 9000, 7, 7]
+
+
+def test_shapes_with_other_properties_share_the_address():
+    conn = running()
+    runs = feed(conn, b"".join(publish(1, "q", b"x", message_id=f"m{at}") for at in range(5)))
+    assert len(runs) == 5
+    assert len({id(run.shape.address) for run in runs}) == 1
+    runs[0].shape.address.context = "routes"
+    (again,) = feed(conn, publish(1, "q", b"y", message_id="m99"))
+    assert again.shape.address.context == "routes"
+
+
+def test_what_comes_between_ends_the_run():
+    conn = running(channels=2)
+    other = publish(2, "q", b"hello", delivery_mode=2)
+    one = amqp.HELLO_TO_Q
+    events = feed(conn, one * 4 + amqp.ACK_7 + one * 4 + other * 4 + one)
+    assert [type(event).__name__ for event in events] == [
+        "PublishRun",
+        "SettleRun",
+        "PublishRun",
+        "PublishRun",
+        "PublishRun",
+    ]
+    assert [len(run.bodies) for run in events if isinstance(run, PublishRun)] == [4, 4, 4, 1]
+    assert [run.channel for run in events if isinstance(run, PublishRun)] == [1, 1, 2, 1]
+
+
+def test_a_channel_closed_ends_the_fast_path():
+    conn = running()
+    feed(conn, amqp.HELLO_TO_Q * 5)
+    conn.fail_channel(1, 404, "no exchange")
+    assert feed(conn, amqp.HELLO_TO_Q * 5) == []
+    (closed,) = feed(conn, amqp.CHANNEL_1_CLOSE_OK)
+    (lost,) = feed(conn, amqp.HELLO_TO_Q)
+    assert lost.code == 504
+
+
+def test_a_chunk_cut_anywhere_keeps_the_run_together():
+    data = amqp.HELLO_TO_Q * 12
+    for cut in range(len(data)):
+        conn = running()
+        events = feed(conn, data[:cut]) + feed(conn, data[cut:])
+        assert sum(len(run.bodies) for run in events) == 12
+        assert len(events) <= 2
+
+
+def test_mandatory_is_told():
+    conn = running()
+    (run,) = feed(conn, amqp.PUBLISH_Q_MANDATORY + amqp.HEADER_0)
+    assert run.shape.mandatory
+    assert run.bodies == [b""]
+
+
+def test_the_caches_are_bounded():
+    conn = running()
+    reader = conn._publishes
+    total = 2 * limits.AMQP_SHAPES_PER_CONNECTION_MAX + 10
+    for at in range(total):
+        feed(conn, publish(1, f"q{at}", b"x", delivery_mode=2))
+        assert len(reader._addresses) <= limits.AMQP_SHAPES_PER_CONNECTION_MAX
+    for at in range(total):
+        feed(conn, publish(1, "q", b"x", message_id=str(at)))
+        held = sum(len(address.shapes) for address in reader._addresses.values())
+        assert held <= limits.AMQP_SHAPES_PER_CONNECTION_MAX
+
+
+def test_large_properties_are_not_kept():
+    conn = running()
+    headers = {"h": "x" * limits.AMQP_SHAPE_BYTES_MAX}
+    (run,) = feed(conn, publish(1, "q", b"x", headers=headers))
+    assert run.shape.address.shapes == {}
+
+
+@pytest.mark.parametrize("payload", [b"", amqp.PUBLISH_Q[7:-2], amqp.PUBLISH_Q[7:-1] + b"\0"])
+def test_a_malformed_method_is_refused(payload):
+    with pytest.raises(ProtocolError) as caught:
+        parse_address(payload)
+    assert (caught.value.code, caught.value.class_id, caught.value.method_id) == (502, 60, 40)
+
+
+def test_a_reader_without_a_publish_takes_nothing():
+    assert PublishReader(4088, 4088).take(amqp.HELLO_TO_Q, 0) == 0
+
+
+messages = st.builds(
+    publish,
+    st.sampled_from([1, 1, 1, 2]),
+    st.sampled_from(["q", "q", "other"]),
+    st.sampled_from([b"hello", b"world", b"hello!", b"", b"x" * 5000, b"\xce" * 20]),
+    mandatory=st.sampled_from([False, False, True]),
+    message_id=st.sampled_from([None, None, "a", "b"]),
+)
+others = st.sampled_from([amqp.ACK_7, amqp.ACK_7 * 3, amqp.ACK_7_MULTIPLE, amqp.HEARTBEAT, amqp.NACK_7])
+runs = st.tuples(messages | others, st.integers(1, 20)).map(lambda pair: pair[0] * pair[1])
+
+
+@given(st.lists(runs, min_size=1, max_size=8), st.integers(1, 400))
+def test_fast_and_step_by_step_decoding_agree(parts, piece_bytes):
+    data = b"".join(parts)
+    whole = flat(feed(running(channels=2), data))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PublishReader, "_take_content", lambda *_: 0)
+        assert flat(feed(running(channels=2), data)) == whole
+    cut = running(channels=2)
+    pieces = []
+    for start in range(0, len(data), piece_bytes):
+        pieces += flat(feed(cut, data[start : start + piece_bytes]))
+    assert pieces == whole

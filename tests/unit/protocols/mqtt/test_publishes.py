@@ -1,0 +1,119 @@
+"""Publish runs: what is gathered, and the shapes that are remembered."""
+
+from typing import Any
+
+from config import limits
+from protocols.mqtt import packets as p
+from protocols.mqtt.codec import encode_packet
+from protocols.mqtt.connection import MqttConnection
+from protocols.mqtt.events import PublishRun
+from protocols.mqtt.properties import Properties, encode_properties
+from tests.unit.protocols.mqtt.live import flat, live
+
+
+def publish(version: int, topic: str, payload: bytes, packet_id: int = 0, **more: Any) -> bytes:
+    qos = 1 if packet_id else 0
+    return encode_packet(p.Publish(topic, payload, qos=qos, packet_id=packet_id, **more), version)
+
+
+def runs(connection: MqttConnection, *wire: bytes) -> list[PublishRun]:
+    return connection.receive(b"".join(wire), 1.0)
+
+
+def test_equal_sizes_make_a_run_with_a_stride() -> None:
+    for version in (4, 5):
+        single = publish(version, "t", b"xx", 1)
+        (run,) = runs(live(version), *(publish(version, "t", b"%02d" % i, i) for i in range(1, 100)))
+        assert (run.count, run.stride_bytes, run.packet_ids) == (99, len(single), list(range(1, 100)))
+        assert run.payloads == [b"%02d" % i for i in range(1, 100)]
+        assert run.payloads is run.payloads
+        assert (len(run.wire), run.raw, run.packet_id_offset) == (99 * len(single), b"", 5)
+
+
+def test_other_sizes_stay_in_the_run_without_a_stride() -> None:
+    sizes = [1, 1, 5, 5, 5, 0, 200, 1]
+    wire = [publish(4, "t", b"x" * size) for size in sizes]
+    (run,) = runs(live(4), *wire)
+    assert (run.count, run.stride_bytes, run.raw) == (len(sizes), 0, b"".join(wire))
+    assert [len(payload) for payload in run.payloads] == sizes
+
+
+def test_raw_is_the_wire_at_qos_0() -> None:
+    wire = [publish(5, "t", b"ab")] * 3
+    (run,) = runs(live(5), *wire)
+    assert run.raw == b"".join(wire)
+    assert run.packet_ids == []
+
+
+def test_topic_flags_and_properties_end_a_run() -> None:
+    pair = Properties(user_properties=[("k", "v")])
+    wire = [
+        publish(5, "a", b"1"),
+        publish(5, "b", b"1"),
+        publish(5, "b", b"1", retain=True),
+        publish(5, "b", b"1", 1),
+        publish(5, "b", b"1", 2, dup=True),
+        publish(5, "b", b"1", 3, properties=pair),
+    ]
+    found = runs(live(5), *wire)
+    assert [run.count for run in found] == [1] * 6
+    assert found[2].shape.retain
+    assert found[4].shape.dup
+    assert found[5].shape.properties == encode_properties(pair, 3)
+    assert (found[5].shape.topic, found[5].shape.topic_bytes, found[5].shape.qos) == ("b", b"b", 1)
+
+
+def test_a_payload_that_looks_like_a_packet_is_a_payload() -> None:
+    inner = publish(4, "t", b"abc")
+    (run,) = runs(live(4), *(publish(4, "t", inner) for _ in range(40)))
+    assert run.payloads == [inner] * 40
+
+
+def test_shapes_come_back_with_their_context() -> None:
+    connection = live(4)
+    first, second = runs(connection, publish(4, "a", b"1"), publish(4, "b", b"1"))
+    first.shape.context = "route"
+    again, _, last = runs(connection, publish(4, "a", b"22"), publish(4, "b", b"1"), publish(4, "a", b"1"))
+    assert again.shape is first.shape is last.shape
+    assert again.shape.context == "route"
+    assert second.shape.context is None
+
+
+def test_shape_cache_is_bounded() -> None:
+    connection = live(4)
+    count = limits.MQTT_SHAPES_PER_CONNECTION_MAX
+    found = runs(connection, *(publish(4, f"t/{i}", b"") for i in range(count + 1)))
+    assert len(found) == count + 1
+    (again,) = runs(connection, publish(4, "t/0", b""))
+    assert again.shape is not found[0].shape
+    (last,) = runs(connection, publish(4, f"t/{count}", b""))
+    assert last.shape is found[count].shape
+
+
+def test_big_shapes_are_not_kept_but_still_gather() -> None:
+    connection = live(4)
+    topic = "x" * (limits.MQTT_SHAPE_BYTES_MAX + 1)
+    (run,) = runs(connection, *(publish(4, topic, b"x" * size) for size in (1, 1, 2)))
+    assert run.count == 3
+    _, again = runs(connection, publish(4, "other", b""), publish(4, topic, b"x"))
+    assert again.shape is not run.shape
+
+
+def test_error_behind_a_run_comes_after_it() -> None:
+    run, lost = runs(live(5), publish(5, "t", b"1"), publish(5, "t", b"22"), bytes.fromhex("3003 000123"))
+    assert run.payloads == [b"1", b"22"]
+    assert type(lost).__name__ == "ConnectionLost"
+
+
+def test_packet_id_0_inside_a_run() -> None:
+    wire = b"".join(publish(4, "t", b"x", i) for i in (1, 2, 3, 4)).replace(b"t\0\3", b"t\0\0")
+    found = live(4).receive(wire, 1.0)
+    assert [event[:2] for event in flat(found)[:2]] == [("publish", "t")] * 2
+    assert (len(flat(found)), found[-1].reason_code) == (3, 0x82)
+
+
+def test_cut_of_a_run_without_a_stride() -> None:
+    (run,) = runs(live(4), *(publish(4, "t", b"x" * i, i) for i in (1, 2, 3)))
+    part = run.cut(2)
+    assert (part.count, part.packet_ids, part.payloads) == (2, [1, 2], [b"x", b"xx"])
+    assert (part.wire, part.stride_bytes) == (b"", 0)

@@ -1,0 +1,87 @@
+"""Topic names, filters, shared subscriptions and matching, section 4.7 and 4.8.2."""
+
+import pytest
+from hypothesis import given
+
+from config import limits
+from protocols.errors import ProtocolError
+from protocols.mqtt import constants as c
+from protocols.mqtt.topics import matches, split_shared, validate_topic_filter, validate_topic_name
+from tests.unit.protocols.mqtt.strategies import filters, topics
+
+DEEPEST = "/".join("a" * limits.MQTT_TOPIC_LEVELS_MAX)
+
+
+@pytest.mark.parametrize("topic", ["a", "/", "a//b", "$queue/q", " ", "é/日本", DEEPEST, "x" * 65_535])
+def test_legal_names(topic: str) -> None:
+    validate_topic_name(topic)
+    validate_topic_filter(topic)
+
+
+@pytest.mark.parametrize("topic", ["", "+", "a/#", "a+", "a\0", DEEPEST + "/a", "x" * 65_536, "é" * 32_768])
+def test_illegal_names(topic: str) -> None:
+    with pytest.raises(ProtocolError) as raised:
+        validate_topic_name(topic)
+    assert raised.value.code == c.TOPIC_NAME_INVALID
+
+
+@pytest.mark.parametrize("topic", ["#", "+", "a/#", "/#", "+/+/#", "a/+/b", "+/", "$share/g/#", "$shared/g"])
+def test_legal_filters(topic: str) -> None:
+    validate_topic_filter(topic)
+
+
+@pytest.mark.parametrize(
+    "topic",
+    ["", "a#", "#/a", "a/#/b", "##", "a+", "+a/b", "a/b+/c", "a\0", DEEPEST + "/#"]
+    + ["$share", "$share/", "$share/g", "$share/g/", "$share//a", "$share/+/a", "$share/g#/a", "$share/g/a#"],
+)
+def test_illegal_filters(topic: str) -> None:
+    with pytest.raises(ProtocolError) as raised:
+        validate_topic_filter(topic)
+    assert raised.value.code == c.TOPIC_FILTER_INVALID
+
+
+def test_split_shared() -> None:
+    assert split_shared("$share/g/a/b") == ("g", "a/b")
+    assert split_shared("$share/g//b") == ("g", "/b")
+    assert split_shared("$sharex/g/a") == ("", "$sharex/g/a")
+    assert split_shared("a/$share") == ("", "a/$share")
+
+
+# examples of 4.7.1.2, 4.7.1.3 and 4.7.2
+@pytest.mark.parametrize(
+    ("topic_filter", "topic", "expected"),
+    [
+        ("sport/tennis/player1/#", "sport/tennis/player1", True),
+        ("sport/tennis/player1/#", "sport/tennis/player1/ranking", True),
+        ("sport/tennis/player1/#", "sport/tennis/player1/score/wimbledon", True),
+        ("sport/tennis/player1/#", "sport/tennis/player10", False),
+        ("sport/#", "sport", True),
+        ("#", "a/b", True),
+        ("sport/tennis/+", "sport/tennis/player1", True),
+        ("sport/tennis/+", "sport/tennis/player1/ranking", False),
+        ("sport/+", "sport", False),
+        ("sport/+", "sport/", True),
+        ("+/+", "/finance", True),
+        ("/+", "/finance", True),
+        ("+", "/finance", False),
+        ("#", "$SYS/a", False),
+        ("+/monitor/Clients", "$SYS/monitor/Clients", False),
+        ("$SYS/#", "$SYS/a", True),
+        ("$SYS/monitor/+", "$SYS/monitor/Clients", True),
+        ("a/b", "a/b", True),
+        ("a/b", "a/c", False),
+        ("a/b/c", "a/b", False),
+        ("a", "a/b", False),
+        ("a/+/#", "a", False),
+    ],
+)
+def test_matches(topic_filter: str, topic: str, expected: bool) -> None:
+    assert matches(topic_filter, topic) is expected
+
+
+@given(topics, filters)
+def test_a_name_matches_itself_and_hash(topic: str, topic_filter: str) -> None:
+    assert matches(topic, topic)
+    assert matches("#", topic)
+    assert isinstance(matches(topic_filter, topic), bool)
