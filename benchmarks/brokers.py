@@ -39,7 +39,7 @@ def free_port() -> int:
 
 
 class Broker:
-    """One broker process group. `start()` returns once a client is served; `stop()` leaves nothing running."""
+    """One broker process group. `start()` returns once a client is served; `stop()` leaves nothing."""
 
     name = ""
 

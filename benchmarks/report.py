@@ -94,7 +94,7 @@ def print_runs(console: Console, results: list[Result]) -> None:
             str(result.get("lost", "")),
             str(result.get("broker_cpu_percent", "")),
             _client_cpu(result.get("client_cpu_percent", {})),
-            str(result.get("other_cpu_percent", "")),
+            _number(result.get("other_cpu_percent")),
         )
     console.print(table)
 

@@ -19,7 +19,8 @@ from queue_manager.group import Group
 from queue_manager.loads import LogLoad
 from queue_manager.manager import QueueManager
 from queue_manager.policy import QueuePolicy
-from storage.errors import StorageError
+from storage.batch import WriteOps
+from storage.errors import StorageError, StoreFull, StoreUnavailable
 from storage.records import payload_refs
 from storage.store import Store
 
@@ -113,13 +114,29 @@ class Shard:
         if journal is None:
             return False
         if journal.puts or journal.deletes:
-            await self.store.write(journal.write_ops())
+            await self._write(journal.write_ops())
         now_ms = self.clock.now_ms()
         manager.committed(journal, now_ms)
         for waiter, tokens in journal.waiters.items():
             waiter.committed(tokens)
         self.on_committed()
         return True
+
+    async def _write(self, ops: WriteOps) -> None:
+        """Write with patience: trouble that may pass is waited out while publishers are held back."""
+        delay_ms = limits.STORE_RETRY_DELAY_MS_MIN
+        waited_ms = 0
+        while True:
+            try:
+                await self.store.write(ops)
+                return
+            except (StoreUnavailable, StoreFull) as error:
+                waited_ms += delay_ms
+                if waited_ms > limits.STORE_RETRY_MS_MAX or self._closing:
+                    raise
+                _log.error("storage.retry", reason=error.reason, delay_ms=delay_ms)
+                await asyncio.sleep(delay_ms / 1000)
+                delay_ms = min(2 * delay_ms, limits.STORE_RETRY_DELAY_MS_MAX)
 
     async def load_once(self) -> bool:
         """Perform the loads asked for so far; whether there were any."""

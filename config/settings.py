@@ -98,8 +98,6 @@ class QueueManagerSettings(Section):
     """Longest an AMQP consumer may hold one message unsettled, in ms; then that message returns."""
     ephemeral_expires_ms: PositiveDurationMs = Field(default=5 * 60_000, validation_alias="ephemeral_expires")
     """An ephemeral queue without consumers goes after this, in ms."""
-    active_window: Count = Field(default=2_000, ge=1, le=limits.ACTIVE_WINDOW_MESSAGES_MAX)
-    """Messages a group assigns ahead of its consumers."""
     cache_bytes: SizeBytes = 64 * limits.MIB
     """Payload bytes kept in memory for waiting messages; the rest is read back from storage."""
 

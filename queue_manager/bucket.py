@@ -12,6 +12,8 @@ from queue_manager.model import AVAILABLE, DONE, IN_FLIGHT, Message
 from storage.envelope import EnvelopeTemplate
 from storage.records import active, done
 
+Run = tuple[int, int, int]  # first offset, first message ID, count of consecutive ones
+
 if TYPE_CHECKING:
     from queue_manager.group import Group
     from queue_manager.model import Entry
@@ -24,7 +26,8 @@ class Bucket:
     """The claims `first .. first + capacity - 1` of one group.
 
     `entries[i]` is claim `first + i`; None once its done record was purged. `open_count` counts entries
-    neither done nor failed.
+    neither done nor failed. `runs` are the messages as they were claimed; as long as the bucket is `plain`
+    (nothing of it returned, failed, was purged, or is shared with other queues) they are what goes with it.
     """
 
     __slots__ = (
@@ -38,6 +41,8 @@ class Bucket:
         "first",
         "group",
         "open_count",
+        "plain",
+        "runs",
     )
 
     def __init__(self, group: Group, first: int, capacity: int, claim_base: int) -> None:
@@ -51,11 +56,26 @@ class Bucket:
         self.active_written = False
         self.done_written = False
         self.failed_written = False
+        self.plain = True
+        self.runs: list[Run] = []
 
     @property
     def bucket_id(self) -> int:
         """The ID of the bucket in record keys."""
         return self.claim_base | self.first
+
+    def add_run(self, messages: list[Message]) -> None:
+        """Note messages that were just claimed into it, in order of their offsets."""
+        if not self.plain:
+            return
+        first = messages[0]
+        last = messages[-1]
+        span = len(messages) - 1
+        contiguous = last.offset - first.offset == span and last.message_id - first.message_id == span
+        if not contiguous or self.group.queue.shares_payloads:
+            self.plain = False
+        else:
+            self.runs.append((first.offset, first.message_id, span + 1))
 
     def is_closed(self) -> bool:
         """Every claim number of it was given out and every message is settled."""

@@ -286,6 +286,7 @@ class Group:
                     for number, message in enumerate(messages[start:stop], claim + start)
                 ]
                 bucket.entries += part
+                bucket.add_run(messages[start:stop])
                 if state == IN_FLIGHT:
                     bucket.open_count += len(part)
                 self._mark_bucket(bucket)
@@ -362,6 +363,7 @@ class Group:
                 entry.message, self, entry.claim_number, bucket, entry.attempts, AVAILABLE, None, now_ms
             )
             if bucket is not None:
+                bucket.plain = False
                 bucket.entries[entry.claim_number - bucket.first] = new
                 self._mark_bucket(bucket)
                 holder = entry.consumer.consumer_id if entry.consumer is not None else ""
@@ -503,8 +505,8 @@ class Group:
     # what is to be written
 
     def mark_dirty(self) -> None:
-        """Have position and claim counter written with one of the next commits."""
-        if not self.dirty:
+        """Have position and claim counter written with one of the next commits, if the queue is kept."""
+        if not self.dirty and self.queue.durable and not self.queue.deleted:
             self.dirty = True
             self.queue.manager.dirty_groups[self] = None
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from config import limits
-from queue_manager.bucket import Bucket
+from queue_manager.bucket import Bucket, Run
 from queue_manager.model import DONE, FAILED, STALE, Entry
 from queue_manager.policy import FOREVER
-from queue_manager.retention import Purge, Run, add_to_runs, release_unshared
+from queue_manager.retention import Purge, add_to_runs, release_unshared
 from storage.records import active, attempts, claim_state, done, failed, group_position, log_cursor
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ def _release_now(group: Group, bucket: Bucket, journal: Journal) -> None:
             forget_attempts(group, entry, journal)
             entries[index] = None
     if runs:
+        bucket.plain = False
         release_unshared(group, runs, journal)
 
 

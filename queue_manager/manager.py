@@ -7,6 +7,7 @@ from typing import Final
 
 from config import limits
 from queue_manager import address, group_records
+from queue_manager.bucket import Run
 from queue_manager.consumer import UNLIMITED, Consumer, CreditPool, Sink
 from queue_manager.definitions import QueueDefinition, definition_of, encode_spec
 from queue_manager.errors import (
@@ -28,7 +29,7 @@ from queue_manager.plan import PublishPlan
 from queue_manager.policy import FOREVER, QueuePolicy
 from queue_manager.queue import Queue
 from queue_manager.removal import HeadRemoval, QueueRemoval, RangeRemoval, Removal
-from queue_manager.retention import NO_BUCKET, Purge, Run, add_to_runs, advance_head, release_unshared
+from queue_manager.retention import NO_BUCKET, Purge, add_to_runs, advance_head, release_unshared
 from queue_manager.routing import Bindings
 from storage.metadata_log import MetadataLog
 from storage.records import payload, payload_refs, queue_meta, queue_spec, removal
@@ -262,6 +263,8 @@ class QueueManager:
             journal.puts.update(zip(keys, bodies, strict=True))
             journal.body_bytes += body_bytes
             if plan.durable_count > 1:
+                for queue in queues:
+                    queue.shares_payloads = True
                 value = payload_refs.encode(plan.durable_count)
                 for message_id in range(first_id, first_id + count):
                     journal.puts[payload_refs.key(message_id)] = value
@@ -563,7 +566,10 @@ class QueueManager:
         The driver reads the reference counts of their `shared_items` and calls `apply_purges`.
         """
         purges: list[Purge] = []
+        busy_count = sum(len(queue.tail) > 0 for queue in self.queues.values())
+        share = max(limits.TAIL_BYTES_PER_QUEUE_MIN, self.cache_bytes_max // max(1, busy_count))
         for queue in self.queues.values():
+            queue.trim_tail(share)
             retention_ms = queue.policy.done_retention_ms
             for group in queue.groups.values():
                 due = group.purges
@@ -575,8 +581,6 @@ class QueueManager:
                             purge = Purge.of_open_bucket(group, bucket, retention_ms, now_ms)
                             if purge is not None:
                                 purges.append(purge)
-            if not queue.durable:
-                queue.trim_tail(0)
         return purges
 
     def apply_purges(self, purges: list[Purge], references: dict[int, int]) -> None:

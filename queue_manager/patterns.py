@@ -41,7 +41,7 @@ def compile_pattern(pattern: str) -> Callable[[str], bool]:
     fixed = [(index, level) for index, level in enumerate(levels) if level != "+"]
 
     def matches(topic: str) -> bool:
-        parts = topic.split("/")
+        parts = topic.split("/") if topic else []  # an empty routing key has no level for `+`
         if len(parts) != count and not (open_ended and len(parts) > count):
             return False
         return all(parts[index] == level for index, level in fixed)

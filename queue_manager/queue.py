@@ -52,6 +52,7 @@ class Queue:
         "policy",
         "recovered_end",
         "released",
+        "shares_payloads",
         "tail",
         "topics",
         "unused_since_ms",
@@ -90,6 +91,7 @@ class Queue:
         self.groups: dict[str, Group] = {}
         self.recovered_end = 0  # log entries below it may hold payloads a crash kept from being deleted
         self.released = RangeSet()  # offsets at or above head_offset whose payloads are gone
+        self.shares_payloads = False  # whether any of its messages may be in other queues too
         self.log_index: list[tuple[int, int]] = []
         self.open_blocks: list[bytes] = []
         self.open_count = 0
@@ -219,11 +221,15 @@ class Queue:
     # memory
 
     def trim_tail(self, bytes_max: int) -> None:
-        """Forget messages every group is past, and the oldest durable ones beyond `bytes_max`."""
+        """Forget messages every group is past, and the oldest ones beyond `bytes_max`, if durable."""
         tail = self.tail
         if not len(tail):
             return
         if self.groups:
-            tail.drop_before(min(group.position for group in self.groups.values()))
+            floor = min(group.position for group in self.groups.values())
+            # a group to come could not read back what is not in the store yet
+            tail.drop_before(min(floor, self.durable_offset) if self.durable else floor)
         if self.durable:
             tail.drop_bytes(bytes_max, self.durable_offset)
+        else:
+            self.head_offset = tail.first_offset

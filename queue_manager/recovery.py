@@ -52,6 +52,7 @@ def restore_queue(
         head_sequence=meta.head_sequence if meta is not None else 0,
     )
     queue.arguments = stored.arguments
+    queue.shares_payloads = True  # as far as this process knows
     queue.recovered_end = queue.tail.next_offset
     number = int(stored.log_id[1:]) if stored.log_id[1:].isdigit() else 0
     manager.next_log_number = max(manager.next_log_number, number + 1)
@@ -104,6 +105,7 @@ def restore_bucket(
     exponent = bucket_id >> layout.NUMBER_BITS
     first = bucket_id & layout.NUMBER_MASK
     bucket = Bucket(group, first, layout.bucket_capacity(exponent), exponent << layout.NUMBER_BITS)
+    bucket.plain = False
     slots: dict[int, Entry] = {}
     if active_value is not None:
         available, in_flight = active.decode(active_value)

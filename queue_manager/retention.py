@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
+from queue_manager.bucket import Run
 from queue_manager.model import DONE
 from storage.envelope import read_head
 from storage.records import attempts, done, payload, payload_refs
@@ -28,7 +29,6 @@ _ATTEMPTS_AT: Final = 24
 
 
 NO_BUCKET: Final = -1  # a purge that only releases payloads
-Run = tuple[int, int, int]  # first offset, first message ID, count of consecutive ones
 
 
 class Purge:
@@ -52,6 +52,10 @@ class Purge:
     @classmethod
     def of_bucket(cls, group: Group, bucket: Bucket, due_ms: int) -> Purge:
         """The purge of a closed bucket."""
+        if bucket.plain:
+            purge = cls(group, bucket.bucket_id, due_ms)
+            purge.items = bucket.runs
+            return purge
         packed = [entry.packed for entry in bucket.entries if entry is not None and entry.state == DONE]
         return cls.of_packed(group, bucket.bucket_id, packed, due_ms)
 
@@ -73,6 +77,7 @@ class Purge:
         for index in due:
             entry = entries[index]
             assert entry is not None
+            bucket.plain = False
             packed.append(entry.packed)
             entries[index] = None
         purge = cls.of_packed(group, bucket.bucket_id, packed, now_ms)

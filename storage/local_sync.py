@@ -123,12 +123,6 @@ class LocalSync:
         return failure
 
 
-def free_bytes(directory: Path) -> int:
-    """What an unprivileged process may still write to the filesystem of `directory`."""
-    stat = os.statvfs(directory)
-    return stat.f_bavail * stat.f_frsize
-
-
 def _names(folder: Path) -> set[str]:
     try:
         # a name with # is an object still being written

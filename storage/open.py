@@ -57,25 +57,29 @@ async def open_store(settings: StorageSettings, *, memory: ObjectStore | None = 
     say what an operator should know. Raises StorageError: StoreUnavailable when the place does not answer in
     `limits.STORE_OPEN_TIMEOUT_S`, FormatTooNew when a newer SluiceMQ wrote the data.
     """
-    await enable_fast_batch()
-    try:
-        async with asyncio.timeout(limits.STORE_OPEN_TIMEOUT_S):
-            if settings.url == "memory:":
-                store = await _open_memory(memory)
-            elif "://" in settings.url:
-                store = await _open_remote(settings.url)
-            else:
-                store = await _open_local(Path(settings.url), settings.sync)
-    except TimeoutError:
-        raise StoreUnavailable(
-            f"opening: {settings.url} does not answer (waited {limits.STORE_OPEN_TIMEOUT_S} s)"
-        ) from None
+    store = await open_database(settings, memory=memory)
     try:
         await check_format(store)
     except BaseException:
         await store.close()
         raise
     return store
+
+
+async def open_database(settings: StorageSettings, *, memory: ObjectStore | None = None) -> SlateStore:
+    """`open_store` without a look at what is inside."""
+    await enable_fast_batch()
+    try:
+        async with asyncio.timeout(limits.STORE_OPEN_TIMEOUT_S):
+            if settings.url == "memory:":
+                return await _open_memory(memory)
+            if "://" in settings.url:
+                return await _open_remote(settings.url)
+            return await _open_local(Path(settings.url), settings.sync)
+    except TimeoutError:
+        raise StoreUnavailable(
+            f"opening: {settings.url} does not answer (waited {limits.STORE_OPEN_TIMEOUT_S} s)"
+        ) from None
 
 
 async def check_format(store: SlateStore) -> None:

@@ -2,9 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 from slatedb.uniffi import (
@@ -24,14 +22,12 @@ from storage.batch import WriteOps
 from storage.errors import StorageError, StoreFull, StoreUnavailable
 from storage.fast_batch import fill_batch
 from storage.fast_rows import next_rows
-from storage.local_sync import LocalSync, free_bytes
+from storage.local_sync import LocalSync
+from storage.room import RoomWatch, free_bytes
 from storage.slate_errors import SLATE_ERRORS, translate
 
 _FLUSH_WAL = FlushOptions(flush_type=FlushType.WAL)
 _CLOSE = CloseOptions(flush_type=FlushType.MEM_TABLE)
-_ROOM_BYTES_MIN = (
-    limits.STORE_TABLE_BYTES
-)  # less room on the disk than this is called full when a call ends late
 
 
 def _scan_options(order: IterationOrder, read_ahead_bytes: int) -> ScanOptions:
@@ -63,6 +59,7 @@ class SlateStore:
 
     __slots__ = (
         "_applied",
+        "_applied_count",
         "_closed",
         "_commit_thread",
         "_database",
@@ -74,6 +71,7 @@ class SlateStore:
         "_sweeper",
         "_sync",
         "_synced_before",
+        "_turn",
         "notes",
     )
 
@@ -99,7 +97,9 @@ class SlateStore:
         self._flush_interval_s = flush_interval_ms / 1000
         self._next_flush = 0.0
         self._applied: WriteOps | None = None  # written, but not known to be durable
+        self._applied_count = 0
         self._synced_before = 0
+        self._turn = asyncio.Lock()
         self._closed = False
         self.notes = notes
         self._commit_thread: ThreadPoolExecutor | None = None
@@ -156,30 +156,34 @@ class SlateStore:
             raise translate(error, "scanning") from error
 
     async def write(self, ops: WriteOps) -> None:
-        """Apply `ops` atomically and make it durable as configured; one call at a time. Raises StorageError.
+        """Apply `ops` atomically and make it durable as configured. Raises StorageError.
 
-        Cancelling it, like an error, leaves open whether the batch was stored. Nothing to write is no error.
+        Calls take their turn in the order they were made. Cancelling one, like an error, leaves open whether
+        the batch was stored. Nothing to write is no error.
         """
         if not ops.puts and not ops.deletes:
             return
+        watch = None
         try:
-            async with asyncio.timeout(limits.STORE_CALL_TIMEOUT_S):
-                if self._applied is not ops:
-                    batch = WriteBatch()
-                    fill_batch(batch, ops)
-                    await self._database.write(batch)
-                    self._applied = ops
-                    self._synced_before = self._sync.wal_synced if self._sync is not None else 0
-                if self._flush_interval_s:
-                    await self._pace()
-                await self._database.flush_with_options(_FLUSH_WAL)
-                if self._sync is not None:
-                    await self._sync_commit(self._sync)
+            async with asyncio.timeout(limits.STORE_CALL_TIMEOUT_S) as deadline:
+                if self._directory is not None:
+                    watch = RoomWatch(self._directory, deadline)
+                async with self._turn:
+                    if self._applied is not ops or self._applied_count != len(ops):
+                        await self._apply(ops)
+                    if self._flush_interval_s:
+                        await self._pace()
+                    await self._database.flush_with_options(_FLUSH_WAL)
+                    if self._sync is not None:
+                        await self._sync_commit(self._sync)
+                    self._applied = None
         except TimeoutError:
             raise self._late("writing") from None
         except SLATE_ERRORS as error:
             raise translate(error, "writing") from error
-        self._applied = None
+        finally:
+            if watch is not None:
+                watch.stop()
 
     async def close(self) -> None:
         """Write out what is in memory and let go of the database; a second call does nothing.
@@ -196,12 +200,21 @@ class SlateStore:
             async with asyncio.timeout(limits.STORE_CLOSE_TIMEOUT_S):
                 await self._database.shutdown_with_options(_CLOSE)
         except TimeoutError:
-            raise self._late("closing") from None
+            raise self._late("closing", limits.STORE_CLOSE_TIMEOUT_S) from None
         except SLATE_ERRORS as error:
             raise translate(error, "closing") from error
         finally:
             if self._sync is not None:
                 await self._finish_sync(self._sync)
+
+    async def _apply(self, ops: WriteOps) -> None:
+        synced_before = self._sync.wal_synced if self._sync is not None else 0
+        batch = WriteBatch()
+        fill_batch(batch, ops)
+        await self._database.write(batch)
+        self._applied = ops
+        self._applied_count = len(ops)
+        self._synced_before = synced_before
 
     async def _pace(self) -> None:
         """Wait for the next flush's turn: every flush is a request to the object store, which costs money."""
@@ -227,28 +240,22 @@ class SlateStore:
 
     async def _finish_sync(self, sync: LocalSync) -> None:
         loop = asyncio.get_running_loop()
-        steps: list[Callable[[], object]] = [partial(_quietly, sync.sweep), sync.close]
-        for step in steps:
-            await loop.run_in_executor(self._sweep_thread, step)
+        try:
+            async with asyncio.timeout(limits.STORE_CLOSE_TIMEOUT_S):
+                await loop.run_in_executor(self._sweep_thread, sync.sweep)
+                await loop.run_in_executor(self._commit_thread, sync.close)
+        except (TimeoutError, StorageError):
+            pass  # what is not swept now is synced when the database is opened
         for thread in (self._commit_thread, self._sweep_thread):
             if thread is not None:
                 thread.shutdown(wait=False)
 
-    def _late(self, doing: str) -> StorageError:
+    def _late(self, doing: str, waited_s: float = limits.STORE_CALL_TIMEOUT_S) -> StorageError:
         if self._directory is not None:
             try:
                 free = free_bytes(self._directory)
             except OSError as error:
                 return StoreUnavailable(f"{doing}: {error.strerror}: {os.fspath(self._directory)}")
-            if free < _ROOM_BYTES_MIN:
+            if free < limits.STORE_ROOM_BYTES_MIN:
                 return StoreFull(f"{doing}: only {free} bytes are free on the disk of {self._directory}")
-        return StoreUnavailable(
-            f"{doing}: no answer from {self._description} in {limits.STORE_CALL_TIMEOUT_S} s"
-        )
-
-
-def _quietly(step: Callable[[], object]) -> None:
-    try:
-        step()
-    except StorageError:
-        pass  # what is not swept at the end is swept when the database is opened
+        return StoreUnavailable(f"{doing}: no answer from {self._description} in {waited_s} s")

@@ -13,6 +13,7 @@ from typing import Any
 from benchmarks.load import amqp_wire
 from benchmarks.load.command_line import add_target_options, print_report, target_from
 from benchmarks.load.crew import RECEIVED, SENT, SENT_FINAL, Board, Crew, Stopwatch, cpu_percent, span_s
+from benchmarks.load.payloads import make_bodies
 from benchmarks.load.sockets import REST_BELOW_BYTES, REST_S, receive_answers
 from benchmarks.load.target import Target, broker_cpu
 
@@ -89,9 +90,9 @@ def fill(target: Target, load: AmqpLoad, queue: str) -> dict[str, Any]:
     return _alone(PUBLISHER, publisher, target, load, queue)
 
 
-def drain(target: Target, load: AmqpLoad, queue: str, expected: int) -> dict[str, Any]:
-    """Consume `expected` messages that wait in the queue."""
-    return _alone(CONSUMER, consumer, target, load, queue, expected)
+def drain(target: Target, load: AmqpLoad, queue: str, expected: int, skipped: int = 0) -> dict[str, Any]:
+    """Consume `expected` messages that wait in the queue, whose first `skipped` were consumed before."""
+    return _alone(CONSUMER, consumer, target, load, queue, expected, skipped)
 
 
 def _alone(name: str, function: Any, target: Target, load: AmqpLoad, *args: Any) -> dict[str, Any]:
@@ -110,22 +111,22 @@ def publisher(board: Board, index: int, target: Target, load: AmqpLoad, queue: s
     if load.confirms:
         client.select_confirms()
     client.set_wait(STALL_S)
-    message = amqp_wire.publish_frames(queue, bytes(load.size), delivery_mode=2 if load.durable else 1)
+    bodies = make_bodies(load.size, load.batch)
+    blob = amqp_wire.publish_batch(queue, bodies, delivery_mode=2 if load.durable else 1)
     board.wait_start(index)
     watch = Stopwatch()
     if load.confirms:
-        sent, refused = _publish_confirmed(board, client.sock, message, load, watch)
+        sent, refused = _publish_confirmed(board, client.sock, blob, load, watch)
     else:
-        sent, refused = _publish_unconfirmed(board, client.sock, message, load, watch), 0
+        sent, refused = _publish_unconfirmed(board, client.sock, blob, load, watch), 0
     client.close()
     return watch.report(count=sent - refused, sent=sent - refused, refused=refused)
 
 
 def _publish_confirmed(
-    board: Board, sock: socket.socket, message: bytes, load: AmqpLoad, watch: Stopwatch
+    board: Board, sock: socket.socket, blob: bytes, load: AmqpLoad, watch: Stopwatch
 ) -> tuple[int, int]:
     cells, clock, batch = board.cells, time.monotonic, load.batch
-    blob = message * batch
     room = load.window - batch
     counter = amqp_wire.ConfirmCounter()
     sent, deadline = 0, watch.started + load.seconds
@@ -147,10 +148,9 @@ def _publish_confirmed(
 
 
 def _publish_unconfirmed(
-    board: Board, sock: socket.socket, message: bytes, load: AmqpLoad, watch: Stopwatch
+    board: Board, sock: socket.socket, blob: bytes, load: AmqpLoad, watch: Stopwatch
 ) -> int:
     cells, clock, batch = board.cells, time.monotonic, load.batch
-    blob = message * batch
     room = load.flow_window - batch if load.flow_window else 1 << 62
     sent, deadline = 0, watch.started + load.seconds
     while sent < load.messages and clock() < deadline:
@@ -166,7 +166,7 @@ def _publish_unconfirmed(
 
 
 def consumer(
-    board: Board, index: int, target: Target, load: AmqpLoad, queue: str, expected: int = -1
+    board: Board, index: int, target: Target, load: AmqpLoad, queue: str, expected: int = -1, skipped: int = 0
 ) -> dict[str, Any]:
     """Consume until everything sent has come (or nothing comes any more), with multiple acks."""
     client = amqp_wire.AmqpClient(target.host, target.amqp_port)
@@ -175,7 +175,7 @@ def consumer(
         watch = Stopwatch()
     client.consume(queue, prefetch=load.prefetch, no_ack=load.no_ack)
     client.set_wait(0.05)
-    counter = amqp_wire.DeliveryCounter(client.take_buffered())
+    counter = amqp_wire.DeliveryCounter(client.take_buffered(), make_bodies(load.size, load.batch), skipped)
     if expected < 0:
         board.wait_start(index)
         watch = Stopwatch()

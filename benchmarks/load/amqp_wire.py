@@ -15,6 +15,8 @@ CONSUMER_TAG = "c"
 BODY_BYTES_MAX = 131_072 - 8
 _ACK = struct.Struct(">BHIHHQBB")
 _ACK_FRAME_BYTES = _ACK.size
+_CLOSE_OK = frame.marshal(commands.Connection.CloseOk(), 0)
+CLOSE_TIMEOUT_S = 10.0
 _FRAME_HEAD = struct.Struct(">BHI")
 _U64 = struct.Struct(">Q")
 _BASIC, _ACK_METHOD, _NACK_METHOD, _DELIVER_METHOD = 60, 80, 120, 60
@@ -108,12 +110,16 @@ class AmqpClient:
         set_wait(self.sock, wait_s)
 
     def close(self) -> None:
+        """Close in order: what was published without confirms has been taken when close-ok comes."""
         try:
+            self.set_wait(CLOSE_TIMEOUT_S)
             self.sock.sendall(frame.marshal(commands.Connection.Close(200, "bye", 0, 0), 0))
-            self.sock.shutdown(socket.SHUT_WR)
-            limit = time.monotonic() + 2
-            while time.monotonic() < limit and self.sock.recv(1 << 20):
-                pass
+            limit, end = time.monotonic() + CLOSE_TIMEOUT_S, b""
+            while time.monotonic() < limit and not end.endswith(_CLOSE_OK):
+                data = self.sock.recv(1 << 20)
+                if not data:
+                    break
+                end = (end + data)[-len(_CLOSE_OK) :]
         except OSError:
             pass
         self.sock.close()
@@ -129,6 +135,11 @@ def publish_frames(routing_key: str, body: bytes, *, delivery_mode: int, exchang
         + body
         + b"\xce"
     )
+
+
+def publish_batch(routing_key: str, bodies: list[bytes], *, delivery_mode: int) -> bytes:
+    """The frames of publishes to the default exchange, one after the other."""
+    return b"".join(publish_frames(routing_key, body, delivery_mode=delivery_mode) for body in bodies)
 
 
 def encode_ack_multiple(delivery_tag: int) -> bytes:
@@ -175,9 +186,17 @@ class ConfirmCounter:
 
 
 class DeliveryCounter:
-    """Counts deliveries of one size: the stride is learnt from the first and checked by the delivery tags."""
+    """Counts deliveries of one size: the stride is learnt from the first and checked by the delivery tags.
 
-    def __init__(self, already_read: bytes = b"") -> None:
+    `bodies` are what was published, over and over, of which the first `skipped` were consumed before; the last
+    delivery of each read must be the one whose turn it is.
+    """
+
+    def __init__(
+        self, already_read: bytes = b"", bodies: list[bytes] | None = None, skipped: int = 0
+    ) -> None:
+        self._bodies = bodies
+        self._skipped = skipped
         self._buffer = bytearray(4 << 20)
         self._view = memoryview(self._buffer)
         self._buffer[: len(already_read)] = already_read
@@ -209,6 +228,10 @@ class DeliveryCounter:
         tag = _U64.unpack_from(self._buffer, last + self._tag_offset)[0]
         if tag != self.count + whole:
             raise LoadError(f"deliveries are not of one size: tag {tag}, counted {self.count + whole}")
+        if self._bodies is not None:
+            expected = self._bodies[(tag - 1 + self._skipped) % len(self._bodies)]
+            if not self._buffer.startswith(expected, last + self.body_offset):
+                raise LoadError(f"delivery {tag} is not the message whose turn it is")
         self.count = tag
         if keep_bodies:
             body = self.body_offset

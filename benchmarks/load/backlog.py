@@ -57,7 +57,7 @@ def run(
         "rss_peak_mb": _mb(process_stat.rss_peak_bytes(target.pid)),
         "rss_idle_mb": _mb(idle),
     }
-    waiting = filled["sent"]
+    waiting, skipped = filled["sent"], 0
     if restart is not None:
         target, started = restart()
         connected, served = _first_delivery(target, queue)
@@ -66,8 +66,8 @@ def run(
             "restart_serving_s": round(served - started, 3),
             "rss_after_restart_mb": _mb(process_stat.rss_bytes(target.pid)),
         }
-        waiting -= 1
-    drained = amqp.drain(target, publish, queue, waiting)
+        waiting, skipped = waiting - 1, 1
+    drained = amqp.drain(target, publish, queue, waiting, skipped)
     report |= {
         "drain_rate": drained["rate"],
         "drained": drained["count"],

@@ -14,6 +14,7 @@ from benchmarks.load import mqtt_wire
 from benchmarks.load.command_line import add_target_options, print_report, target_from
 from benchmarks.load.crew import RECEIVED, SENT_FINAL, Board, Crew, LoadError, Stopwatch, cpu_percent, span_s
 from benchmarks.load.idle import SPARE_DESCRIPTORS, allow_descriptors
+from benchmarks.load.payloads import make_bodies
 from benchmarks.load.sockets import REST_S
 from benchmarks.load.target import Target, broker_cpu
 
@@ -68,23 +69,29 @@ def publishers(board: Board, index: int, target: Target, load: FanInLoad, topic:
         for number in range(load.publishers)
     ]
     # One packet id is enough: a publisher's only outstanding message is always the same packet.
-    packet = mqtt_wire.publish_packet(topic, bytes(load.size), 1, 1)
+    bodies = make_bodies(load.size, load.publishers)
+    packets = {
+        client.sock.fileno(): mqtt_wire.publish_packet(topic, body, 1, 1)
+        for client, body in zip(clients, bodies, strict=True)
+    }
     poller = select.epoll()
     for client in clients:
         client.sock.setblocking(False)
         poller.register(client.sock.fileno(), select.EPOLLIN | select.EPOLLET)
     board.wait_start(index)
     watch = Stopwatch()
-    for client in clients:
-        os.write(client.sock.fileno(), packet)
-    sent = load.publishers + _keep_publishing(poller, packet, load, watch)
+    for descriptor, packet in packets.items():
+        os.write(descriptor, packet)
+    sent = load.publishers + _keep_publishing(poller, packets, load, watch)
     board.cells[SENT_FINAL] = sent
     for client in clients:
         client.sock.close()
     return watch.report(sent=sent)
 
 
-def _keep_publishing(poller: select.epoll, packet: bytes, load: FanInLoad, watch: Stopwatch) -> int:
+def _keep_publishing(
+    poller: select.epoll, packets: dict[int, bytes], load: FanInLoad, watch: Stopwatch
+) -> int:
     """Returns the messages sent beyond the first of each publisher, all acknowledged.
 
     Edge-triggered: with one message outstanding, one event is one PUBACK, so only every eighth is read (and
@@ -107,7 +114,7 @@ def _keep_publishing(poller: select.epoll, packet: bytes, load: FanInLoad, watch
                 count = 0
             unread[descriptor] = count
             if more:
-                write(descriptor, packet)
+                write(descriptor, packets[descriptor])
                 sent += 1
             else:
                 outstanding -= 1

@@ -13,6 +13,7 @@ from typing import Any
 from benchmarks.load import mqtt_wire
 from benchmarks.load.command_line import add_target_options, print_report, target_from
 from benchmarks.load.crew import RECEIVED, SENT, SENT_FINAL, Board, Crew, Stopwatch, cpu_percent, span_s
+from benchmarks.load.payloads import make_bodies
 from benchmarks.load.sockets import REST_BELOW_BYTES, REST_S, receive_answers
 from benchmarks.load.target import Target, broker_cpu
 
@@ -70,14 +71,14 @@ def publisher(board: Board, index: int, target: Target, load: MqttLoad, topic: s
     """Send batches of ready-made packets within both windows."""
     client = mqtt_wire.MqttClient(target.host, target.mqtt_port, f"bench-publisher-{os.getpid()}")
     client.set_wait(STALL_S)
-    payload = bytes(load.size)
-    ring, packet_bytes = mqtt_wire.publish_ring(topic, payload) if load.qos else (b"", 0)
+    payloads = make_bodies(load.size, load.batch)
+    ring, packet_bytes = mqtt_wire.publish_ring(topic, payloads) if load.qos else (b"", 0)
     board.wait_start(index)
     watch = Stopwatch()
     if load.qos:
         sent = publish_acknowledged(board, client.sock, ring, packet_bytes, load, watch)
     else:
-        blob = mqtt_wire.publish_packet(topic, payload, 0) * load.batch
+        blob = b"".join(mqtt_wire.publish_packet(topic, payload, 0) for payload in payloads)
         sent = _publish_unacknowledged(board, client.sock, blob, load, watch)
     client.close()
     return watch.report(sent=sent)
@@ -145,7 +146,7 @@ def subscriber(
     client.subscribe(topic, load.qos)
     client.set_wait(0.05)
     sock, cells, clock = client.sock, board.cells, time.monotonic
-    counter = mqtt_wire.PublishCounter(topic, load.size, load.qos)
+    counter = mqtt_wire.PublishCounter(topic, load.size, load.qos, make_bodies(load.size, load.batch))
     cell = RECEIVED + number
     board.wait_start(index)
     watch = Stopwatch()

@@ -8,6 +8,7 @@ from benchmarks.load.crew import LoadError
 from benchmarks.load.sockets import connect, set_wait
 
 PACKET_IDS = 65_535
+CLOSE_TIMEOUT_S = 5.0
 _U16 = struct.Struct(">H")
 
 
@@ -44,12 +45,14 @@ def publish_packet(topic: str, payload: bytes, qos: int, packet_id: int = 0) -> 
     return encode_packet(0x30 | qos << 1, encode_string(topic) + identifier + payload)
 
 
-def publish_ring(topic: str, payload: bytes) -> tuple[bytes, int]:
+def publish_ring(topic: str, payloads: list[bytes]) -> tuple[bytes, int]:
     """QoS 1 PUBLISH packets with packet ids 1..65535 in one run of bytes, and the size of each."""
-    sample = publish_packet(topic, payload, 1, 1)
-    at = len(sample) - len(payload) - 2
-    head, tail = sample[:at], sample[at + 2 :]
-    return b"".join(head + _U16.pack(number) + tail for number in range(1, PACKET_IDS + 1)), len(sample)
+    sample = publish_packet(topic, payloads[0], 1, 1)
+    head = sample[: len(sample) - len(payloads[0]) - 2]
+    packets = [
+        head + _U16.pack(number + 1) + payloads[number % len(payloads)] for number in range(PACKET_IDS)
+    ]
+    return b"".join(packets), len(sample)
 
 
 class MqttClient:
@@ -84,10 +87,11 @@ class MqttClient:
         set_wait(self.sock, wait_s)
 
     def close(self) -> None:
+        """DISCONNECT, then read until the broker closes."""
         try:
             self.sock.sendall(b"\xe0\x00")
-            self.sock.shutdown(socket.SHUT_WR)
-            limit = time.monotonic() + 2
+            self.set_wait(CLOSE_TIMEOUT_S)
+            limit = time.monotonic() + CLOSE_TIMEOUT_S
             while time.monotonic() < limit and self.sock.recv(1 << 20):
                 pass
         except OSError:
@@ -115,9 +119,15 @@ class AckCounter:
 
 
 class PublishCounter:
-    """Counts PUBLISH packets of one size and collects their packet ids for the answers."""
+    """Counts PUBLISH packets of one size and collects their packet ids for the answers.
 
-    def __init__(self, topic: str, payload_bytes: int, qos: int) -> None:
+    The last packet of each read must carry one of `payloads` (if given), at QoS 1 the one whose turn it is.
+    """
+
+    def __init__(self, topic: str, payload_bytes: int, qos: int, payloads: list[bytes] | None = None) -> None:
+        self._payloads = payloads
+        self._known = frozenset(payloads or ())
+        self._payload_bytes = payload_bytes
         sample = publish_packet(topic, bytes(payload_bytes), qos, 1)
         self._head = sample[: len(sample) - payload_bytes - (2 if qos else 0)]
         self._stride = len(sample)
@@ -141,6 +151,8 @@ class PublishCounter:
         if not self._buffer.startswith(self._head) or not self._buffer.startswith(self._head, end - stride):
             raise LoadError(f"expected PUBLISH packets of one size, got {bytes(self._buffer[:60])!r}")
         self.count += whole
+        if self._payloads is not None:
+            self._check(bytes(self._buffer[end - self._payload_bytes : end]), self._payloads)
         acks = b""
         if self._qos:
             at = len(self._head)
@@ -153,3 +165,11 @@ class PublishCounter:
             self._buffer[:rest] = self._buffer[end : self._fill]
         self._fill = rest
         return acks
+
+    def _check(self, payload: bytes, payloads: list[bytes]) -> None:
+        if self._qos:
+            right = payload == payloads[(self.count - 1) % PACKET_IDS % len(payloads)]
+        else:
+            right = payload in self._known
+        if not right:
+            raise LoadError(f"message {self.count} is not the one whose turn it is")

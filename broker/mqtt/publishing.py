@@ -158,7 +158,8 @@ class QueueTarget:
         manager = hub.shard.manager
         queues = manager.route(shape.topic, now_ms)
         if self._plan is None:
-            kind = PROPERTIES_MQTT if shape.properties else PROPERTIES_NONE
+            # without properties or QoS the kind still tells an AMQP consumer that the mode is 1
+            kind = PROPERTIES_NONE if shape.qos and not shape.properties else PROPERTIES_MQTT
             self._plan = manager.plan(shape.topic, kind, shape.properties, shape.qos > 0)
         self._plan.aim(manager, queues)
         return self._plan

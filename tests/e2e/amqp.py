@@ -104,7 +104,13 @@ class Collector:
     """A consumer that keeps what it is given; `ack=True` acknowledges as it comes."""
 
     def __init__(
-        self, channel: BlockingChannel, queue: str, *, ack: bool = False, auto_ack: bool = False, **options: Any
+        self,
+        channel: BlockingChannel,
+        queue: str,
+        *,
+        ack: bool = False,
+        auto_ack: bool = False,
+        **options: Any,
     ) -> None:
         self.channel = channel
         self.deliveries: list[Delivery] = []

@@ -1,4 +1,4 @@
-"""A SluiceMQ broker as its own process on free loopback ports, with its storage in a directory of the test."""
+"""A SluiceMQ broker as its own process on free loopback ports, with a storage directory of the test."""
 
 import atexit
 import json

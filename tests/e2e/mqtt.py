@@ -155,7 +155,13 @@ class MqttClient:
         return self.connack[2]
 
     def subscribe(
-        self, topic: str, qos: int = 1, *, user: UserProperties = (), identifier: int | None = None, **options: Any
+        self,
+        topic: str,
+        qos: int = 1,
+        *,
+        user: UserProperties = (),
+        identifier: int | None = None,
+        **options: Any,
     ) -> int:
         """The granted QoS, or the reason code (>= 0x80) of the refusal. `options`: noLocal, ..."""
         if self.version == V5:

@@ -220,11 +220,12 @@ class RawAmqp:
             pass
 
     def wait_eof(self, timeout_s: float = 5) -> bool:
-        """Whether the broker closes the stream in time."""
+        """Whether the broker closes the stream in time; a connection.close of its is answered."""
         deadline = time.monotonic() + timeout_s
         try:
-            while self.read(max(deadline - time.monotonic(), 0.01)) is not None:
-                pass
+            while (received := self.read(max(deadline - time.monotonic(), 0.01))) is not None:
+                if isinstance(received.method, commands.Connection.Close):
+                    self.send_quietly(method_frame(0, commands.Connection.CloseOk()))
         except TimeoutError:
             return False
         return True

@@ -94,13 +94,21 @@ class RawMqtt:
     """A connection that sends any bytes and reads packets; connected unless `version=None`."""
 
     def __init__(
-        self, port: int, *, version: int | None = V5, client_id: str = "", keep_alive: int = 0, props: bytes = b""
+        self,
+        port: int,
+        *,
+        version: int | None = V5,
+        client_id: str = "",
+        keep_alive: int = 0,
+        props: bytes = b"",
     ) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=5)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = b""
         if version is not None:
-            self.send_bytes(connect(version, client_id or f"raw-{id(self)}", keep_alive=keep_alive, props=props))
+            self.send_bytes(
+                connect(version, client_id or f"raw-{id(self)}", keep_alive=keep_alive, props=props)
+            )
             self.connack = self.expect(CONNACK)
             assert self.connack.body[1] == 0, f"refused: {self.connack}"
 

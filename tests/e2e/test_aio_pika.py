@@ -26,7 +26,10 @@ async def test_publish_at_once_and_consume_in_order(connection, name):
     queue = await channel.declare_queue(name, durable=True)
     bodies = [str(number).encode() for number in range(200)]
     await asyncio.gather(
-        *(channel.default_exchange.publish(Message(body, delivery_mode=DeliveryMode.PERSISTENT), name) for body in bodies)
+        *(
+            channel.default_exchange.publish(Message(body, delivery_mode=DeliveryMode.PERSISTENT), name)
+            for body in bodies
+        )
     )
     received = []
     async with queue.iterator() as messages:
@@ -77,7 +80,9 @@ async def test_request_and_reply_through_reply_to(connection, name):
         request = Message(b"ping", correlation_id=str(number), reply_to=replies.name)
         await channel.default_exchange.publish(request, name)
     answers = [await asyncio.wait_for(answered.get(), 5) for _ in range(20)]
-    assert [(answer.body, answer.correlation_id) for answer in answers] == [(b"PING", str(n)) for n in range(20)]
+    assert [(answer.body, answer.correlation_id) for answer in answers] == [
+        (b"PING", str(n)) for n in range(20)
+    ]
     await requests.delete(if_unused=False)
 
 
@@ -85,6 +90,7 @@ async def test_workers_on_their_own_channels(connection, name):
     publishing = await connection.channel()
     queue = await publishing.declare_queue(name, durable=True)
     done: list[tuple[int, bytes]] = []
+    all_done = asyncio.Event()
 
     async def work(worker: int) -> None:
         channel = await connection.channel()
@@ -94,6 +100,8 @@ async def test_workers_on_their_own_channels(connection, name):
         async def on_message(message: aio_pika.abc.AbstractIncomingMessage) -> None:
             async with message.process():
                 done.append((worker, message.body))
+            if len(done) == 100:
+                all_done.set()
 
         await own.consume(on_message)
 
@@ -102,8 +110,7 @@ async def test_workers_on_their_own_channels(connection, name):
         *(publishing.default_exchange.publish(Message(b"%d" % number), name) for number in range(100))
     )
     async with asyncio.timeout(5):
-        while len(done) < 100:
-            await asyncio.sleep(0.01)
+        await all_done.wait()
     assert len({body for _, body in done}) == 100
     assert len({worker for worker, _ in done}) == 4
     await queue.delete(if_unused=False)

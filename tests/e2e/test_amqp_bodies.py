@@ -24,7 +24,9 @@ def test_empty_body_to_a_consumer_between_others(channel, queue):
     assert consumer.bodies() == ["a", "", "", "b", ""]
 
 
-@pytest.mark.parametrize("size", [1, FRAME_MAX - 9, FRAME_MAX - 8, FRAME_MAX - 7, 2 * (FRAME_MAX - 8), 100_000])
+@pytest.mark.parametrize(
+    "size", [1, FRAME_MAX - 9, FRAME_MAX - 8, FRAME_MAX - 7, 2 * (FRAME_MAX - 8), 100_000]
+)
 def test_body_sizes_around_the_frame_size(amqp_connect, queue, size):
     channel = amqp_connect(frame_max=FRAME_MAX).channel()
     channel.confirm_delivery()
@@ -98,7 +100,13 @@ def test_interleaved_publishes_on_two_channels(raw_amqp, channel, queue):
         ):
             if kind == 1:
                 payload = b"\x00\x3c\x00\x28" + payload
-            frames.append(bytes([kind]) + number.to_bytes(2, "big") + len(payload).to_bytes(4, "big") + payload + b"\xce")
+            frames.append(
+                bytes([kind])
+                + number.to_bytes(2, "big")
+                + len(payload).to_bytes(4, "big")
+                + payload
+                + b"\xce"
+            )
         parts[number] = frames
     for first, second in zip(parts[1], parts[2], strict=True):
         send_bytes(first + second)

@@ -41,7 +41,9 @@ def test_all_basic_properties(channel, queue):
 @pytest.mark.parametrize("name", sorted(ALL_PROPERTIES))
 def test_one_property_alone(channel, queue, name):
     received = round_trip(channel, queue, pika.BasicProperties(**{name: ALL_PROPERTIES[name]}))
-    kept = {other: getattr(received, other) for other in ALL_PROPERTIES if getattr(received, other) is not None}
+    kept = {
+        other: getattr(received, other) for other in ALL_PROPERTIES if getattr(received, other) is not None
+    }
     assert kept == {name: ALL_PROPERTIES[name]}
 
 

@@ -143,9 +143,7 @@ def test_three_workers_one_message_each_at_a_time(channel, amqp_connect, queue):
     channels = [connection.channel() for connection in connections]
     for each in channels:
         each.basic_qos(prefetch_count=1)
-    slow, *quick = [
-        Collector(each, queue, ack=position > 0) for position, each in enumerate(channels)
-    ]
+    slow, *quick = [Collector(each, queue, ack=position > 0) for position, each in enumerate(channels)]
     amqp.publish(channel, queue, *numbers(30))
     for _ in range(60):
         for consumer in (slow, *quick):

@@ -53,7 +53,8 @@ def test_refused_passive_declare_creates_nothing(channel, amqp_connect, name):
 
 
 @pytest.mark.parametrize(
-    "changed", [{"durable": False}, {"durable": True, "auto_delete": True}, {"durable": True, "exclusive": True}]
+    "changed",
+    [{"durable": False}, {"durable": True, "auto_delete": True}, {"durable": True, "exclusive": True}],
 )
 def test_declare_with_other_properties_is_406_or_405(channel, queue, amqp_connect, changed):
     code = code_of(amqp_connect().channel().queue_declare, queue, **changed)
@@ -75,7 +76,10 @@ def test_durable_queue_types(channel, name, kind):
 
 
 def test_unknown_queue_type_is_refused(channel, name):
-    assert code_of(channel.queue_declare, name, durable=True, arguments={"x-queue-type": "heap"}) in (406, 540)
+    assert code_of(channel.queue_declare, name, durable=True, arguments={"x-queue-type": "heap"}) in (
+        406,
+        540,
+    )
 
 
 def test_reserved_names_are_403(channel):
@@ -191,7 +195,9 @@ def test_exclusive_queue_goes_with_its_connection(amqp_connect, channel, name):
 
 def test_auto_delete_queue_goes_with_its_last_consumer(amqp_connect, channel, name):
     channel.queue_declare(name, auto_delete=True)
-    assert channel.queue_declare(name, passive=True).method.consumer_count == 0, "kept before its first consumer"
+    assert channel.queue_declare(name, passive=True).method.consumer_count == 0, (
+        "kept before its first consumer"
+    )
     consuming = amqp_connect().channel()
     first, second = Collector(consuming, name), Collector(consuming, name)
     first.cancel()

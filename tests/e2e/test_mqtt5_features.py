@@ -63,7 +63,10 @@ def test_subscription_identifiers_are_delivered_or_refused(raw_mqtt, mqtt, name)
         client.subscribe(f"{name}/b", identifier=268_435_455)
         client.publish(f"{name}/a", "a")
         client.publish(f"{name}/b", "b")
-        assert [message.properties.SubscriptionIdentifier for message in client.take(2)] == [[7], [268_435_455]]
+        assert [message.properties.SubscriptionIdentifier for message in client.take(2)] == [
+            [7],
+            [268_435_455],
+        ]
     else:
         connection = raw_mqtt()
         connection.send_bytes(wire.subscribe(name, props=b"\x0b\x07"))
@@ -126,9 +129,7 @@ def test_request_and_response(mqtt, name):
     requester, responder = mqtt(), mqtt()
     requester.subscribe(f"{name}/answers")
     responder.subscribe(f"{name}/requests")
-    requester.publish(
-        f"{name}/requests", "ping", ResponseTopic=f"{name}/answers", CorrelationData=b"42"
-    )
+    requester.publish(f"{name}/requests", "ping", ResponseTopic=f"{name}/answers", CorrelationData=b"42")
     request = responder.take_one().properties
     responder.publish(request.ResponseTopic, "pong", CorrelationData=request.CorrelationData)
     answer = requester.take_one()

@@ -1,4 +1,4 @@
-"""Bytes no MQTT client should send end that one connection with the specification's code, and nothing else."""
+"""Bytes no MQTT client should send end that one connection, with the specification's code."""
 
 import os
 import random
@@ -44,17 +44,30 @@ BEFORE = {
     "reserved connect flag in 5": (wire.connect(V5, "c", flags=0x03), {None, MALFORMED}),
     "will QoS 3": (wire.connect(V311, "c", flags=0x1E, after=wire.string("t") + wire.string("p")), {None}),
     "will flags without a will": (wire.connect(V311, "c", flags=0x22), {None}),
-    "password without a user name in 3.1.1": (wire.connect(V311, "c", flags=0x42, after=wire.string("p")), {None, 0x04}),
+    "password without a user name in 3.1.1": (
+        wire.connect(V311, "c", flags=0x42, after=wire.string("p")),
+        {None, 0x04},
+    ),
     "cut short": (wire.connect(V311, "c")[:-1][:1] + b"\x04" + wire.string("MQ"), {None}),
-    "bytes after the end": (wire.packet(wire.CONNECT, 0, wire.connect(V311, "c")[2:] + b"more"), {None, MALFORMED}),
+    "bytes after the end": (
+        wire.packet(wire.CONNECT, 0, wire.connect(V311, "c")[2:] + b"more"),
+        {None, MALFORMED},
+    ),
     "reserved bits in the first byte": (b"\x1f" + wire.connect(V311, "c")[1:], {None, MALFORMED}),
     "client id that is not UTF-8": (
-        wire.packet(wire.CONNECT, 0, wire.string("MQTT") + b"\x04\x02\x00\x00" + wire.string(b"\xff\xfe")), {None, 0x02}),
+        wire.packet(wire.CONNECT, 0, wire.string("MQTT") + b"\x04\x02\x00\x00" + wire.string(b"\xff\xfe")),
+        {None, 0x02},
+    ),
     "unknown property": (wire.connect(V5, "c", props=b"\x7f\x00"), {None, MALFORMED}),
-    "property twice": (wire.connect(V5, "c", props=b"\x21\x00\x05\x21\x00\x05"), {None, MALFORMED, PROTOCOL_ERROR}),
+    "property twice": (
+        wire.connect(V5, "c", props=b"\x21\x00\x05\x21\x00\x05"),
+        {None, MALFORMED, PROTOCOL_ERROR},
+    ),
     "receive maximum 0": (wire.connect(V5, "c", props=b"\x21\x00\x00"), {None, MALFORMED, PROTOCOL_ERROR}),
     "properties longer than the packet": (
-        wire.packet(wire.CONNECT, 0, wire.string("MQTT") + b"\x05\x02\x00\x00\x7f"), {None, MALFORMED}),
+        wire.packet(wire.CONNECT, 0, wire.string("MQTT") + b"\x05\x02\x00\x00\x7f"),
+        {None, MALFORMED},
+    ),
 }
 
 
@@ -74,14 +87,23 @@ def violations(version: int) -> dict[str, tuple[bytes, set[int]]]:
     bad_subscribe = wire.string("t")
     return {
         "second CONNECT": (wire.connect(version, "again"), {PROTOCOL_ERROR}),
-        "packet type 0": (b"\x00\x00", {MALFORMED}),
-        "CONNACK from a client": (wire.packet(wire.CONNACK, 0, b"\x00\x00" + block), {MALFORMED, PROTOCOL_ERROR}),
-        "SUBACK from a client": (wire.packet(wire.SUBACK, 0, b"\x00\x01" + block + b"\x00"), {MALFORMED, PROTOCOL_ERROR}),
+        "packet type 0": (b"\x00\x00", {MALFORMED, PROTOCOL_ERROR}),
+        "CONNACK from a client": (
+            wire.packet(wire.CONNACK, 0, b"\x00\x00" + block),
+            {MALFORMED, PROTOCOL_ERROR},
+        ),
+        "SUBACK from a client": (
+            wire.packet(wire.SUBACK, 0, b"\x00\x01" + block + b"\x00"),
+            {MALFORMED, PROTOCOL_ERROR},
+        ),
         "PINGRESP from a client": (wire.packet(wire.PINGRESP, 0), {MALFORMED, PROTOCOL_ERROR}),
         "QoS 3": (wire.packet(wire.PUBLISH, 6, wire.string("t") + b"\x00\x01" + block), {MALFORMED}),
         "DUP at QoS 0": (wire.publish("t", version=version, dup=True), {MALFORMED, PROTOCOL_ERROR}),
         "packet id 0": (wire.publish("t", version=version, qos=1, packet_id=0), {MALFORMED, PROTOCOL_ERROR}),
-        "subscribe with packet id 0": (wire.subscribe("t", version=version, packet_id=0), {MALFORMED, PROTOCOL_ERROR}),
+        "subscribe with packet id 0": (
+            wire.subscribe("t", version=version, packet_id=0),
+            {MALFORMED, PROTOCOL_ERROR},
+        ),
         "wildcard in a topic": (wire.publish("a/+", version=version), {MALFORMED, PROTOCOL_ERROR, 0x90}),
         "empty topic": (wire.publish("", version=version), {MALFORMED, PROTOCOL_ERROR, 0x90}),
         "topic that is not UTF-8": (wire.publish(b"\xff\xfe", version=version), {MALFORMED}),
@@ -90,13 +112,28 @@ def violations(version: int) -> dict[str, tuple[bytes, set[int]]]:
         "topic longer than the packet": (wire.packet(wire.PUBLISH, 0, b"\x00\x09abc"), {MALFORMED}),
         "publish with no packet id": (wire.packet(wire.PUBLISH, 2, wire.string("t")), {MALFORMED}),
         "filter that is not UTF-8": (wire.subscribe(b"\xff", version=version), {MALFORMED}),
-        "subscribe to nothing": (wire.packet(wire.SUBSCRIBE, 2, b"\x00\x01" + block), {MALFORMED, PROTOCOL_ERROR}),
-        "subscribe with no options": (wire.packet(wire.SUBSCRIBE, 2, b"\x00\x01" + block + bad_subscribe), {MALFORMED}),
+        "subscribe to nothing": (
+            wire.packet(wire.SUBSCRIBE, 2, b"\x00\x01" + block),
+            {MALFORMED, PROTOCOL_ERROR},
+        ),
+        "subscribe with no options": (
+            wire.packet(wire.SUBSCRIBE, 2, b"\x00\x01" + block + bad_subscribe),
+            {MALFORMED},
+        ),
         "subscribe at QoS 3": (wire.subscribe("t", 3, version=version), {MALFORMED, PROTOCOL_ERROR}),
-        "reserved subscribe options": (wire.subscribe("t", 0xC1, version=version), {MALFORMED, PROTOCOL_ERROR}),
+        "reserved subscribe options": (
+            wire.subscribe("t", 0xC1, version=version),
+            {MALFORMED, PROTOCOL_ERROR},
+        ),
         "subscribe flags": (b"\x80" + wire.subscribe("t", version=version)[1:], {MALFORMED}),
-        "unsubscribe from nothing": (wire.packet(wire.UNSUBSCRIBE, 2, b"\x00\x01" + block), {MALFORMED, PROTOCOL_ERROR}),
-        "unsubscribe flags": (wire.packet(wire.UNSUBSCRIBE, 0, b"\x00\x01" + block + wire.string("t")), {MALFORMED}),
+        "unsubscribe from nothing": (
+            wire.packet(wire.UNSUBSCRIBE, 2, b"\x00\x01" + block),
+            {MALFORMED, PROTOCOL_ERROR},
+        ),
+        "unsubscribe flags": (
+            wire.packet(wire.UNSUBSCRIBE, 0, b"\x00\x01" + block + wire.string("t")),
+            {MALFORMED},
+        ),
         "pubrel flags": (wire.packet(wire.PUBREL, 0, b"\x00\x01"), {MALFORMED}),
         "pingreq flags": (wire.packet(wire.PINGREQ, 3), {MALFORMED}),
         "ping with a body": (wire.packet(wire.PINGREQ, 0, b"x"), {MALFORMED}),
@@ -120,7 +157,10 @@ LENIENT_PEER = {  # mosquitto looks away
 @VERSIONS
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(case, marks=pytest.mark.extension if case in LENIENT_PEER else ()) for case in violations(V5)],
+    [
+        pytest.param(case, marks=pytest.mark.extension if case in LENIENT_PEER else ())
+        for case in violations(V5)
+    ],
 )
 def test_violation_ends_the_connection(broker, raw_mqtt, bystander, version, case):
     data, reasons = violations(version)[case]
@@ -135,17 +175,28 @@ VIOLATIONS_OF_5 = {
     "property twice": (wire.publish("t", props=b"\x01\x01\x01\x01"), {MALFORMED, PROTOCOL_ERROR}),
     "property value out of range": (wire.publish("t", props=b"\x01\x02"), {MALFORMED, PROTOCOL_ERROR}),
     "property cut short": (wire.publish("t", props=b"\x02\x00"), {MALFORMED}),
-    "property block longer than the packet": (wire.packet(wire.PUBLISH, 0, wire.string("t") + b"\x40"), {MALFORMED}),
+    "property block longer than the packet": (
+        wire.packet(wire.PUBLISH, 0, wire.string("t") + b"\x40"),
+        {MALFORMED},
+    ),
     "user property that is not UTF-8": (wire.publish("t", props=b"\x26\x00\x01\xff\x00\x00"), {MALFORMED}),
     "response topic with a wildcard": (
-        wire.publish("t", props=b"\x08" + wire.string("a/#")), {MALFORMED, PROTOCOL_ERROR, 0x90}),
-    "subscription identifier from a client": (wire.publish("t", props=b"\x0b\x01"), {MALFORMED, PROTOCOL_ERROR}),
+        wire.publish("t", props=b"\x08" + wire.string("a/#")),
+        {MALFORMED, PROTOCOL_ERROR, 0x90},
+    ),
+    "subscription identifier from a client": (
+        wire.publish("t", props=b"\x0b\x01"),
+        {MALFORMED, PROTOCOL_ERROR},
+    ),
     "subscription identifier 0": (wire.subscribe("t", props=b"\x0b\x00"), {MALFORMED, PROTOCOL_ERROR, 0xA1}),
     "retain handling 3": (wire.subscribe("t", 0x31), {MALFORMED, PROTOCOL_ERROR}),
     "no local on a shared subscription": (wire.subscribe("$share/g/t", 0x05), {PROTOCOL_ERROR, 0x9E}),
     "topic alias 0": (wire.publish("t", props=b"\x23\x00\x00"), {MALFORMED, PROTOCOL_ERROR, 0x94}),
     "topic alias never set": (wire.publish("", props=b"\x23\x00\x01"), {PROTOCOL_ERROR, 0x94}),
-    "AUTH without an authentication method": (wire.packet(15, 0, b"\x18\x00"), {MALFORMED, PROTOCOL_ERROR, 0x8C}),
+    "AUTH without an authentication method": (
+        wire.packet(15, 0, b"\x18\x00"),
+        {MALFORMED, PROTOCOL_ERROR, 0x8C},
+    ),
     "unknown DISCONNECT code": (wire.packet(wire.DISCONNECT, 0, b"\x55"), {MALFORMED, PROTOCOL_ERROR, None}),
 }
 
@@ -161,7 +212,10 @@ LENIENT_PEER_5 = {
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(case, marks=pytest.mark.extension if case in LENIENT_PEER_5 else ()) for case in VIOLATIONS_OF_5],
+    [
+        pytest.param(case, marks=pytest.mark.extension if case in LENIENT_PEER_5 else ())
+        for case in VIOLATIONS_OF_5
+    ],
 )
 def test_violation_of_mqtt_5(broker, raw_mqtt, bystander, case):
     data, reasons = VIOLATIONS_OF_5[case]
@@ -188,7 +242,9 @@ def test_bad_filters_are_refused(raw_mqtt, bystander, version):
         if received is not None and received.kind == wire.SUBACK:
             assert received.body[-1] >= 0x80
         elif received is not None:
-            assert (received.kind, received.body[0]) in {(wire.DISCONNECT, code) for code in (0x81, 0x82, 0x8F)}
+            assert (received.kind, received.body[0]) in {
+                (wire.DISCONNECT, code) for code in (0x81, 0x82, 0x8F)
+            }
 
 
 @VERSIONS
@@ -215,7 +271,9 @@ def test_flipped_bits(raw_mqtt, bystander, version, seed):
             wire.subscribe("flipped/a", 1, version=version)
             + wire.publish("flipped/a", b"payload", version=version, qos=2, packet_id=3)
             + wire.acknowledgement(wire.PUBREL, 3)
-            + wire.packet(wire.UNSUBSCRIBE, 2, b"\x00\x04" + wire.properties(version) + wire.string("flipped/a"))
+            + wire.packet(
+                wire.UNSUBSCRIBE, 2, b"\x00\x04" + wire.properties(version) + wire.string("flipped/a")
+            )
         )
         for _ in range(rng.randint(1, 5)):
             good[rng.randrange(len(good))] = rng.randrange(256)

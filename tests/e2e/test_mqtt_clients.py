@@ -42,7 +42,9 @@ async def test_aiomqtt_retained_and_will(broker, name):
 @pytest.mark.extension
 async def test_aiomqtt_publishes_into_a_queue(broker, channel, queue):
     async with aiomqtt.Client("127.0.0.1", broker.mqtt_port, protocol=aiomqtt.ProtocolVersion.V5) as client:
-        await asyncio.gather(*(client.publish(f"$queue/{queue}/k", str(n), qos=1, timeout=5) for n in range(50)))
+        await asyncio.gather(
+            *(client.publish(f"$queue/{queue}/k", str(n), qos=1, timeout=5) for n in range(50))
+        )
     bodies = [channel.basic_get(queue, auto_ack=True)[2].decode() for _ in range(50)]
     assert sorted(bodies, key=int) == [str(number) for number in range(50)]
 

@@ -146,11 +146,10 @@ class OracleGroup:
     def is_done_with(self, offset: int) -> bool:
         """Whether nothing obliges anybody to keep the message for this group."""
         item = self.items.get(offset)
-        return item is None or item.state in SETTLED or item.optional
-
-    def is_certainly_done_with(self, offset: int) -> bool:
-        item = self.items.get(offset)
-        return item is None or item.state in SETTLED
+        if item is None or item.state in SETTLED or item.optional:
+            return True
+        # what is in memory only is kept for groups to come until it is claimed
+        return not self.queue.durable and item.attempts_max > 0
 
     def ready_bounds(self) -> tuple[int, int]:
         """The least and the greatest number of messages that may be waiting."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -243,7 +244,7 @@ class QueueModel(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            if hasattr(self, "h"):
+            if hasattr(self, "h") and sys.exc_info()[0] is None:  # else it failed already
                 drain(self.h, may_leak_shared=self.interrupted_removal)
         finally:
             if self.limits is not None:

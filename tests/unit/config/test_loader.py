@@ -57,7 +57,6 @@ def test_everything_at_once(write: Write) -> None:
               visibility_timeout: 1m
               consumer_timeout: 2h
               ephemeral_expires: 90s
-              active_window: 10
               cache_bytes: 1GB
             queues:
               - name: orders
@@ -82,7 +81,7 @@ def test_everything_at_once(write: Write) -> None:
     assert (settings.listeners.amqp.bind, settings.listeners.amqp.port) == ("::1", 5672)
     manager = settings.queue_manager
     assert (manager.visibility_timeout_ms, manager.consumer_timeout_ms) == (60_000, 7_200_000)
-    assert (manager.ephemeral_expires_ms, manager.active_window, manager.cache_bytes) == (90_000, 10, 10**9)
+    assert (manager.ephemeral_expires_ms, manager.cache_bytes) == (90_000, 10**9)
     orders, kept = settings.queues
     assert orders.topics == ("$queue/orders/#", "shop/+/orders")
     assert (orders.type, orders.visibility_timeout_ms, orders.done_retention_ms) == ("ephemeral", 500, 0)

@@ -123,7 +123,6 @@ def test_keys_refused_with_their_reason(problems: Problems, section: str, key: s
         ("queues: [null]", "queues[0]: must be a mapping of keys to values"),
         ("queues: {name: q}", "queues: must be a list"),
         ("queue_manager: {auto_create: perhaps}", "must be true or false"),
-        ("queue_manager: {active_window: 0}", "must be at least 1"),
         ("queue_manager: 5", "queue_manager: must be a mapping of keys to values"),
         ("storage: {url: }", "storage.url: has no value"),
         ("storage: {url: 'ftp://x'}", "ftp:// is not a known storage"),

@@ -27,7 +27,6 @@ def test_defaults() -> None:
         visibility_timeout_ms=30_000,
         consumer_timeout_ms=1_800_000,
         ephemeral_expires_ms=300_000,
-        active_window=2_000,
         cache_bytes=64 * 1024 * 1024,
     )
     assert settings.queues == ()

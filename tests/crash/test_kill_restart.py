@@ -1,0 +1,131 @@
+"""The broker is killed -9 and restarted at random while everybody works; then every message is accounted for."""
+
+import os
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.crash.clients import (
+    QUEUE,
+    AmqpConsumer,
+    AmqpPublisher,
+    Client,
+    MqttConsumer,
+    MqttPublisher,
+    Stage,
+)
+from tests.crash.ledger import Ledger
+from tests.e2e import amqp
+from tests.e2e.broker_process import BrokerProcess
+
+pytestmark = pytest.mark.extension
+
+SEED = int(os.environ.get("CRASH_SEED", "20261120"))
+GROUPS = ("billing", "audit", "device")
+DRAIN_S = 20.0
+
+
+def kill_and_restart(stage: Stage, rng: random.Random, longest_life_s: float) -> None:
+    """One life and its end; sometimes the next broker is killed too, while it still recovers."""
+    time.sleep(rng.uniform(0.3, longest_life_s))
+    stage.ledger.killed_at[stage.life] = time.monotonic()
+    stage.broker.kill9()
+    stage.serving.clear()
+    if rng.random() < 0.2:
+        stage.broker.spawn()
+        time.sleep(rng.uniform(0.1, 0.8))
+        stage.broker.kill9()
+    stage.broker.start()
+    stage.life += 1
+    stage.serving.set()
+
+
+def wait_drained(ledger: Ledger) -> None:
+    deadline = time.monotonic() + DRAIN_S
+    while time.monotonic() < deadline and any(ledger.lost(group) for group in GROUPS):
+        time.sleep(0.1)
+    time.sleep(1)  # what is left to come, and the last acks
+
+
+def run(directory: Path, kills: int, seed: int) -> tuple[BrokerProcess, Ledger]:
+    rng = random.Random(seed)
+    ledger = Ledger()
+    broker = BrokerProcess(directory, {"queues": [{"name": QUEUE}]}).start()
+    stage = Stage(broker, ledger)
+    clients: list[Client] = [
+        AmqpPublisher(stage, "a"),
+        MqttPublisher(stage, "m"),
+        AmqpConsumer(stage, "billing 1", "billing"),
+        AmqpConsumer(stage, "billing 2", "billing"),
+        AmqpConsumer(stage, "audit 1", "audit"),
+        MqttConsumer(stage, "device-1", "device"),
+    ]
+    try:
+        for client in clients:
+            client.start()
+        stage.serving.set()
+        time.sleep(0.2)  # all groups exist before the first publish
+        stage.publishing.set()
+        for number in range(kills):
+            kill_and_restart(stage, rng, 1.6 if number % 5 == 4 else 0.9)
+        stage.publishing.clear()
+        stage.draining.set()
+        wait_drained(ledger)
+    finally:
+        stage.stopped.set()
+        stage.publishing.clear()
+        for client in clients:
+            client.join(10)
+        broker.kill9()
+    return broker, ledger
+
+
+def check(broker: BrokerProcess, ledger: Ledger, kills: int) -> None:
+    story = f"seed {SEED}, {ledger.summary()}"
+    print(story)
+    assert ledger.failures == [], story
+    assert len(ledger.killed_at) == kills, story
+    assert len(ledger.confirmed) > 20 * kills, story
+    assert ledger.invented() == set(), story
+    for group in GROUPS:
+        assert sorted(ledger.lost(group))[:20] == [], f"lost by {group}: {story}"
+    assert ledger.delivered_after_ack()[:5] == [], story
+    assert ledger.twice_in_a_life()[:5] == [], story
+    assert ledger.out_of_order()[:5] == [], story
+    for group in ("audit", "device"):
+        assert ledger.first_deliveries_out_of_order(group)[:5] == [], f"{group}: {story}"
+    assert ledger.not_flagged()[:5] == [], story
+    assert any(delivery.redelivered for delivery in ledger.deliveries), story
+    nothing_is_left(broker, story)
+
+
+def nothing_is_left(broker: BrokerProcess, story: str) -> None:
+    """Everything was acked well before the last kill: no group gets anything any more."""
+    broker.start()
+    connection = amqp.connect(broker.amqp_port)
+    try:
+        channel = connection.channel()
+        consumers = [
+            amqp.Collector(channel, QUEUE, arguments={"x-consumer-group": group}) for group in GROUPS
+        ]
+        for consumer in consumers:
+            assert consumer.wait_quiet(0.3) == [], story
+    finally:
+        amqp.close_quietly(connection)
+        broker.kill9()
+
+
+@pytest.mark.timeout(110)
+def test_twenty_crashes(tmp_path):
+    broker, ledger = run(tmp_path, 20, SEED)
+    check(broker, ledger, 20)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1_200)
+@pytest.mark.parametrize("seed", range(3))
+def test_many_crashes(tmp_path, seed):
+    broker, ledger = run(tmp_path, 100, SEED + seed)
+    check(broker, ledger, 100)

@@ -1,0 +1,116 @@
+"""SIGTERM: clients are told, work in flight is finished, the exit status is 0; and one broker per storage."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+from pamqp import commands
+
+from tests.e2e import amqp
+from tests.e2e import raw_mqtt as wire
+from tests.e2e.broker_process import PROJECT, BrokerFailed, BrokerProcess
+
+pytestmark = pytest.mark.extension
+
+
+def test_sigterm_tells_everybody_and_exits_with_0(own_broker, raw_amqp, raw_mqtt):
+    process = own_broker()
+    worker = raw_amqp(process)
+    worker.open_channel()
+    device = raw_mqtt(process)
+    old_device = raw_mqtt(process, version=wire.V311)
+    process.process.terminate()
+    reason = worker.close_reason()
+    assert reason is not None
+    assert reason[0] == 320, "CONNECTION_FORCED"
+    assert device.farewell() == 0x8B, "server shutting down"
+    assert old_device.farewell() is None
+    assert process.wait_exit() == 0
+
+
+def test_sigterm_confirms_what_it_took(own_broker, raw_amqp, amqp_connect):
+    """Published before the signal: confirmed, or not there after; never confirmed and lost."""
+    process = own_broker()
+    publisher = raw_amqp(process)
+    publisher.open_channel(confirm=True)
+    publisher.call(1, commands.Queue.Declare(0, "work", durable=True), commands.Queue.DeclareOk)
+    for number in range(500):
+        publisher.publish(1, "work", b"%d" % number)
+    process.process.terminate()
+    confirmed = 0
+    while (received := publisher.read()) is not None:
+        if isinstance(received.method, commands.Basic.Ack):
+            confirmed = received.method.delivery_tag
+        elif isinstance(received.method, commands.Connection.Close):
+            publisher.send_quietly(b"")
+            publisher.send_quietly(b"\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x33\xce")
+    assert process.wait_exit() == 0
+    process.start()
+    channel = amqp_connect(process).channel()
+    kept = [channel.basic_get("work", auto_ack=True)[2] for _ in range(confirmed)]
+    assert kept == [b"%d" % number for number in range(confirmed)]
+
+
+def test_sigterm_with_a_client_that_never_answers(own_broker, raw_amqp):
+    process = own_broker()
+    silent = raw_amqp(process)
+    began = time.monotonic()
+    assert process.stop() == 0
+    assert time.monotonic() - began < 10
+    silent.drop()
+
+
+def test_starting_again_and_again_on_empty_storage(own_broker):
+    process = own_broker()
+    for _ in range(3):
+        process.restart()
+
+
+def publish_for(seconds: float, channel, queue: str) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        amqp.publish(channel, queue, "into the void")
+        time.sleep(0.05)
+
+
+def test_second_broker_takes_the_storage_over(own_broker, amqp_connect, tmp_path):
+    """The first is fenced: it confirms nothing more, says why and exits with an error."""
+    first = own_broker()
+    channel = amqp_connect(first).channel()
+    channel.confirm_delivery()
+    channel.queue_declare("work", durable=True)
+    amqp.publish(channel, "work", "before")
+    second = BrokerProcess(tmp_path / "second", storage=first.storage)
+    try:
+        second.start()
+        with pytest.raises(amqp.AMQPError):
+            publish_for(5, channel, "work")
+        assert first.wait_exit() != 0
+        assert "fenced" in first.log.lower()
+        heir = amqp_connect(second).channel()
+        assert heir.basic_get("work", auto_ack=True)[2] == b"before"
+        assert heir.basic_get("work", auto_ack=True)[2] is None
+    finally:
+        second.kill9()
+
+
+def test_a_port_in_use_is_a_clear_error(own_broker, tmp_path):
+    running = own_broker()
+    command = [sys.executable, "-m", "broker", "serve", "--storage", str(tmp_path / "late")]
+    command += ["--mqtt", "0", "--amqp", str(running.amqp_port)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False, cwd=PROJECT)
+    assert ended.returncode != 0
+    assert str(running.amqp_port) in ended.stderr + ended.stdout
+    assert "Traceback" not in ended.stderr + ended.stdout
+
+
+def test_storage_that_cannot_be_written_is_a_clear_error(tmp_path):
+    blocker = tmp_path / "file"
+    blocker.write_text("not a directory")
+    process = BrokerProcess(tmp_path / "broker", storage=str(blocker / "data"))
+    with pytest.raises(BrokerFailed, match="exited with"):
+        process.start()
+    assert process.process.returncode > 0
+    assert str(blocker) in process.log
+    assert "Traceback" not in process.log

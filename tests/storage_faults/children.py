@@ -1,0 +1,82 @@
+"""Processes that use a store and are then killed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+WRITER = """
+import asyncio, sys
+from config.settings import StorageSettings
+from storage.batch import WriteOps
+from storage.open import open_store
+
+async def main(url, sync, commits, value_bytes):
+    store = await open_store(StorageSettings(url=url, sync=sync))
+    print("open", flush=True)
+    for number in range(commits):
+        ops = WriteOps()
+        for row in range(10):
+            ops.put(b"k%08d-%d" % (number, row), b"%d" % number + bytes(value_bytes))
+        if number >= 5:
+            ops.delete(b"k%08d-0" % (number - 5))
+        await store.write(ops)
+        print(number, flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
+"""
+
+
+class Writer:
+    """A child that commits 10 rows at a time, tells each confirmed commit, and never closes its store."""
+
+    def __init__(self, url: str, *, sync: str = "always", commits: int = 1_000_000, value_bytes: int = 100):
+        self._arguments = [sys.executable, "-c", WRITER, url, sync, str(commits), str(value_bytes)]
+        self.confirmed = -1
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *before: str) -> None:
+        """Start it, behind the command `before` (strace) if given."""
+        self.process = subprocess.Popen(
+            [*before, *self._arguments], stdout=subprocess.PIPE, cwd=ROOT, start_new_session=True
+        )
+        assert self._line() == "open"
+
+    def run_to(self, number: int) -> None:
+        """Wait until commit `number` is confirmed."""
+        while self.confirmed < number:
+            self.confirmed = int(self._line())
+
+    def kill(self) -> None:
+        """kill -9, then hear what else it had confirmed."""
+        assert self.process is not None
+        assert self.process.stdout is not None
+        self.process.kill()
+        rest = self.process.stdout.read().decode()
+        self.process.stdout.close()
+        self.process.wait(20)
+        numbers = rest[: rest.rfind("\n") + 1].split()
+        if numbers:
+            self.confirmed = int(numbers[-1])
+
+    def _line(self) -> str:
+        assert self.process is not None
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().decode().strip()
+
+
+def expected_rows(confirmed: int) -> set[bytes]:
+    """The keys that must be there once commit `confirmed` was confirmed and no later one happened."""
+    keys = {b"k%08d-%d" % (number, row) for number in range(confirmed + 1) for row in range(10)}
+    return keys - {b"k%08d-0" % number for number in range(confirmed - 4)}
+
+
+async def check_rows(store, confirmed: int) -> int:
+    """Assert that exactly the confirmed commits, and at most one more, are there wholly; the last commit."""
+    keys = {key for key, _ in await store.scan(b"k", b"l", limit=10_000_000)}
+    last = max((int(key[1:9]) for key in keys), default=-1)
+    assert confirmed <= last <= confirmed + 1
+    assert keys == expected_rows(last)
+    return last

@@ -1,0 +1,155 @@
+import random
+
+import pytest
+from slatedb.uniffi import DbBuilder, KeyRange, ObjectStore, WriteBatch
+
+from storage import fast_batch, fast_rows
+from storage.batch import WriteOps
+from storage.errors import StorageError
+from storage.fast_batch import NativeBatch, enable_fast_batch, fast_batch_status, fill_batch
+
+ALL = KeyRange(start=None, start_inclusive=False, end=None, end_inclusive=False)
+
+
+@pytest.fixture(params=["fast", "stock"])
+async def path(request, monkeypatch):
+    if request.param == "stock":
+        monkeypatch.setenv(fast_batch.SWITCH, "off")
+    await enable_fast_batch()
+    yield request.param
+    monkeypatch.undo()
+    await enable_fast_batch()
+
+
+@pytest.fixture
+async def database():
+    database = await DbBuilder("db", ObjectStore.resolve("memory:///")).build()
+    yield database
+    await database.shutdown()
+
+
+async def written(database, ops: WriteOps) -> list[tuple[bytes, bytes]]:
+    batch = WriteBatch()
+    fill_batch(batch, ops)
+    await database.write(batch)
+    rows = await database.scan(ALL)
+    return [(row.key, row.value) for row in await rows.next_batch(100_000)]
+
+
+async def test_status_names_the_path(path):
+    assert fast_batch_status() == ("on" if path == "fast" else "off: SLUICEMQ_FAST_BATCH=off")
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 127, 128, 129, 1_000])
+async def test_any_number_of_puts_reads_back(path, database, count):
+    source = random.Random(count)
+    ops = WriteOps()
+    for number in range(count):
+        ops.put(number.to_bytes(4, "big") + source.randbytes(number % 40), source.randbytes(number % 300))
+    assert await written(database, ops) == ops.puts
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 255, 256, 4_096, 65_535, 4 * 1024 * 1024])
+async def test_any_size_of_value_reads_back(path, database, size):
+    if path == "stock" and size > 100_000:
+        pytest.skip("half a second of the binding's own byte loop")
+    value = random.Random(size).randbytes(size)
+    ops = WriteOps()
+    for number in range(9):
+        ops.put(b"k%d" % number, value)
+    assert await written(database, ops) == ops.puts
+
+
+async def test_long_keys_and_keys_of_all_bytes(path, database):
+    ops = WriteOps()
+    ops.put(bytes(range(256)), b"all")
+    ops.put(b"k" * 60_000, b"long")
+    assert await written(database, ops) == ops.puts
+
+
+async def test_deletes_beside_puts(path, database):
+    first = WriteOps()
+    for number in range(300):
+        first.put(b"k%03d" % number, b"old")
+    await written(database, first)
+    second = WriteOps()
+    for number in range(0, 300, 2):
+        second.delete(b"k%03d" % number)
+    second.put(b"new", b"1")
+    kept = [(b"k%03d" % number, b"old") for number in range(1, 300, 2)]
+    assert await written(database, second) == [*kept, (b"new", b"1")]
+
+
+@pytest.mark.parametrize("others", [0, 50])
+async def test_an_empty_key_is_refused(path, others):
+    ops = WriteOps()
+    for number in range(others):
+        ops.put(b"k%d" % number, b"")
+    ops.put(b"", b"value")
+    with pytest.raises(StorageError, match="refused"):
+        fill_batch(WriteBatch(), ops)
+    ops = WriteOps()
+    ops.delete(b"")
+    with pytest.raises(StorageError, match="refused"):
+        fill_batch(WriteBatch(), ops)
+
+
+async def test_a_batch_cannot_be_filled_after_it_was_written(path, database):
+    batch = WriteBatch()
+    batch.put(b"k", b"v")
+    await database.write(batch)
+    ops = WriteOps()
+    ops.put(b"late", b"v")
+    with pytest.raises(StorageError):
+        fill_batch(batch, ops)
+
+
+async def test_another_release_falls_back(monkeypatch):
+    monkeypatch.setattr(fast_batch, "SLATEDB_VERSION", "0.17.1")
+    assert await enable_fast_batch() == "off: slatedb 0.17.0 is installed; the C ABI of 0.17.1 is known"
+    monkeypatch.undo()
+    assert await enable_fast_batch() == "on"
+
+
+async def test_a_missing_function_falls_back(monkeypatch):
+    def broken(self):
+        raise AttributeError("function uniffi_put not found")
+
+    monkeypatch.setattr(NativeBatch, "__init__", broken)
+    assert await enable_fast_batch() == "off: function uniffi_put not found"
+    monkeypatch.undo()
+    assert await enable_fast_batch() == "on"
+
+
+async def test_a_path_that_loses_rows_is_found_out(monkeypatch):
+    original = NativeBatch._put_run
+    monkeypatch.setattr(
+        NativeBatch, "_put_run", lambda self, handle, puts, status: original(self, handle, puts[:-1], status)
+    )
+    assert await enable_fast_batch() == "off: a scratch batch did not read back as written"
+    monkeypatch.undo()
+    assert await enable_fast_batch() == "on"
+
+
+async def test_rows_are_read_alike_on_both_paths(path, database):
+    source = random.Random(7)
+    ops = WriteOps()
+    for number in range(700):
+        ops.put(number.to_bytes(2, "big"), source.randbytes(source.choice([0, 1, 100, 3_000])))
+    await written(database, ops)
+    rows = await database.scan(ALL)
+    found = []
+    while chunk := await fast_rows.next_rows(rows, 256):
+        found += chunk
+    assert found == ops.puts
+
+
+def test_rows_with_an_expiry_are_cut_at_the_right_place():
+    def row(key: bytes, value: bytes, expiry: bytes) -> bytes:
+        lengths = [len(part).to_bytes(4, "big") + part for part in (key, value)]
+        return b"".join(lengths) + bytes(16) + expiry
+
+    data = (2).to_bytes(4, "big") + row(b"a", b"1", b"\1" + bytes(8)) + row(b"b", b"", b"\0")
+    assert fast_rows.decode_rows(data) == [(b"a", b"1"), (b"b", b"")]
+    with pytest.raises(ValueError):
+        fast_rows.decode_rows(data + b"\0")

@@ -1,0 +1,125 @@
+import json
+
+import pytest
+from slatedb.uniffi import ObjectStore
+
+from config import limits
+from config.settings import StorageSettings
+from storage import slate_settings
+from storage.errors import CorruptRecord, FormatTooNew, StorageError
+from storage.open import open_database, open_store
+from storage.records import format_marker
+from storage.slate_settings import broker_settings
+from tests.unit.storage.store_conformance import batch
+
+
+async def test_a_directory_is_made_and_can_be_opened_again(tmp_path):
+    settings = StorageSettings(url=str(tmp_path / "a" / "b"))
+    store = await open_store(settings)
+    assert store.notes == ()
+    assert store.describe() == f"{tmp_path}/a/b (fsync before confirm)"
+    await store.write(batch({b"k": b"v"}))
+    await store.close()
+    assert (tmp_path / "a" / "b" / "db" / "manifest").is_dir()
+    store = await open_store(settings)
+    assert await store.get(b"k") == b"v"
+    assert store.notes == ()
+    await store.close()
+
+
+async def test_a_relative_path_starts_where_the_broker_does(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store = await open_store(StorageSettings(url="./data"))
+    await store.close()
+    assert (tmp_path / "data" / "db").is_dir()
+
+
+async def test_leaving_it_to_the_kernel_is_noted(tmp_path):
+    store = await open_store(StorageSettings(url=str(tmp_path), sync="os"))
+    assert store.notes == ("storage.sync is os: a power cut may take messages that were confirmed",)
+    assert store.describe() == f"{tmp_path} (written by the kernel when it likes)"
+    await store.close()
+
+
+async def test_a_place_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="opening: cannot write to .*file"):
+        await open_store(StorageSettings(url=str(tmp_path / "file")))
+    with pytest.raises(StorageError, match="cannot write"):
+        await open_store(StorageSettings(url="/proc/sluicemq"))
+
+
+async def test_memory_is_empty_each_time_unless_kept():
+    settings = StorageSettings(url="memory:")
+    memory = ObjectStore.resolve("memory:///")
+    for kept, value in ((None, None), (memory, None), (memory, b"v"), (None, None)):
+        store = await open_store(settings, memory=kept)
+        assert store.describe() == "memory (nothing survives a restart)"
+        assert await store.get(b"k") == value
+        await store.write(batch({b"k": b"v"}))
+        await store.close()
+
+
+async def test_the_format_marker_is_written_once_and_verified(tmp_path):
+    settings = StorageSettings(url=str(tmp_path))
+    store = await open_store(settings)
+    assert await store.get(format_marker.key()) == format_marker.encode()
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        (format_marker.encode(format_marker.FORMAT_VERSION + 1), FormatTooNew),
+        (b"\x01\x00\x03\x00abc", CorruptRecord),
+        (b"\x01", CorruptRecord),
+    ],
+)
+async def test_another_format_is_refused(value, error):
+    settings = StorageSettings(url="memory:")
+    memory = ObjectStore.resolve("memory:///")
+    store = await open_database(settings, memory=memory)
+    await store.write(batch({format_marker.key(): value}))
+    await store.close()
+    with pytest.raises(error):
+        await open_store(settings, memory=memory)
+
+
+async def test_a_database_of_something_else_is_refused():
+    settings = StorageSettings(url="memory:")
+    memory = ObjectStore.resolve("memory:///")
+    store = await open_database(settings, memory=memory)
+    await store.write(batch({b"someone": b"else"}))
+    await store.close()
+    with pytest.raises(StorageError, match="data that is not SluiceMQ's"):
+        await open_store(settings, memory=memory)
+
+
+async def test_an_unknown_scheme_is_refused():
+    with pytest.raises(StorageError, match="ftp://host/x"):
+        await open_store(StorageSettings.model_construct(url="ftp://host/x", sync="always"))
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_settings_are_as_documented(local):
+    found = json.loads(broker_settings(local=local).to_json_string())
+    assert found["flush_interval"] is None
+    assert found["object_store_max_retries"] is None
+    assert found["max_unflushed_bytes"] == limits.STORE_UNFLUSHED_BYTES_MAX > found["l0_sst_size_bytes"]
+    assert found["l0_max_ssts"] == found["l0_max_ssts_per_key"] == limits.STORE_TABLES_LEVEL0_MAX
+    assert found["manifest_poll_interval"] == ("1s" if local else "10s")
+    garbage = found["garbage_collector_options"]
+    for kind in ("wal_options", "compacted_options", "manifest_options"):
+        assert garbage[kind] == {"interval": "15s", "min_age": "30s", "dry_run": False}
+
+
+def test_garbage_is_older_than_its_successor_needs_to_reach_the_disk():
+    assert limits.STORE_GARBAGE_AGE_MIN_S >= 3 * limits.STORE_SWEEP_INTERVAL_S
+
+
+def test_a_setting_that_slatedb_does_not_know_is_found_out():
+    actual = json.loads(broker_settings(local=True).to_json_string())
+    with pytest.raises(StorageError, match="knows no setting wal.interval"):
+        slate_settings._verify(actual, {"wal.interval": "1s"})
+    with pytest.raises(StorageError, match="made 96"):
+        slate_settings._verify({"l0_max_ssts": 96}, {"l0_max_ssts": 32})

@@ -1,0 +1,184 @@
+import asyncio
+
+import pytest
+from slatedb.uniffi import Db, FlushOptions, FlushType, ObjectStore
+
+from config import limits
+from config.settings import StorageSettings
+from storage import fast_batch
+from storage.batch import WriteOps
+from storage.errors import StorageError, StoreFenced, StoreUnavailable
+from storage.open import open_database
+from storage.slate_store import SlateStore
+from tests.unit.storage.store_conformance import CHECKS, batch
+
+
+@pytest.fixture(params=["memory", "memory, stock binding", "disk, always", "disk, os"])
+def opener(request, tmp_path, monkeypatch):
+    memory = ObjectStore.resolve("memory:///")
+    if "stock" in request.param:
+        monkeypatch.setenv(fast_batch.SWITCH, "off")
+    if request.param.startswith("memory"):
+        settings = StorageSettings(url="memory:")
+    else:
+        settings = StorageSettings(url=str(tmp_path), sync=request.param.removeprefix("disk, "))
+
+    async def open_again() -> SlateStore:
+        return await open_database(settings, memory=memory)
+
+    return open_again
+
+
+@pytest.fixture
+async def store():
+    store = await open_database(StorageSettings(url="memory:"))
+    yield store
+    await store.close()
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+async def test_conformance(check, opener):
+    await check(opener)
+
+
+async def test_a_batch_is_there_wholly_after_a_reopen_without_a_close(opener):
+    store = await opener()
+    await store.write(batch({b"a": b"1", b"b": b"2"}))
+    await store.write(batch({b"c": b"3"}, b"a"))
+    again = await opener()  # fences the first, as a restart after a crash would
+    assert await again.scan(b"", None, limit=10) == [(b"b", b"2"), (b"c", b"3")]
+    with pytest.raises(StoreFenced):
+        await store.write(batch({b"d": b"4"}))
+    assert await again.get(b"d") is None
+    await store.close()
+    await again.close()
+
+
+async def test_scan_over_memory_and_tables(opener):
+    store = await opener()
+    expected = {}
+    for table in range(4):
+        ops = WriteOps()
+        for number in range(table, 2_000, 4):
+            expected[b"k%05d" % number] = b"%d" % number * 50
+            ops.put(b"k%05d" % number, expected[b"k%05d" % number])
+        await store.write(ops)
+        if table < 3:
+            await store._database.flush_with_options(FlushOptions(flush_type=FlushType.MEM_TABLE))
+    rows = sorted(expected.items())
+    for limit in (1, 16, 17, 64, 65, 1_999, 2_000, 5_000):
+        assert await store.scan(b"k", None, limit=limit) == rows[:limit]
+        assert await store.scan(b"k", None, limit=limit, reverse=True) == rows[::-1][:limit]
+    await store.close()
+
+
+async def test_scan_of_rows_of_very_different_size(store):
+    rows = [(b"k%04d" % number, bytes(400_000 if number % 50 == 49 else 10)) for number in range(200)]
+    ops = WriteOps()
+    ops.puts += rows
+    await store.write(ops)
+    assert await store.scan(b"", None, limit=1_000) == rows
+
+
+async def test_reads_go_on_beside_writes(store):
+    async def read() -> None:
+        for _ in range(50):
+            rows = await store.scan(b"k", None, limit=10)
+            assert len({value for _, value in rows}) <= 1  # both rows of one batch, or neither
+
+    async def write() -> None:
+        for number in range(50):
+            await store.write(batch({b"k1": b"%d" % number, b"k2": b"%d" % number}))
+
+    await asyncio.gather(write(), read(), read())
+
+
+class StuckDatabase:
+    """A database whose flushes wait for `release`."""
+
+    def __init__(self, database: Db) -> None:
+        self._database = database
+        self.release = asyncio.Event()
+        self.writes = 0
+
+    def __getattr__(self, name: str):
+        return getattr(self._database, name)
+
+    async def write(self, rows):
+        self.writes += 1
+        return await self._database.write(rows)
+
+    async def flush_with_options(self, options):
+        await self.release.wait()
+        await self._database.flush_with_options(options)
+
+
+async def test_a_write_that_is_late_says_so_and_may_be_repeated(store, monkeypatch):
+    monkeypatch.setattr(limits, "STORE_CALL_TIMEOUT_S", 0.05)
+    store._database = stuck = StuckDatabase(store._database)
+    ops = batch({b"k": b"v"})
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable, match="writing: no answer from memory"):
+            await store.write(ops)
+    assert stuck.writes == 1, "the rows are in SlateDB's memory already"
+    stuck.release.set()
+    await store.write(ops)
+    assert stuck.writes == 1
+    await store.write(ops)
+    assert stuck.writes == 2, "once durable, the same batch is a new one"
+
+
+async def test_a_batch_that_grew_is_written_anew(store, monkeypatch):
+    monkeypatch.setattr(limits, "STORE_CALL_TIMEOUT_S", 0.05)
+    store._database = stuck = StuckDatabase(store._database)
+    ops = batch({b"k": b"v"})
+    with pytest.raises(StoreUnavailable):
+        await store.write(ops)
+    ops.put(b"more", b"v")
+    stuck.release.set()
+    await store.write(ops)
+    assert await store.get(b"more") == b"v"
+
+
+async def test_a_commit_that_left_no_object_is_not_confirmed(tmp_path):
+    store = await open_database(StorageSettings(url=str(tmp_path)))
+
+    class Forgetful(StuckDatabase):
+        async def flush_with_options(self, options):
+            return
+
+    real = store._database
+    store._database = Forgetful(real)
+    with pytest.raises(StorageError, match="not found"):
+        await store.write(batch({b"k": b"v"}))
+    store._database = real
+    await store.close()
+
+
+async def test_flushes_keep_their_distance(store):
+    loop = asyncio.get_running_loop()
+    paced = SlateStore(store._database, "paced", flush_interval_ms=40)
+    begin = loop.time()
+    for number in range(4):
+        await paced.write(batch({b"k%d" % number: b""}))
+    assert 0.12 <= loop.time() - begin < 1
+
+
+async def test_a_refused_operation_leaves_the_store_usable(store):
+    ops = batch({b"good": b"1"})
+    ops.puts.append((b"", b"an empty key"))
+    with pytest.raises(StorageError, match="refused"):
+        await store.write(ops)
+    assert await store.get(b"good") is None
+    await store.write(batch({b"good": b"2"}))
+    assert await store.get(b"good") == b"2"
+
+
+async def test_a_cancelled_write_does_not_block_the_next(store):
+    task = asyncio.create_task(store.write(batch({b"k": b"1"})))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await store.write(batch({b"k": b"2"}))
+    assert await store.get(b"k") == b"2"
