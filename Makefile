@@ -38,7 +38,7 @@ demo: setup-dev
 	$(BIN)/python -m examples.demo
 
 test: setup-dev lint types
-	$(BIN)/python -m pytest -m "not long"
+	$(BIN)/python -m pytest -m "not long" -n 3 --dist loadfile
 
 test-long: setup-dev
 	$(BIN)/python -m pytest

@@ -20,7 +20,7 @@ from benchmarks.runner import KINDS, Runner
 from benchmarks.scenarios import FULL, QUICK, SCENARIOS, Scenario
 
 DEFAULT_OUTPUT = Path("build/benchmarks.json")
-TABLE_WIDTH = 150
+TABLE_WIDTH = 170
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -78,7 +78,7 @@ def print_runs(console: Console, results: list[Result]) -> None:
     table = Table(title="All runs (CPU in percent of one core)")
     for heading in ("scenario", "broker"):
         table.add_column(heading)
-    for heading in ("run", "figures", "lost", "broker CPU", "clients' CPU", "others' CPU"):
+    for heading in ("run", "figures", "lost", "broker CPU", "msg per CPU s", "clients' CPU", "others' CPU"):
         table.add_column(heading, justify="right")
     metrics = {scenario.name: scenario.metrics for scenario in SCENARIOS}
     for result in results:
@@ -93,6 +93,7 @@ def print_runs(console: Console, results: list[Result]) -> None:
             figures,
             str(result.get("lost", "")),
             str(result.get("broker_cpu_percent", "")),
+            _number(result.get("messages_per_cpu_s")),
             _client_cpu(result.get("client_cpu_percent", {})),
             _number(result.get("other_cpu_percent")),
         )

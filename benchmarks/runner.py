@@ -68,6 +68,9 @@ class Runner:
             broker.settle()
             watch = _OtherWork(broker.pid)
             result = scenario.run(broker, self._effort)
+            if result.get("broker_cpu_percent"):
+                cpu_s = result["broker_cpu_percent"] / 100 * result["seconds"]
+                result["messages_per_cpu_s"] = round(result["messages"] / cpu_s)
             result["other_cpu_percent"] = watch.percent(broker.pid)
         except (LoadError, BrokerUnavailable, OSError) as problem:
             output = self._brokers[name].last_output() if name in self._brokers else ""

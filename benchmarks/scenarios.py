@@ -30,7 +30,7 @@ class Effort:
 
 FULL = Effort()
 QUICK = Effort(
-    seconds=1.0,
+    seconds=0.8,
     latency_seconds=1.5,
     drain_messages=20_000,
     backlog_messages=30_000,

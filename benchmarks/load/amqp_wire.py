@@ -188,7 +188,7 @@ class ConfirmCounter:
 class DeliveryCounter:
     """Counts deliveries of one size: the stride is learnt from the first and checked by the delivery tags.
 
-    `bodies` are what was published, over and over, of which the first `skipped` were consumed before; the last
+    `bodies` are what was published, over and over; the first `skipped` of them were consumed before. The last
     delivery of each read must be the one whose turn it is.
     """
 

@@ -82,7 +82,8 @@ class Publisher(Client):
     def publish_in_batches(self, send, wait_confirmed) -> None:
         """`send(bodies)` and `wait_confirmed(bodies)`, in turn, until publishing ends."""
         unconfirmed: deque[list[str]] = deque()
-        while self.stage.publishing.is_set():
+        self.stage.publishing.wait()
+        while not self.stage.draining.is_set():
             batch = self.next_batch()
             send(batch)
             unconfirmed.append(batch)

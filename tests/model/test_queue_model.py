@@ -51,6 +51,10 @@ policies = st.builds(
     attempts_max=st.sampled_from([0, 0, 0, 2]),
     expires_ms=st.sampled_from([0, 300_000]),
 )
+SHARED = [topic for topic in PUBLISHED if topic.startswith("shop")]
+steps = st.lists(
+    st.sampled_from(["dispatch", "load", "commit", "commit all", "sweep", "sleep 30", "sleep 61000"]), max_size=4
+)
 picks = st.lists(st.integers(0, 10_000), min_size=1, max_size=30)
 dispatching = st.booleans()
 
@@ -62,12 +66,19 @@ class QueueModel(RuleBasedStateMachine):
         super().__init__()
         self.limits: TightLimits | None = None
 
-    @initialize(tight=st.booleans(), cache_bytes_max=st.sampled_from([0, 100_000]))
-    def begin(self, tight: bool, cache_bytes_max: int) -> None:
+    @initialize(
+        tight=st.integers(0, 3),
+        cache_bytes_max=st.sampled_from([0, 0, 100_000]),
+        first=policies,
+        second=policies,
+    )
+    def begin(self, tight: int, cache_bytes_max: int, first: QueuePolicy, second: QueuePolicy) -> None:
         if tight:
             self.limits = TightLimits()
         self.interrupted_removal = False
         self.h = Harness(cache_bytes_max=cache_bytes_max)
+        self.h.declare("orders", first, TOPICS["orders"])
+        self.h.declare("audit", second, TOPICS["audit"])
 
     def pick_queue(self, pick: int) -> OracleQueue:
         queues = list(self.h.oracle.queues.values())
@@ -77,25 +88,36 @@ class QueueModel(RuleBasedStateMachine):
         if dispatch:
             self.h.quiesce()
 
+    def take(self, steps: list[str]) -> None:
+        """Steps of the broker's background tasks."""
+        for step in steps:
+            if step == "dispatch":
+                self.h.manager.dispatch(self.h.clock.ms)
+            elif step == "load":
+                self.h.load()
+            elif step == "sweep":
+                self.h.sweep()
+            elif step.startswith("sleep"):
+                self.h.advance(int(step.split()[1]))
+            else:
+                self.h.commit(everything=step == "commit all")
+
     # queues
 
     @rule(name=st.sampled_from(sorted(TOPICS)), policy=policies, auto_delete=st.integers(0, 9))
     def declare(self, name: str, policy: QueuePolicy, auto_delete: int) -> None:
         if name not in self.h.oracle.queues:
             self.h.declare(
-                name, policy, TOPICS[name], durable=name not in EPHEMERAL, auto_delete=auto_delete == 0
+                name, policy, TOPICS[name], durable=name not in EPHEMERAL, auto_delete=auto_delete == 9
             )
 
     @precondition(lambda self: self.h.oracle.queues)
-    @rule(pick=st.integers(0, 100), rare=st.integers(0, 3))
-    def delete(self, pick: int, rare: int) -> None:
-        if rare == 0:
+    @rule(pick=st.integers(0, 100), delete=st.booleans())
+    def purge_or_delete(self, pick: int, delete: bool) -> None:
+        if delete:
             self.h.delete(self.pick_queue(pick))
-
-    @precondition(lambda self: self.h.oracle.queues)
-    @rule(pick=st.integers(0, 100))
-    def purge(self, pick: int) -> None:
-        self.h.purge(self.pick_queue(pick))
+        else:
+            self.h.purge(self.pick_queue(pick))
 
     # publishing and consuming
 
@@ -106,10 +128,19 @@ class QueueModel(RuleBasedStateMachine):
         dispatch=dispatching,
     )
     def publish(self, topic: str, count: int, size: int, dispatch: bool) -> None:
-        if topic.startswith("shop") and not self.h.oracle.routes(topic):
-            return
+        if not self.h.oracle.routes(topic) and not topic.startswith("$queue"):
+            topic = "$queue/orders/eu"
         self.h.publish(topic, count, size)
         self.after(dispatch)
+
+    @rule(
+        count=st.integers(5, 60), topics=st.lists(st.sampled_from(SHARED), min_size=1, max_size=3), steps=steps
+    )
+    def publish_mixed(self, count: int, topics: list[str], steps: list[str]) -> None:
+        for topic in topics:
+            if self.h.oracle.routes(topic):
+                self.h.publish(topic, count)
+        self.take(steps)
 
     @precondition(lambda self: self.h.oracle.queues)
     @rule(
@@ -202,27 +233,16 @@ class QueueModel(RuleBasedStateMachine):
 
     # the driver's steps
 
-    @rule(ms=st.sampled_from([1, 30, 700, 5_000, 31_000, 301_000]))
-    def advance(self, ms: int) -> None:
-        self.h.advance(ms)
+    @rule(steps=steps, ms=st.sampled_from([0, 700, 5_000, 31_000, 301_000]))
+    def background(self, steps: list[str], ms: int) -> None:
+        if ms:
+            self.h.advance(ms)
+        self.take(steps)
 
-    @rule()
-    def quiesce(self) -> None:
+    @rule(steps=steps)
+    def quiesce(self, steps: list[str]) -> None:
+        self.take(steps)
         self.h.quiesce()
-
-    @rule(everything=st.booleans())
-    def commit(self, everything: bool) -> None:
-        self.h.commit(everything=everything)
-
-    @rule()
-    def load(self) -> None:
-        self.h.load()
-
-    @rule(ms=st.sampled_from([0, 500, 61_000]), times=st.integers(1, 3))
-    def sweep(self, ms: int, times: int) -> None:
-        self.h.clock.ms += ms
-        for _ in range(times):
-            self.h.sweep()
 
     @rule(
         whole=st.booleans(),

@@ -12,7 +12,7 @@ from storage.torn_files import BOOT_FILE
 from tests.storage_faults.children import Writer, check_rows
 
 CONFIRMED = 30
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +179,7 @@ async def test_what_was_set_aside_before_is_kept(database):
 async def test_reading_whole_tables_is_left_out_while_the_machine_runs(database):
     store = await reopen(database)
     await store.close()
-    assert (database / BOOT_FILE).read_text() == BOOT_ID.read_text()
+    assert (database / BOOT_FILE).read_text() == BOOT_ID
     table = newest(database / "compacted")
     tear(table, "hole")  # would be found after a power cut
     store = await reopen(database)

@@ -1,0 +1,146 @@
+"""SlateDB on an S3 endpoint: moto, reached through a gate that can be shut."""
+
+import asyncio
+import contextlib
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from config import limits
+from config.settings import StorageSettings
+from storage.errors import StorageError, StoreFenced, StoreUnavailable
+from storage.open import open_store
+from tests.unit.storage.store_conformance import batch
+
+BUCKET = "sluice"
+
+
+class Gate:
+    """Forwards connections to `target` while it is open; refuses them while it is shut."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self.port = 0
+
+    async def open(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def shut(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        for writer in self._writers:
+            writer.transport.abort()
+        await asyncio.sleep(0.05)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        other_reader, other_writer = await asyncio.open_connection("127.0.0.1", self._target)
+        self._writers |= {writer, other_writer}
+        with contextlib.suppress(OSError):
+            await asyncio.gather(self._pump(reader, other_writer), self._pump(other_reader, writer))
+        self._writers -= {writer, other_writer}
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65_536):
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+
+@pytest.fixture(scope="module")
+def moto_port():
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    _, port = server.get_host_and_port()
+    yield port
+    server.stop()
+
+
+@pytest.fixture
+async def gate(moto_port, monkeypatch):
+    gate = Gate(moto_port)
+    await gate.open()
+    endpoint = f"http://127.0.0.1:{gate.port}"
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    client = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{moto_port}", region_name="us-east-1")
+    await asyncio.to_thread(client.create_bucket, Bucket=BUCKET)
+    yield gate
+    await gate.shut()
+
+
+def settings(prefix: str) -> StorageSettings:
+    return StorageSettings(url=f"s3://{BUCKET}/{prefix}")
+
+
+async def test_write_reopen_and_takeover(gate, moto_port):
+    first = await open_store(settings("a/b"))
+    assert first.describe() == "s3://sluice/a/b"
+    for number in range(5):
+        await first.write(batch({b"k%d" % number: b"v"}))
+    second = await open_store(settings("a/b"))
+    assert [key for key, _ in await second.scan(b"k", None, limit=10)] == [b"k%d" % n for n in range(5)]
+    with pytest.raises(StoreFenced, match="another process has opened"):
+        await first.write(batch({b"late": b""}))
+    await first.close()
+    await second.write(batch({b"k5": b"v"}))
+    await second.close()
+    third = await open_store(settings("a/b"))
+    assert await third.get(b"k5") == b"v"
+    assert await third.get(b"late") is None
+    await third.close()
+    client = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{moto_port}", region_name="us-east-1")
+    listed = await asyncio.to_thread(client.list_objects_v2, Bucket=BUCKET)
+    assert {entry["Key"].split("/")[1] for entry in listed["Contents"] if entry["Key"][0] == "a"} == {"b"}
+
+
+async def test_commits_to_an_object_store_are_paced(gate):
+    store = await open_store(settings("paced"))
+    loop = asyncio.get_running_loop()
+    begin = loop.time()
+    for number in range(4):
+        await store.write(batch({b"k%d" % number: b""}))
+    assert loop.time() - begin >= 3 * limits.STORE_REMOTE_FLUSH_INTERVAL_MS / 1000
+    await store.close()
+
+
+async def test_an_outage_is_told_in_time_and_survived(gate, monkeypatch):
+    store = await open_store(settings("outage"))
+    await store.write(batch({b"before": b""}))
+    monkeypatch.setattr(limits, "STORE_CALL_TIMEOUT_S", 1)
+    await gate.shut()
+    pending = batch({b"during": b""})
+    for _ in range(2):
+        begin = asyncio.get_running_loop().time()
+        with pytest.raises(StoreUnavailable, match="no answer from s3://sluice/outage"):
+            await store.write(pending)
+        assert asyncio.get_running_loop().time() - begin < 3
+    await gate.open()
+    monkeypatch.undo()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{gate.port}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    await store.write(pending)
+    await store.close()
+    store = await open_store(settings("outage"))
+    assert [key for key, _ in await store.scan(b"b", None, limit=9)] == [b"before", b"during"]
+    await store.close()
+
+
+async def test_an_endpoint_that_is_down_at_start(gate, monkeypatch):
+    monkeypatch.setattr(limits, "STORE_OPEN_TIMEOUT_S", 1)
+    await gate.shut()
+    with pytest.raises(StoreUnavailable, match="s3://sluice/x does not answer"):
+        await open_store(settings("x"))
+
+
+async def test_a_bucket_that_is_not_there(gate, monkeypatch):
+    monkeypatch.setattr(limits, "STORE_OPEN_TIMEOUT_S", 2)
+    with pytest.raises(StorageError, match="s3://missing/x"):
+        await open_store(StorageSettings(url="s3://missing/x"))

@@ -1,0 +1,57 @@
+"""broker.amqp.arguments: every argument is honoured or refused by name."""
+
+import pytest
+
+from broker.amqp import arguments
+from queue_manager.errors import InvalidArgument
+from queue_manager.policy import QueuePolicy
+
+DEFAULT = QueuePolicy(visibility_timeout_ms=1, message_bytes_max=1, expires_ms=5)
+
+
+def policy(table, durable=True):
+    return arguments.queue_policy(table, DEFAULT, durable=durable)
+
+
+def test_no_arguments_are_the_default():
+    assert policy({}) == DEFAULT
+
+
+def test_delivery_limit_counts_redeliveries():
+    assert policy({"x-delivery-limit": 3}).attempts_max == 4
+
+
+def test_length_limit_that_refuses_publishes():
+    assert policy({"x-max-length": 9, "x-overflow": "reject-publish"}).depth_max == 9
+
+
+def test_expiry_of_ephemeral_queues():
+    assert policy({"x-expires": 7}, durable=False).expires_ms == 7
+    assert policy({}, durable=False).expires_ms == 0
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"x-queue-type": "stream"},
+        {"x-max-length": 9},
+        {"x-overflow": "drop-head"},
+        {"x-expires": 7},
+        {"x-delivery-limit": -1},
+        {"x-delivery-limit": True},
+        {"x-delivery-limit": "3"},
+        {"x-something": 1},
+    ],
+)
+def test_refused_with_the_name_of_the_argument(table):
+    with pytest.raises(InvalidArgument) as refusal:
+        policy(table)
+    assert next(iter(table)) in refusal.value.reason
+
+
+def test_consumer_group():
+    assert arguments.consumer_group({}) == ""
+    assert arguments.consumer_group({"x-consumer-group": "g"}) == "g"
+    for table in ({"x-consumer-group": 1}, {"x-priority": 2}):
+        with pytest.raises(InvalidArgument):
+            arguments.consumer_group(table)

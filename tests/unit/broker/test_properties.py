@@ -1,0 +1,141 @@
+"""Properties across protocols: what has a home on both sides arrives, in order, with duplicates."""
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.amqp import properties as to_amqp
+from broker.mqtt import properties as to_mqtt
+from protocols.amqp091 import content
+from protocols.mqtt import constants as c
+from protocols.mqtt.properties import Properties, decode_properties, encode_properties
+from storage.envelope import PROPERTIES_AMQP, PROPERTIES_MQTT, PROPERTIES_NONE, EnvelopeTemplate
+
+
+def amqp(headers=None, **fields):
+    properties = content.Properties()
+    for name, value in fields.items():
+        setattr(properties, name, value)
+    return content.encode_properties(properties, headers)
+
+
+def from_amqp(raw):
+    return decode_properties(to_mqtt.from_amqp(raw), c.PUBLISH)
+
+
+def from_mqtt(properties, persistent=True):
+    raw = to_amqp.from_mqtt(encode_properties(properties, c.PUBLISH), persistent)
+    return content.decode_properties(raw), content.decode_headers(raw)
+
+
+def test_amqp_to_mqtt():
+    raw = amqp(
+        [
+            ("a", "1"),
+            ("n", 7),
+            ("yes", True),
+            ("b", b"raw"),
+            ("t", {"x": [1, "y"]}),
+            ("a", "again"),
+            ("none", None),
+        ],
+        content_type="text/plain",
+        content_encoding="gzip",
+        correlation_id="c-1",
+        reply_to="answers/me",
+        expiration="1500",
+        priority=5,
+        message_id="m-1",
+        timestamp=datetime.fromtimestamp(1_700_000_000, UTC),
+        message_type="order",
+        user_id="guest",
+        app_id="shop",
+    )
+    result = from_amqp(raw)
+    assert result.content_type == "text/plain"
+    assert result.correlation_data == b"c-1"
+    assert result.response_topic == "answers/me"
+    assert result.message_expiry_interval_s == 2
+    assert result.user_properties == [
+        ("a", "1"),
+        ("n", "7"),
+        ("yes", "true"),
+        ("b", "raw"),
+        ("t", '{"x":[1,"y"]}'),
+        ("a", "again"),
+        ("none", ""),
+        ("content-encoding", "gzip"),
+        ("priority", "5"),
+        ("x-message-id", "m-1"),
+        ("timestamp", "1700000000"),
+        ("type", "order"),
+        ("user-id", "guest"),
+        ("app-id", "shop"),
+    ]
+
+
+def test_a_reply_to_that_is_no_topic_becomes_a_user_property():
+    result = from_amqp(amqp(reply_to="a/#"))
+    assert result.response_topic is None
+    assert result.user_properties == [("reply-to", "a/#")]
+
+
+def test_an_expiration_that_is_no_number_is_carried_along():
+    result = from_amqp(amqp(expiration="soon"))
+    assert result.message_expiry_interval_s is None
+    assert result.user_properties == [("expiration", "soon")]
+
+
+def test_mqtt_to_amqp():
+    source = Properties(
+        content_type="application/json",
+        response_topic="answers/1",
+        correlation_data=b"id-7",
+        message_expiry_interval_s=3,
+        payload_format_indicator=1,
+        user_properties=[("k", "v"), ("k", "w"), ("a", "")],
+    )
+    properties, headers = from_mqtt(source)
+    assert properties.content_type == "application/json"
+    assert properties.reply_to == "answers/1"
+    assert properties.correlation_id == "id-7"
+    assert properties.expiration == "3000"
+    assert properties.delivery_mode == 2
+    assert headers == [("k", "v"), ("k", "w"), ("a", ""), ("x-payload-format", 1)]
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfe", b"", b"x" * 256])
+def test_correlation_data_that_is_no_short_text_becomes_a_header(data):
+    properties, headers = from_mqtt(Properties(correlation_data=data))
+    assert not properties.correlation_id
+    [(name, value)] = headers
+    assert name == "x-correlation-data"
+    assert (value.encode() if isinstance(value, str) else bytes(value)) == data
+
+
+def test_qos_is_the_delivery_mode():
+    assert from_mqtt(Properties(), persistent=False)[0].delivery_mode == 1
+    assert to_amqp.of_template(EnvelopeTemplate("t", PROPERTIES_NONE, persistent=True)) == b"\x10\x00\x02"
+    assert to_amqp.of_template(EnvelopeTemplate("t", PROPERTIES_NONE)) == b"\x00\x00"
+
+
+def test_a_template_is_translated_once():
+    template = EnvelopeTemplate(
+        "t", PROPERTIES_MQTT, encode_properties(Properties(content_type="x"), c.PUBLISH)
+    )
+    assert to_amqp.of_template(template) is to_amqp.of_template(template)
+    template = EnvelopeTemplate("t", PROPERTIES_AMQP, amqp(content_type="x"))
+    assert to_mqtt.of_template(template) is to_mqtt.of_template(template)
+    assert to_amqp.of_template(template) is template.properties
+
+
+text = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40)
+
+
+@given(st.lists(st.tuples(st.text(st.characters(codec="ascii", exclude_characters="\0"), max_size=20), text)))
+def test_user_properties_survive_both_ways(pairs):
+    _, headers = from_mqtt(Properties(user_properties=pairs))
+    assert headers == pairs
+    assert from_amqp(amqp(pairs)).user_properties == pairs

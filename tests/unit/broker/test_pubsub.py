@@ -1,0 +1,96 @@
+"""broker.pubsub: who gets a topic, share groups in turn, retained messages."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.pubsub import PubSub, Retained, Subscription
+from config import limits
+from protocols.mqtt.topics import matches
+
+
+def subscription(client, topic_filter, share="", qos=1):
+    return Subscription(
+        client, topic_filter, qos, no_local=False, retain_as_published=False, identifier=None, share=share
+    )
+
+
+def retained(topic, payload=b"x"):
+    return Retained(topic, topic.encode(), 1, b"", payload, 0)
+
+
+levels = st.lists(st.sampled_from(["a", "b", "", "$x"]), min_size=1, max_size=4)
+filter_levels = st.lists(st.sampled_from(["a", "b", "", "+", "$x"]), min_size=1, max_size=4)
+
+
+@given(st.lists(st.tuples(filter_levels, st.booleans()), max_size=8), levels)
+def test_route_is_what_each_filter_says_alone(filters, topic_levels):
+    topic = "/".join(topic_levels)
+    texts = ["/".join([*f, "#"]) if rest else "/".join(f) for f, rest in filters]
+    pubsub = PubSub()
+    for number, text in enumerate(texts):
+        pubsub.subscribe(subscription(number, text))
+    assert {s.client for s in pubsub.route(topic)} == {
+        number for number, text in enumerate(texts) if matches(text, topic)
+    }
+
+
+def test_the_same_client_and_filter_is_one_subscription():
+    pubsub = PubSub()
+    pubsub.subscribe(subscription("c", "a/#", qos=0))
+    newer = subscription("c", "a/#", qos=2)
+    pubsub.subscribe(newer)
+    assert pubsub.route("a/b") == (newer,)
+
+
+def test_unsubscribing_leaves_no_branch_behind():
+    pubsub = PubSub()
+    one, other = subscription("c", "a/+/c"), subscription("d", "a")
+    pubsub.subscribe(one)
+    pubsub.subscribe(other)
+    assert pubsub.route("a/b/c") == (one,)
+    pubsub.unsubscribe(one)
+    assert pubsub.route("a/b/c") == ()
+    assert pubsub.route("a") == (other,)
+    assert not pubsub._root.children["a"].children
+
+
+def test_members_of_a_share_group_take_turns():
+    pubsub = PubSub()
+    for client in "xy":
+        pubsub.subscribe(subscription(client, "t", share="g"))
+    pubsub.subscribe(subscription("alone", "t"))
+    turns = [[s.client for s in pubsub.pick(pubsub.route("t"))] for _ in range(4)]
+    assert [t[0] for t in turns] == ["alone"] * 4
+    assert sorted(t[1] for t in turns) == ["x", "x", "y", "y"]
+    assert turns[0][1] != turns[1][1]
+
+
+def test_retained_is_the_last_and_cleared_by_an_empty_payload():
+    pubsub = PubSub()
+    assert pubsub.retain(retained("a/b", b"1"))
+    assert pubsub.retain(retained("a/b", b"22"))
+    assert [m.payload for m in pubsub.retained_for("a/#")] == [b"22"]
+    assert [m.payload for m in pubsub.retained_for("a/b")] == [b"22"]
+    assert pubsub.retain(retained("a/b", b""))
+    assert pubsub.retained_for("#") == []
+    assert pubsub._retained_bytes == 0
+
+
+def test_retained_messages_are_bounded(monkeypatch):
+    monkeypatch.setattr(limits, "RETAINED_MESSAGES_MAX", 2)
+    monkeypatch.setattr(limits, "RETAINED_BYTES_MAX", 10)
+    pubsub = PubSub()
+    assert pubsub.retain(retained("a", b"12345"))
+    assert not pubsub.retain(retained("b", b"123456"))
+    assert pubsub.retain(retained("b", b"1"))
+    assert not pubsub.retain(retained("c", b"1"))
+    assert pubsub.retain(retained("a", b"2"))
+
+
+@pytest.mark.parametrize("topic", ["$SYS/a", "$x"])
+def test_a_leading_wildcard_does_not_match_system_topics(topic):
+    pubsub = PubSub()
+    pubsub.subscribe(subscription("c", "#"))
+    pubsub.subscribe(subscription("d", "+/a"))
+    assert pubsub.route(topic) == ()

@@ -1,0 +1,30 @@
+"""broker.mqtt.window: packet identifiers are unique while in use and never 0."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.mqtt.window import OutboundWindow
+
+
+@given(st.lists(st.tuples(st.integers(1, 400), st.integers(0, 100)), max_size=60), st.integers(1, 65_535))
+def test_identifiers_in_use_are_never_given_again(steps, start):
+    window = OutboundWindow(65_535)
+    window._next = start
+    held: list[int] = []
+    for count, percent in steps:
+        ids = window.take(min(count, window.free()))
+        assert not set(ids) & set(held)
+        assert all(1 <= i <= 65_535 for i in ids)
+        held += ids
+        released = held[: len(held) * percent // 100]
+        window.release(released)
+        held = held[len(released) :]
+        assert window.in_use == set(held)
+
+
+def test_a_full_window_wraps_around_what_is_in_use():
+    window = OutboundWindow(65_535)
+    first = window.take(65_535)
+    assert window.free() == 0
+    window.release(first[100:110])
+    assert window.take(10) == first[100:110]
