@@ -20,6 +20,7 @@ from broker.transport import Transport
 from config import limits
 from config.settings import Settings
 from storage.errors import StorageError
+from storage.fast_batch import fast_batch_status
 from storage.open import open_store
 from storage.store import Store
 
@@ -59,7 +60,12 @@ class Broker:
     async def start(self, store: Store | None = None) -> None:
         """Open the store (or use the given one), recover, listen. Raises StorageError, OSError."""
         if store is None:
-            store = await open_store(self.settings.storage)
+            opened = await open_store(self.settings.storage)
+            for note in opened.notes:
+                _log.warning("storage.note", note=note)
+            if fast_batch_status() != "on":
+                _log.warning("storage.slow_batches", status=fast_batch_status())
+            store = opened
         self.storage_description = store.describe()
         manager_settings = self.settings.queue_manager
         try:

@@ -48,6 +48,8 @@ _ROW_BYTES: Final = 16  # sizeof(ForeignBytes) on every 64-bit target: i32, 4 by
 _RUN_MIN: Final = 8  # fewer puts are quicker one by one
 _CHUNK_OPS: Final = 128  # operations whose bytes are joined at a time: stays within the processor's cache
 
+_JOINED_BYTES_MAX: Final = 384 * limits.KIB  # one more copy of bigger values costs more than it saves
+
 _pack_length = struct.Struct(">i").pack
 
 
@@ -107,7 +109,11 @@ class NativeBatch:
             put(clone(handle, status), key_buffer, value_buffer, status)
 
     def _put_run(self, handle: int, puts: list[tuple[bytes, bytes]], status: Any) -> None:
-        joined, rows = self._lower([field for pair in puts for field in pair])
+        fields = [field for pair in puts for field in pair]
+        if sum(map(len, fields)) > _JOINED_BYTES_MAX:
+            self._put_singly(handle, puts, status)
+            return
+        joined, rows = self._lower(fields)
         buffers: Iterator[Any] = map(self._from_bytes, rows, repeat(status))
         handles = map(self._clone, repeat(handle, len(puts)), repeat(status))
         # each call draws its key and then its value from the one iterator

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from slatedb.uniffi import (
     CloseOptions,
+    CloseReason,
     Db,
     DurabilityLevel,
+    Error,
     FlushOptions,
     FlushType,
     IterationOrder,
@@ -202,7 +204,9 @@ class SlateStore:
         except TimeoutError:
             raise self._late("closing", limits.STORE_CLOSE_TIMEOUT_S) from None
         except SLATE_ERRORS as error:
-            raise translate(error, "closing") from error
+            # a flush that the shutdown overtook reports the shutdown
+            if not (isinstance(error, Error.Closed) and error.reason == CloseReason.CLEAN):
+                raise translate(error, "closing") from error
         finally:
             if self._sync is not None:
                 await self._finish_sync(self._sync)

@@ -1,5 +1,7 @@
 """Processes that use a store and are then killed."""
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 WRITER = """
-import asyncio, sys
+import asyncio, os, sys
 from config.settings import StorageSettings
 from storage.batch import WriteOps
 from storage.open import open_store
@@ -23,7 +25,7 @@ async def main(url, sync, commits, value_bytes):
             ops.delete(b"k%08d-0" % (number - 5))
         await store.write(ops)
         print(number, flush=True)
-    await asyncio.sleep(60)
+    os._exit(0)
 
 asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
 """
@@ -52,8 +54,17 @@ class Writer:
     def kill(self) -> None:
         """kill -9, then hear what else it had confirmed."""
         assert self.process is not None
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self._finish()
+
+    def wait(self) -> None:
+        """Let it make all its commits and end, without closing its store."""
+        self._finish()
+
+    def _finish(self) -> None:
+        assert self.process is not None
         assert self.process.stdout is not None
-        self.process.kill()
         rest = self.process.stdout.read().decode()
         self.process.stdout.close()
         self.process.wait(20)

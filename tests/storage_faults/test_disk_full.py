@@ -33,11 +33,17 @@ async def test_full_and_free_again(small_disk, monkeypatch):
     settings = StorageSettings(url=str(small_disk / "data"))
     store = await open_store(settings)
     written = 0
-    with pytest.raises(StoreFull, match=r"only \d+ bytes are free"):
+    pending = batch({})
+
+    async def fill() -> None:
+        nonlocal pending, written
         while True:
             pending = batch({b"k%04d" % written: bytes(ROW_BYTES)})
             await store.write(pending)
             written += 1
+
+    with pytest.raises(StoreFull, match=r"only \d+ bytes are free"):
+        await fill()
     assert written > 10
     with pytest.raises(StoreFull):
         await store.write(pending)

@@ -13,7 +13,7 @@ from tests.unit.storage.store_conformance import batch
 async def test_log_objects_are_collected_while_rows_come_and_go(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "STORE_GARBAGE_INTERVAL_S", 1)
     monkeypatch.setattr(limits, "STORE_GARBAGE_AGE_MIN_S", 1)
-    monkeypatch.setattr(limits, "STORE_TABLE_BYTES", 64 * limits.KIB)
+    monkeypatch.setattr(limits, "STORE_TABLE_BYTES", 256 * limits.KIB)
     monkeypatch.setattr(limits, "STORE_SWEEP_INTERVAL_S", 0.2)
     store = await open_store(StorageSettings(url=str(tmp_path)))
     loop = asyncio.get_running_loop()
@@ -32,8 +32,8 @@ async def test_log_objects_are_collected_while_rows_come_and_go(tmp_path, monkey
     await store.write(batch({b"last": b""}))
     left = len(os.listdir(tmp_path / "db" / "wal"))
     assert commits > 200
-    assert most < commits * 0.7
-    assert left < commits * 0.3
+    assert most < commits * 0.8
+    assert left < commits * 0.5
     assert len(os.listdir(tmp_path / "db" / "manifest")) < 60
     assert len(await store.scan(b"k", b"l", limit=1_000)) in range(200, 220)
     await store.close()

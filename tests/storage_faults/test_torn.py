@@ -17,12 +17,11 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id").read_text()
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """A database with tables and log objects, left by kill -9 after a number of confirmed commits."""
+    """A database with tables and log objects, left without a close after a number of confirmed commits."""
     directory = tmp_path_factory.mktemp("written")
     writer = Writer(str(directory), commits=CONFIRMED + 1, value_bytes=100_000)
     writer.start()
-    writer.run_to(CONFIRMED)
-    writer.kill()
+    writer.wait()
     return directory
 
 
