@@ -24,7 +24,7 @@ TABLE_WIDTH = 170
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns 1 when a run of SluiceMQ failed, 2 when nothing could be run."""
+    """Returns 1 when a run of SluiceMQ failed, 2 when nothing could be run, 130 after Ctrl-C."""
     given = _parse(arguments)
     console = Console(width=None if sys.stdout.isatty() else TABLE_WIDTH)
     if given.list:
@@ -42,6 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
         effort = replace(effort, runs=given.runs)
     begin = time.monotonic()
     results: list[dict[str, Any]] = []
+    interrupted = False
     with tempfile.TemporaryDirectory(prefix="benchmarks-", dir=given.directory) as name:
         facts = machine.describe(Path(name))
         console.print(facts)
@@ -51,12 +52,15 @@ def main(arguments: list[str] | None = None) -> int:
                 for scenario in scenarios:
                     results.extend(runner.run(scenario))
         except KeyboardInterrupt:
+            interrupted = True
             console.print("interrupted; what was measured so far:")
     summary = summarize(results)
     print_summary(console, summary)
     print_runs(console, results)
     _write(given.output, {"machine": facts, "quick": given.quick, "summary": summary, "runs": results})
     console.print(f"{time.monotonic() - begin:.0f} s; results in {given.output}")
+    if interrupted:
+        return 130
     if not results:
         return 2
     return int(any("error" in result for result in results if result["broker"] == SluiceMQ.name))

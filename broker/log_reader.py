@@ -31,7 +31,9 @@ class LogReader:
         messages: list[Message] = []
         next_offset = load.offset
         sequence = load.sequence
-        wanted: list[tuple[int, bytes]] = []
+        # everything before the tail has been durable, so what the log does not have of it is gone
+        log_end = load.group.queue.tail.first_offset
+        wanted: list[tuple[int, bytes, int]] = []
         for scan in self._log.scan_bounds(load.group.queue.log_id, load.sequence):
             start = scan.start
             while len(wanted) < limits.LOAD_MESSAGES_MAX:
@@ -42,20 +44,20 @@ class LogReader:
                     sequence = scan.sequence(key)
                     for message_id, envelope in metadata.decode(value):
                         if read_head(envelope)[1] >= load.offset:
-                            wanted.append((message_id, envelope))
+                            wanted.append((message_id, envelope, sequence))
                     if len(wanted) >= limits.LOAD_MESSAGES_MAX:
                         break
                 start = key + b"\x00"
             if len(wanted) >= limits.LOAD_MESSAGES_MAX:
                 break
         if not wanted:
-            # a stretch of the log that is gone already: everything before the tail has been durable
-            return [], load.group.queue.tail.first_offset, sequence
-        bodies, end_id = await self.read_payloads([message_id for message_id, _ in wanted])
-        for message_id, envelope in wanted:
+            return [], max(load.offset, log_end), sequence
+        bodies, end_id = await self.read_payloads([message_id for message_id, _, _ in wanted])
+        for message_id, envelope, entry_sequence in wanted:
             if message_id >= end_id:
                 # the entry is read again from its beginning; offsets below next_offset are passed over
                 break
+            sequence = entry_sequence
             _, offset, received_at_ms = read_head(envelope)
             body = bodies.get(message_id)
             if body is not None:

@@ -149,8 +149,7 @@ async def _release_payload(shard: Shard, message_id: int, flags: int, may_be_cou
     if flags & SHARED_FLAG:
         if not may_be_counted:
             return
-        value = await shard.store.get(payload_refs.key(message_id))
-        left = (payload_refs.decode(value) if value is not None else 1) - 1
+        left = await shard.references(message_id) - 1
         if left > 0:
             shard.manager.journal.put(payload_refs.key(message_id), payload_refs.encode(left))
             return

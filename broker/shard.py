@@ -16,9 +16,11 @@ from broker.clock import Clock
 from broker.log_reader import LogReader
 from config import limits
 from queue_manager.group import Group
+from queue_manager.journal import Journal
 from queue_manager.loads import LogLoad
 from queue_manager.manager import QueueManager
 from queue_manager.policy import QueuePolicy
+from queue_manager.removal import HeadRemoval
 from storage.batch import WriteOps
 from storage.errors import StorageError, StoreFull, StoreUnavailable
 from storage.records import payload_refs
@@ -44,6 +46,7 @@ class Shard:
         self.on_committed: Callable[[], None] = lambda: None
         self._recovered: dict[Group, int] = {}
         self._retention_ready = False
+        self._sealed: list[Journal] = []  # sealed and not yet in the store, oldest first
         self._wake_commit = asyncio.Event()
         self._wake_load = asyncio.Event()
         self._wake_sweep = asyncio.Event()
@@ -106,21 +109,34 @@ class Shard:
 
     async def commit_once(self, *, everything: bool = False) -> bool:
         """Write the open commit, if it is due, and tell who waits for it; whether there was one."""
-        manager = self.manager
         if everything:
-            for group in manager.dirty_groups:
+            for group in self.manager.dirty_groups:
                 group.flushed_at_ms = 0
-        journal = manager.seal(self.clock.now_ms())
-        if journal is None:
+        sealed = self._seal()
+        if sealed is None:
             return False
-        if journal.puts or journal.deletes:
-            await self._write(journal.write_ops())
-        now_ms = self.clock.now_ms()
-        manager.committed(journal, now_ms)
+        await self._finish(*sealed)
+        return True
+
+    def _seal(self) -> tuple[Journal, WriteOps] | None:
+        """Close the open commit and make it ready to be written."""
+        journal = self.manager.seal(self.clock.now_ms())
+        if journal is None:
+            return None
+        ops = journal.write_ops()
+        self.store.prepare(ops)
+        self._sealed.append(journal)
+        return journal, ops
+
+    async def _finish(self, journal: Journal, ops: WriteOps) -> None:
+        """Write a sealed commit, then tell who waits for it."""
+        if ops:
+            await self._write(ops)
+        self._sealed.remove(journal)
+        self.manager.committed(journal, self.clock.now_ms())
         for waiter, tokens in journal.waiters.items():
             waiter.committed(tokens)
         self.on_committed()
-        return True
 
     async def _write(self, ops: WriteOps) -> None:
         """Write with patience: trouble that may pass is waited out while publishers are held back."""
@@ -162,14 +178,15 @@ class Shard:
             await recovery.recover_done(self.store, self._recovered)
             self._recovered = {}
             self._retention_ready = True
+            # what a crash kept from being trimmed
+            manager.removals += [HeadRemoval(queue) for queue in manager.queues.values() if queue.recovered_end]
         purges = manager.take_purges(self.clock.now_ms())
         if purges:
             references: dict[int, int] = {}
             for purge in purges:
                 for _, first_id, count in purge.shared_items:
                     for message_id in range(first_id, first_id + count):
-                        value = await self.store.get(payload_refs.key(message_id))
-                        references[message_id] = 0 if value is None else payload_refs.decode(value)
+                        references[message_id] = await self.references(message_id)
             manager.apply_purges(purges, references)
         if manager.removals:
             # what is to be found by scanning must be in the store
@@ -177,6 +194,17 @@ class Shard:
         while manager.removals:
             await removals.perform(self, manager.removals.pop(0))
         self.wake()
+
+    async def references(self, message_id: int) -> int:
+        """How many queues need the payload, commits that are not in the store yet included; 0: none counted."""
+        key = payload_refs.key(message_id)
+        for journal in (self.manager.journal, *reversed(self._sealed)):
+            if key in journal.deletes:
+                return 0
+            if key in journal.puts:
+                return payload_refs.decode(journal.puts[key])
+        value = await self.store.get(key)
+        return 0 if value is None else payload_refs.decode(value)
 
     async def barrier(self) -> None:
         """Wait until everything done so far is durable."""
@@ -197,11 +225,21 @@ class Shard:
     # tasks
 
     async def _commit_loop(self) -> None:
+        """While one commit is being made durable the next is sealed and prepared, and one more collects."""
+        writing: asyncio.Task[None] | None = None
         try:
             while not self._closing:
+                if writing is not None and writing.done():
+                    await writing
+                    writing = None
                 due_ms = self.manager.needs_commit(self.clock.now_ms())
                 if due_ms == 0:
-                    await self.commit_once()
+                    sealed = self._seal()
+                    if sealed is not None:
+                        if writing is not None:
+                            await writing
+                        writing = asyncio.create_task(self._finish(*sealed))
+                        writing.add_done_callback(lambda task: self._wake_commit.set())
                     # let the loop read what arrived meanwhile, so that the next commit is a large one
                     await asyncio.sleep(0)
                     continue
@@ -213,6 +251,8 @@ class Shard:
                         await asyncio.wait_for(self._wake_commit.wait(), due_ms / 1000)
                     except TimeoutError:
                         pass
+            if writing is not None:
+                await writing
         except StorageError as error:
             self._fail(error)
 

@@ -21,6 +21,7 @@ from queue_manager.model import AVAILABLE, DONE, FAILED, IN_FLIGHT, STALE, Entry
 from queue_manager.patterns import MATCH_ALL, compile_pattern
 from queue_manager.ranges import RangeSet
 from queue_manager.removal import RangeRemoval
+from queue_manager.retention import release_gone
 from storage.layout import NUMBER_BITS, align_claim_number, bucket_capacity
 
 if TYPE_CHECKING:
@@ -34,11 +35,15 @@ class Group:
     """The state of one (group, pattern) pair.
 
     `position` is the first offset not yet looked at; `cursor_sequence` a metadata-log sequence at or before
-    the entry that holds it.
+    the entry that holds it. `loaded` has been read back from the store: what is kept of the offsets from
+    `position` to `ahead_offset`, where reading goes on at `ahead_sequence`. `marks` are the (offset, sequence)
+    at which loads ended, for the cursor to advance to as the position does.
     """
 
     __slots__ = (
         "_turn",
+        "ahead_offset",
+        "ahead_sequence",
         "attempts_dirty",
         "attempts_log",
         "buckets",
@@ -56,6 +61,7 @@ class Group:
         "loaded",
         "loaded_next",
         "loading",
+        "marks",
         "matches",
         "name",
         "next_claim",
@@ -92,6 +98,9 @@ class Group:
         self.returned: list[tuple[int, Entry]] = []
         self.loaded: list[Message] = []
         self.loaded_next = 0
+        self.ahead_offset = 0
+        self.ahead_sequence = 0
+        self.marks: deque[tuple[int, int]] = deque()
         self.loading = False
         self.on_loaded: list[Callable[[int], None]] = []
         self.dirty = False
@@ -210,11 +219,10 @@ class Group:
         position = self.position
         if position >= tail.first_offset:
             if self.loaded:
-                self.loaded = []
-                self.loaded_next = 0
+                self.forget_loaded()
             return tail.next_offset - position
         at_hand = len(self.loaded) - self.loaded_next
-        if at_hand < limits.LOADED_LOW_WATER:
+        if at_hand < limits.LOADED_LOW_WATER and self.ahead_offset < tail.first_offset:
             self._request_log()
         return at_hand
 
@@ -265,6 +273,7 @@ class Group:
         if self.loaded_next == len(self.loaded):
             self.loaded = []
             self.loaded_next = 0
+            self.position = max(self.position, self.ahead_offset)
         return messages
 
     def _claim_fresh(self, messages: list[Message], consumer: Consumer, now_ms: int) -> list[Entry] | None:
@@ -419,8 +428,7 @@ class Group:
             removal = RangeRemoval(self, self.position, end, self.cursor_sequence)
             queue.manager.removals.append(removal)
         self.position = end
-        self.loaded = []
-        self.loaded_next = 0
+        self.forget_loaded()
         for _, entry in self.returned:
             if entry.state == AVAILABLE:
                 entry.state = DONE
@@ -428,8 +436,8 @@ class Group:
                     entry.bucket.open_count -= 1
                     self._mark_bucket(entry.bucket)
         self.returned = []
-        if queue.durable:
-            self.mark_dirty()
+        self.mark_dirty()
+        self.flushed_at_ms = 0  # with the next commit, before what is purged goes
 
     def fail(self, entry: Entry) -> None:
         """Count an entry as failed for good; its payload is kept with the failed record."""
@@ -455,8 +463,24 @@ class Group:
         if self.loading:
             return
         self.loading = True
-        offset = self.loaded[-1].offset + 1 if self.loaded else self.position
-        self.queue.manager.loads.append(LogLoad(self, self.cursor_sequence, offset))
+        offset = max(self.position, self.ahead_offset)
+        sequence = max(self.cursor_sequence, self.ahead_sequence)
+        self.queue.manager.loads.append(LogLoad(self, sequence, offset))
+
+    def forget_loaded(self) -> None:
+        """Let go of what was read ahead; it is read again when it is wanted."""
+        self.loaded = []
+        self.loaded_next = 0
+        self.ahead_offset = 0
+        self.ahead_sequence = 0
+
+    def advance_cursor(self) -> None:
+        """Move `cursor_sequence` up to the position."""
+        sequence = self.queue.sequence_at(self.position) or 0
+        marks = self.marks
+        while marks and marks[0][0] <= self.position:
+            sequence = max(sequence, marks.popleft()[1])
+        self.cursor_sequence = max(self.cursor_sequence, sequence)
 
     def _request_payloads(self) -> None:
         if self.loading:
@@ -470,17 +494,25 @@ class Group:
     def log_loaded(self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int) -> None:
         """Take what a LogLoad read: messages below `next_offset`; the rest continues at `sequence`."""
         self.loading = False
+        self.mark_dispatch()
+        if load.offset > max(self.position, self.ahead_offset):
+            return  # what was read before it was forgotten meanwhile
         if self.loaded_next:
             del self.loaded[: self.loaded_next]
             self.loaded_next = 0
-        floor = max(self.position, self.loaded[-1].offset + 1 if self.loaded else 0)
-        self.loaded += [row for row in rows if row.offset >= floor]
-        self.cursor_sequence = max(self.cursor_sequence, sequence)
+        start = load.offset
+        for row in rows:
+            release_gone(self, start, row.offset)
+            start = row.offset + 1
+        release_gone(self, start, next_offset)
+        self.loaded += [row for row in rows if row.offset >= self.position]
+        self.ahead_offset = next_offset
+        self.ahead_sequence = sequence
+        self.marks.append((next_offset, sequence))
         if not self.loaded and next_offset > self.position:
             # nothing of that stretch is kept any more
-            self.position = min(next_offset, self.queue.tail.next_offset)
+            self.position = next_offset
             self.mark_dirty()
-        self.mark_dispatch()
 
     def payloads_loaded(self, load: PayloadLoad, bodies: dict[int, bytes], end_id: int) -> None:
         """Take what a PayloadLoad read: all IDs below `end_id`; what is missing there is done with."""

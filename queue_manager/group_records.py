@@ -33,9 +33,7 @@ def flush(group: Group, journal: Journal, now_ms: int) -> None:
         if history:
             journal.put(attempts.key(group.storage_id, message_id), attempts.encode(history))
     group.attempts_dirty.clear()
-    sequence = queue.sequence_at(group.position)
-    if sequence is not None:
-        group.cursor_sequence = max(group.cursor_sequence, sequence)
+    group.advance_cursor()
     storage_id = group.storage_id
     journal.put(log_cursor.key(storage_id, queue.log_id), log_cursor.encode(group.cursor_sequence))
     journal.put(claim_state.key(storage_id), claim_state.encode(queue.policy.bucket_size, group.next_claim))

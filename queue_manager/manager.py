@@ -76,6 +76,7 @@ class QueueManager:
         self.appended: dict[Queue, None] = {}
         self.trimmable: dict[Queue, None] = {}
         self.skipped: dict[Group, list[tuple[int, int, bool]]] = {}
+        self.unread_purges: list[Purge] = []
         self.stale_settle_count = 0
 
     # queues
@@ -191,20 +192,34 @@ class QueueManager:
             # the open blocks must reach the log, or their payloads would never be found again
             self._write_log(queue, now_ms)
             self.removing[queue.name] = []
+            # what was purged before there was a group is below the head, but not gone yet
+            purged = [r.start for r in self.removals if isinstance(r, RangeRemoval) and r.group.queue is queue]
+            head_offset = min(queue.head_offset, *purged, queue.tail.next_offset)
             self.removals.append(
-                QueueRemoval(queue.name, queue.log_id, storage_ids, queue.head_offset, queue.released)
+                QueueRemoval(queue.name, queue.log_id, storage_ids, head_offset, queue.released)
             )
         return count
 
     def purge(self, queue: Queue, now_ms: int) -> int:
         """Drop every waiting message of every group; claimed ones stay. Give how many it were."""
         count = queue.ready_count()
-        if not queue.groups:
-            self.group(queue, "")
         for group in queue.groups.values():
             group.purge_ready()
+        if not queue.groups:
+            self._purge_unread(queue)
         self.trimmable[queue] = None
         return count
+
+    def _purge_unread(self, queue: Queue) -> None:
+        """Drop everything of a queue that has no group."""
+        end = queue.tail.next_offset
+        nobody = Group(queue, "", MATCH_ALL, queue.head_offset, queue.head_sequence)
+        if queue.durable and queue.head_offset < end:
+            self.removals.append(RangeRemoval(nobody, queue.head_offset, end, queue.head_sequence))
+            self.removals.append(HeadRemoval(queue))
+            self.journal.put(queue_meta.key(queue.name), queue_meta.encode(end, queue.head_sequence))
+        queue.head_offset = end
+        queue.tail.drop_before(end)
 
     # publishing
 
@@ -502,6 +517,8 @@ class QueueManager:
         self.appended.clear()
         for group, skipped in self.skipped.items():
             self._release_skipped(group, skipped)
+            # the position goes with it, or a restart would skip and release the same messages again
+            group.flushed_at_ms = 0
         self.skipped.clear()
         due = now_ms - limits.STATE_FLUSH_INTERVAL_MS
         for group in list(self.dirty_groups):
@@ -556,7 +573,10 @@ class QueueManager:
         if shared_runs:
             purge = Purge(group, NO_BUCKET, 0)
             purge.shared_items = shared_runs
-            group.purges.appendleft(purge)
+            if group.queue.groups.get(group.group_id) is group:
+                group.purges.appendleft(purge)
+            else:
+                self.unread_purges.append(purge)
 
     # retention
 
@@ -565,7 +585,8 @@ class QueueManager:
 
         The driver reads the reference counts of their `shared_items` and calls `apply_purges`.
         """
-        purges: list[Purge] = []
+        purges = self.unread_purges
+        self.unread_purges = []
         busy_count = sum(len(queue.tail) > 0 for queue in self.queues.values())
         share = max(limits.TAIL_BYTES_PER_QUEUE_MIN, self.cache_bytes_max // max(1, busy_count))
         for queue in self.queues.values():

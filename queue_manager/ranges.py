@@ -38,6 +38,11 @@ class RangeSet:
         index = bisect_right(self.starts, offset) - 1
         return index >= 0 and offset < self.ends[index]
 
+    def overlaps(self, start: int, end: int) -> bool:
+        """Whether any offset of `[start, end)` is in the set."""
+        index = bisect_right(self.ends, start)
+        return index < len(self.starts) and self.starts[index] < end
+
     def intersection(self, other: RangeSet) -> RangeSet:
         """The offsets both sets have."""
         result = RangeSet()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from queue_manager.bucket import Run
 from queue_manager.model import DONE
+from queue_manager.ranges import RangeSet
 from storage.envelope import read_head
 from storage.records import attempts, done, payload, payload_refs
 
@@ -92,7 +93,7 @@ class Purge:
             message_id: int = _MESSAGE_ID(element, 0)[0]
             flags, offset, _ = read_head(element[_ENVELOPE_AT : _ENVELOPE_AT + 18])
             add_to_runs(purge.shared_items if flags & _SHARED_FLAG else purge.items, offset, message_id)
-            if _ATTEMPTS(element, _ATTEMPTS_AT)[0] > 1:
+            if _ATTEMPTS(element, _ATTEMPTS_AT)[0] > 1 or message_id in group.attempts_log:
                 purge.attempt_ids.append(message_id)
         return purge
 
@@ -124,17 +125,28 @@ def add_to_runs(runs: list[Run], offset: int, message_id: int) -> None:
 
 
 def _deletable(group: Group, runs: list[Run]) -> list[Run]:
-    """Of what `group` releases, what nobody else needs; all of it is remembered as released."""
+    """Of what `group` releases, what nobody else needs and nobody let go of before.
+
+    All of it is remembered as released.
+    """
     queue = group.queue
+    if queue.groups.get(group.group_id) is not group:
+        return runs  # purged when there was no group
     others = [other for other in queue.groups.values() if other is not group]
-    if not others:
-        for offset, _, count in runs:
-            queue.released.add(offset, offset + count)
-        return runs
     deletable: list[Run] = []
-    for first_offset, first_id, count in runs:
-        group.released.add(first_offset, first_offset + count)
-        for offset in range(first_offset, first_offset + count):
+    for run in runs:
+        first_offset, first_id, count = run
+        end = first_offset + count
+        known = first_offset < queue.head_offset or queue.released.overlaps(first_offset, end)
+        if not others and not known:
+            queue.released.add(first_offset, end)
+            deletable.append(run)
+            continue
+        if others:
+            group.released.add(first_offset, end)
+        for offset in range(first_offset, end):
+            if known and (offset < queue.head_offset or queue.released.contains(offset)):
+                continue
             if all(other.released.contains(offset) for other in others):
                 queue.released.add(offset, offset + 1)
                 if not any(other.failed_offsets.contains(offset) for other in others):
@@ -161,6 +173,25 @@ def release_shared(group: Group, runs: list[Run], journal: Journal, references: 
                 journal.delete(payload_refs.key(message_id))
                 journal.delete(payload.key(message_id))
     group.queue.manager.trimmable[group.queue] = None
+
+
+def release_gone(group: Group, start: int, end: int) -> None:
+    """The offsets `start` to `end` have no payload any more: `group` will never ask for them."""
+    if start >= end or group.queue.deleted:
+        return
+    queue = group.queue
+    others = [other for other in queue.groups.values() if other is not group]
+    if others:
+        group.released.add(start, end)
+        gone = RangeSet()
+        gone.add(start, end)
+        for other in others:
+            gone = gone.intersection(other.released)
+        for range_start, range_end in zip(gone.starts, gone.ends, strict=True):
+            queue.released.add(range_start, range_end)
+    else:
+        queue.released.add(start, end)
+    queue.manager.trimmable[queue] = None
 
 
 def advance_head(queue: Queue) -> bool:

@@ -50,6 +50,9 @@ class MemoryStore:
                 break
         return result
 
+    def prepare(self, ops: WriteOps) -> None:
+        """Nothing is to be prepared here."""
+
     async def write(self, ops: WriteOps) -> None:
         self._check_open()
         failure = self._failures.popleft() if self._failures else None

@@ -157,6 +157,13 @@ class SlateStore:
         except SLATE_ERRORS as error:
             raise translate(error, "scanning") from error
 
+    def prepare(self, ops: WriteOps) -> None:
+        """Fill the batch, which costs the processor, while an earlier one may be waiting for the disk."""
+        if ops.puts or ops.deletes:
+            batch = WriteBatch()
+            fill_batch(batch, ops)
+            ops.prepared = batch
+
     async def write(self, ops: WriteOps) -> None:
         """Apply `ops` atomically and make it durable as configured. Raises StorageError.
 
@@ -213,8 +220,11 @@ class SlateStore:
 
     async def _apply(self, ops: WriteOps) -> None:
         synced_before = self._sync.wal_synced if self._sync is not None else 0
-        batch = WriteBatch()
-        fill_batch(batch, ops)
+        batch = ops.prepared
+        if not isinstance(batch, WriteBatch):
+            batch = WriteBatch()
+            fill_batch(batch, ops)
+        ops.prepared = None  # writing consumes it
         await self._database.write(batch)
         self._applied = ops
         self._applied_count = len(ops)

@@ -24,6 +24,13 @@ class Store(Protocol):
         """
         ...
 
+    def prepare(self, ops: WriteOps) -> None:
+        """Do what of writing `ops` needs no waiting, so that it overlaps with an earlier write.
+
+        Optional; `ops` must not change afterwards. Raises StorageError.
+        """
+        ...
+
     async def write(self, ops: WriteOps) -> None:
         """Apply `ops` atomically; returns once it is as durable as the store is configured to make it.
 

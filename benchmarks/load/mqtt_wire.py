@@ -46,11 +46,15 @@ def publish_packet(topic: str, payload: bytes, qos: int, packet_id: int = 0) -> 
 
 
 def publish_ring(topic: str, payloads: list[bytes]) -> tuple[bytes, int]:
-    """QoS 1 PUBLISH packets with packet ids 1..65535 in one run of bytes, and the size of each."""
+    """QoS 1 PUBLISH packets with packet ids 1, 2, ... in one run of bytes, and the size of each.
+
+    As many as there are packet ids, but a whole number of rounds through `payloads`.
+    """
     sample = publish_packet(topic, payloads[0], 1, 1)
     head = sample[: len(sample) - len(payloads[0]) - 2]
     packets = [
-        head + _U16.pack(number + 1) + payloads[number % len(payloads)] for number in range(PACKET_IDS)
+        head + _U16.pack(number + 1) + payloads[number % len(payloads)]
+        for number in range(PACKET_IDS - PACKET_IDS % len(payloads))
     ]
     return b"".join(packets), len(sample)
 
@@ -168,7 +172,7 @@ class PublishCounter:
 
     def _check(self, payload: bytes, payloads: list[bytes]) -> None:
         if self._qos:
-            right = payload == payloads[(self.count - 1) % PACKET_IDS % len(payloads)]
+            right = payload == payloads[(self.count - 1) % len(payloads)]
         else:
             right = payload in self._known
         if not right:

@@ -1,4 +1,4 @@
-"""What clients saw while a broker was killed again and again, and the accounts drawn up from it at the end."""
+"""What clients saw while a broker was killed again and again, and the accounts drawn up from it."""
 
 import threading
 import time
@@ -101,7 +101,7 @@ class Ledger:
         return wrong
 
     def first_deliveries_out_of_order(self, group: str) -> list[tuple[str, str]]:
-        """For a group of one consumer: over all lives, messages are seen first in the order they were sent."""
+        """For a group of one consumer: over all lives, messages are first seen in the order sent."""
         highest: dict[str, int] = defaultdict(lambda: -1)
         seen: set[str] = set()
         wrong = []

@@ -22,7 +22,7 @@ __all__ = [
     "publish",
 ]
 
-QUIET_S = 0.3
+QUIET_S = 0.2
 
 
 class Delivery(NamedTuple):

@@ -62,6 +62,14 @@ def _impatient_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shar
     shared.end()
 
 
+@pytest.fixture(scope="session")
+def _strict_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedBroker]:
+    config = {"queue_manager": {"auto_create": False}, "queues": [{"name": "there"}]}
+    shared = SharedBroker(tmp_path_factory.mktemp("strict"), config)
+    yield shared
+    shared.end()
+
+
 def _survives(broker: Broker) -> Iterator[Broker]:
     yield broker
     assert broker.alive, f"the broker ended during this test\n{broker.log[-4000:]}"
@@ -78,6 +86,13 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 def impatient_broker(_impatient_broker: SharedBroker) -> Iterator[Broker]:
     """As `broker`, with a visibility timeout of one second."""
     yield from _survives(_impatient_broker.running())
+
+
+@pytest.fixture
+def strict_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """As `broker`, with `auto_create: false` and one configured queue, `there`."""
+    foreign = ForeignBroker.from_environment()
+    yield from _survives(foreign or request.getfixturevalue("_strict_broker").running())
 
 
 @pytest.fixture

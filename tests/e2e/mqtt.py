@@ -15,7 +15,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 V311, V5 = 4, 5
-QUIET_S = 0.3
+QUIET_S = 0.2
 WAIT_S = 5.0
 _numbers = itertools.count(1)
 

@@ -24,7 +24,7 @@ def test_idle_then_publish(channel, queue):
     consumer = Collector(channel, queue, ack=True)
     amqp.publish(channel, queue, "first")
     consumer.wait(1)
-    consumer.wait_quiet(2.5)
+    consumer.wait_quiet(1.6)
     amqp.publish(channel, queue, "after the pause")
     consumer.wait(2)
     assert consumer.bodies() == ["first", "after the pause"]

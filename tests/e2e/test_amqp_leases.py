@@ -15,9 +15,9 @@ def test_a_slow_worker_keeps_its_message_beyond_the_visibility_timeout(impatient
     slow = Collector(channel, name)
     idle = Collector(amqp_connect(impatient_broker).channel(), name)
     slow.wait(1)
-    for _ in range(5):
-        slow.wait_quiet(0.25)
-        idle.wait_quiet(0.25)
+    for _ in range(4):
+        slow.wait_quiet(0.2)
+        idle.wait_quiet(0.2)
     assert (len(slow.deliveries), len(idle.deliveries)) == (1, 0)
     channel.basic_ack(slow.deliveries[0].tag)
     assert channel.queue_declare(name, passive=True).method.message_count == 0

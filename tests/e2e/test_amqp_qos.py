@@ -145,12 +145,12 @@ def test_three_workers_one_message_each_at_a_time(channel, amqp_connect, queue):
         each.basic_qos(prefetch_count=1)
     slow, *quick = [Collector(each, queue, ack=position > 0) for position, each in enumerate(channels)]
     amqp.publish(channel, queue, *numbers(30))
-    for _ in range(60):
+    for _ in range(40):
         for consumer in (slow, *quick):
             consumer.wait_quiet(0.005)
     assert len(slow.deliveries) == 1
     assert len(quick[0].deliveries) + len(quick[1].deliveries) == 29
-    assert min(len(consumer.deliveries) for consumer in quick) >= 5
+    assert min(len(consumer.deliveries) for consumer in quick) >= 1
 
 
 @pytest.mark.parametrize("first", ["consumers", "messages"])

@@ -66,8 +66,10 @@ def test_nack_requeue_returns_to_the_original_place(channel, consuming, queue):
     amqp.publish(channel, queue, *"abcde")
     take(consuming, queue, 3)
     consuming.basic_nack(2, requeue=True)
+    consuming.queue_declare(queue, passive=True)  # answered after the nack was done
     assert drain(channel, queue) == ["b", "d", "e"]
     consuming.basic_nack(3, multiple=True, requeue=True)
+    consuming.queue_declare(queue, passive=True)
     assert drain(channel, queue) == ["a", "c"]
 
 
@@ -75,6 +77,7 @@ def test_nack_multiple_requeue(channel, consuming, queue):
     amqp.publish(channel, queue, *"abcd")
     take(consuming, queue, 3)
     consuming.basic_nack(2, multiple=True, requeue=True)
+    consuming.queue_declare(queue, passive=True)
     assert drain(channel, queue) == ["a", "b", "d"]
 
 

@@ -6,19 +6,6 @@ from pika.exceptions import NackError, UnroutableError
 
 from tests.e2e import amqp
 from tests.e2e.amqp import Collector
-from tests.e2e.broker_process import BrokerProcess, ForeignBroker
-
-
-@pytest.fixture(scope="module")
-def strict_broker(tmp_path_factory):
-    foreign = ForeignBroker.from_environment()
-    if foreign:
-        yield foreign
-        return
-    config = {"queue_manager": {"auto_create": False}}
-    process = BrokerProcess(tmp_path_factory.mktemp("strict"), config).start()
-    yield process
-    process.kill9()
 
 
 def test_mandatory_raises_in_pika(strict_broker, amqp_connect, name):

@@ -215,7 +215,7 @@ def test_idle_then_publish(mqtt, channel, queue):
     consumer.subscribe(f"$queue/{queue}", 1)
     amqp.publish(channel, queue, "first")
     consumer.take_one()
-    assert consumer.quiet(2.5)
+    assert consumer.quiet(1.6)
     amqp.publish(channel, queue, "after the pause")
     assert payloads(consumer.take(1)) == ["after the pause"]
 

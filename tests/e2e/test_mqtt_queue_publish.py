@@ -157,13 +157,12 @@ def test_auto_created_queue_keeps_what_is_published_before_anybody_reads(mqtt, n
 
 
 @VERSIONS
-def test_no_queue_without_auto_create(own_broker, mqtt, raw_mqtt, version):
+def test_no_queue_without_auto_create(strict_broker, mqtt, raw_mqtt, version):
     """0x87 or 0x90 in MQTT 5; never a silent drop: 3.1.1 gets SUBACK 0x80 and no PUBACK."""
-    process = own_broker({"queue_manager": {"auto_create": False}, "queues": [{"name": "there"}]})
-    client = mqtt(process, version=version)
+    client = mqtt(strict_broker, version=version)
     assert client.publish("$queue/there", "x", 1) == 0
     assert client.subscribe("$queue/not-there", 1) in ((0x80,) if version == V311 else (0x87, 0x8F, 0x90))
-    connection = raw_mqtt(process, version=version)
+    connection = raw_mqtt(strict_broker, version=version)
     connection.send_bytes(wire.publish("$queue/not-there", b"x", version=version, qos=1, packet_id=3))
     if version == V5:
         answer = connection.expect(wire.PUBACK)

@@ -61,12 +61,6 @@ def test_sigterm_with_a_client_that_never_answers(own_broker, raw_amqp):
     silent.drop()
 
 
-def test_starting_again_and_again_on_empty_storage(own_broker):
-    process = own_broker()
-    for _ in range(3):
-        process.restart()
-
-
 def publish_for(seconds: float, channel, queue: str) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until:

@@ -16,7 +16,7 @@ SHARED = 0x10
 def check_store(rows: list[tuple[bytes, bytes]], oracle: Oracle, *, may_leak_shared: bool = False) -> None:
     """Compare the rows of a drained store with what the queues are there to keep.
 
-    `may_leak_shared`: a crash interrupted the removal of a queue, which forgets payloads it shared.
+    `may_leak_shared`: a crash came while references to payloads of several queues were to be taken back.
     """
     keeps = {name: queue for name, queue in oracle.queues.items() if queue.durable}
     holders: dict[int, set[str]] = {}

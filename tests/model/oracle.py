@@ -18,13 +18,17 @@ SETTLED = (DONE, FAILED)
 
 
 class Published:
-    """One message of one queue. `confirmed`: the publisher was told that it is durable."""
+    """One message of one queue. `confirmed`: the publisher was told that it is durable; `purged`: it was
+    dropped before the queue had any group.
+    """
 
     def __init__(self, offset: int, body: bytes, topic: str) -> None:
         self.offset = offset
         self.body = body
         self.topic = topic
         self.confirmed = False
+        self.purged = False
+        self.purged_durably = False
 
 
 class Item:
@@ -93,9 +97,9 @@ class OracleConsumer:
 
 
 def topic_matches(pattern: str, topic: str) -> bool:
-    """MQTT's rules, level by level."""
+    """MQTT's rules, level by level; an empty routing key has no level."""
     wanted = pattern.split("/")
-    levels = topic.split("/")
+    levels = topic.split("/") if topic else []
     for index, level in enumerate(wanted):
         if level == "#":
             return True
@@ -152,9 +156,10 @@ class OracleGroup:
         return not self.queue.durable and item.attempts_max > 0
 
     def ready_bounds(self) -> tuple[int, int]:
-        """The least and the greatest number of messages that may be waiting."""
+        """The least and the greatest number that may be told to wait; a pattern need not have been tried."""
         optional = sum(self.items[offset].optional for offset in self.ready)
-        return len(self.ready) - optional, len(self.ready)
+        at_most = len(self.ready) if self.pattern == "#" else len(self.queue.messages)
+        return len(self.ready) - optional, at_most
 
     def held(self) -> list[Item]:
         return [item for item in self.items.values() if item.state == HELD]
@@ -281,6 +286,8 @@ class OracleQueue:
             return known
         others = list(self.groups.values())
         for message in self.messages:
+            if message.purged:
+                continue
             fleeting = bool(others) and all(other.is_done_with(message.offset) for other in others)
             group.add(message, fleeting=fleeting)
         self.groups[group.group_id] = group
@@ -294,7 +301,8 @@ class OracleQueue:
         if "" in self.groups:
             return self.groups[""].ready_bounds()
         if not self.groups:
-            return len(self.messages), len(self.messages)
+            count = sum(not message.purged for message in self.messages)
+            return count, count
         bounds = [group.ready_bounds() for group in self.groups.values()]
         return max(low for low, _ in bounds), max(high for _, high in bounds)
 
@@ -369,6 +377,8 @@ class Oracle:
             queue.durably_declared = queue.durable
             for group in queue.groups.values():
                 group.durable = queue.durable
+            for message in queue.messages:
+                message.purged_durably = message.purged
 
     def committed_everything(self) -> None:
         """A commit that held the state of every group is durable."""
@@ -390,6 +400,8 @@ class Oracle:
                 del self.queues[name]
                 continue
             queue.messages = [message for message in queue.messages if message.confirmed]
+            for message in queue.messages:
+                message.purged = message.purged_durably
             queue.groups = {g.group_id: g for g in queue.groups.values() if g.durable}
             queue.unused_since_ms = now_ms
             for group in queue.groups.values():

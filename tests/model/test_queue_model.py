@@ -75,7 +75,7 @@ class QueueModel(RuleBasedStateMachine):
     def begin(self, tight: int, cache_bytes_max: int, first: QueuePolicy, second: QueuePolicy) -> None:
         if tight:
             self.limits = TightLimits()
-        self.interrupted_removal = False
+        self.may_leak_shared = False
         self.h = Harness(cache_bytes_max=cache_bytes_max)
         self.h.declare("orders", first, TOPICS["orders"])
         self.h.declare("audit", second, TOPICS["audit"])
@@ -252,8 +252,8 @@ class QueueModel(RuleBasedStateMachine):
     def restart(self, whole: bool, bucket_size: int | None, ms: int) -> None:
         if whole:
             self.h.commit(everything=True)
-        if self.h.manager.removing or self.h.oracle.busy:
-            self.interrupted_removal = True
+        if self.h.releases_shared():
+            self.may_leak_shared = True
         self.h.clock.ms += ms
         self.h.crash(bucket_size)
 
@@ -265,7 +265,7 @@ class QueueModel(RuleBasedStateMachine):
     def teardown(self) -> None:
         try:
             if hasattr(self, "h") and sys.exc_info()[0] is None:  # else it failed already
-                drain(self.h, may_leak_shared=self.interrupted_removal)
+                drain(self.h, may_leak_shared=self.may_leak_shared)
         finally:
             if self.limits is not None:
                 self.limits.undo()
