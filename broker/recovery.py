@@ -168,6 +168,7 @@ async def recover_done(store: Store, positions: dict[Group, int]) -> None:
     """
     open_buckets = {group: {bucket.bucket_id for bucket in group.buckets.values()} for group in positions}
     last_claims = {group: group.next_claim for group in positions}
+    scheduled = {group: {purge.bucket_id for purge in group.purges} for group in positions}
     by_queue: dict[Queue, dict[Group, int]] = {}
     for group, position in positions.items():
         by_queue.setdefault(group.queue, {})[group] = position
@@ -185,7 +186,7 @@ async def recover_done(store: Store, positions: dict[Group, int]) -> None:
                 purge, offsets = recovery.purge_of_record(group, bucket_id, value)
                 for offset in offsets:
                     kept[group].add(offset, offset + 1)
-                if purge is not None:
+                if purge is not None and bucket_id not in scheduled[group]:
                     purges.append(purge)
             group.purges.extendleft(reversed(purges))
         recovery.restore_released(queue, groups, kept)

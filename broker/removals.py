@@ -112,22 +112,22 @@ async def _remove_queue(shard: Shard, removal: QueueRemoval) -> None:
             for key, value in rows:
                 for message_id, envelope in metadata.decode(value):
                     flags, offset, _ = read_head(envelope)
-                    gone = released is not None and (
-                        offset < removal.head_offset or released.contains(offset)
-                    )
-                    if not gone:
+                    if not (flags & SHARED_FLAG and removal.is_gone(offset)):
                         await _release_payload(shard, message_id, flags, released is not None)
                 manager.journal.delete(key)
             await shard.commit_room()
             if len(rows) < ENTRIES_PER_STEP:
                 break
             start = rows[-1][0] + b"\x00"
+    failed_ids: set[int] = set()
     for storage_id in removal.storage_ids:
-        await _remove_group_records(shard, removal, storage_id)
+        await _remove_group_records(shard, removal, storage_id, failed_ids)
     manager.removed(removal)
 
 
-async def _remove_group_records(shard: Shard, removal: QueueRemoval, storage_id: str) -> None:
+async def _remove_group_records(
+    shard: Shard, removal: QueueRemoval, storage_id: str, failed_ids: set[int]
+) -> None:
     journal = shard.manager.journal
     journal.delete(claim_state.key(storage_id))
     journal.delete(group_position.key(storage_id))
@@ -137,10 +137,12 @@ async def _remove_group_records(shard: Shard, removal: QueueRemoval, storage_id:
             shard.manager.journal.delete(key)
             await shard.commit_room()
     async for key, value in scan_prefix(shard.store, failed.prefix(storage_id), ENTRIES_PER_STEP):
-        # failed messages outlive their log entries
+        # failed messages outlive their log entries, and several groups may have failed one
         for message in failed.decode(value):
-            flags = read_head(message.metadata)[0]
-            await _release_payload(shard, message.message_id, flags, removal.released is not None)
+            flags, offset, _ = read_head(message.metadata)
+            if removal.is_gone(offset) and message.message_id not in failed_ids:
+                failed_ids.add(message.message_id)
+                await _release_payload(shard, message.message_id, flags, removal.released is not None)
         shard.manager.journal.delete(key)
         await shard.commit_room()
 

@@ -65,7 +65,7 @@ async def _serve(settings: Settings, ready_file: Path | None) -> int:
         print("sluicemq: the store did not close in time", file=sys.stderr)
         return EXIT_FAILED
     if ready_file is not None:
-        ready_file.unlink(missing_ok=True)
+        ready_file.unlink(missing_ok=True)  # noqa: ASYNC240 - nobody is served any more
     return EXIT_FAILED if broker.failure is not None else EXIT_OK
 
 

@@ -178,8 +178,10 @@ class Shard:
             await recovery.recover_done(self.store, self._recovered)
             self._recovered = {}
             self._retention_ready = True
-            # what a crash kept from being trimmed
-            manager.removals += [HeadRemoval(queue) for queue in manager.queues.values() if queue.recovered_end]
+            for queue in manager.queues.values():
+                if not queue.released_known:
+                    queue.released_known = True
+                    manager.removals.append(HeadRemoval(queue))  # what a crash kept from being trimmed
         purges = manager.take_purges(self.clock.now_ms())
         if purges:
             references: dict[int, int] = {}
@@ -188,15 +190,17 @@ class Shard:
                     for message_id in range(first_id, first_id + count):
                         references[message_id] = await self.references(message_id)
             manager.apply_purges(purges, references)
-        if manager.removals:
+        while manager.removals:
+            due = manager.removals
+            manager.removals = []
             # what is to be found by scanning must be in the store
             await self.barrier()
-        while manager.removals:
-            await removals.perform(self, manager.removals.pop(0))
+            for removal in due:
+                await removals.perform(self, removal)
         self.wake()
 
     async def references(self, message_id: int) -> int:
-        """How many queues need the payload, commits that are not in the store yet included; 0: none counted."""
+        """How many queues need the payload, unwritten commits included; 0: none counted."""
         key = payload_refs.key(message_id)
         for journal in (self.manager.journal, *reversed(self._sealed)):
             if key in journal.deletes:
@@ -233,6 +237,11 @@ class Shard:
                     await writing
                     writing = None
                 due_ms = self.manager.needs_commit(self.clock.now_ms())
+                if due_ms == 0 and writing is not None and not self._is_worth_preparing():
+                    # a small commit loses nothing by collecting until the one before it is durable
+                    self._wake_commit.clear()
+                    await self._wake_commit.wait()
+                    continue
                 if due_ms == 0:
                     sealed = self._seal()
                     if sealed is not None:
@@ -255,6 +264,9 @@ class Shard:
                 await writing
         except StorageError as error:
             self._fail(error)
+
+    def _is_worth_preparing(self) -> bool:
+        return len(self.manager.journal.puts) >= limits.PREPARED_PUTS_MIN
 
     async def _load_loop(self) -> None:
         try:

@@ -61,6 +61,7 @@ class Consumer:
         "consumer_id",
         "credit_max",
         "exclusive",
+        "extended",
         "group",
         "in_flight",
         "lease_ms",
@@ -92,6 +93,7 @@ class Consumer:
         self.pool = pool
         self.in_flight: dict[int, Entry] = {}
         self.bytes_in_flight = 0
+        self.extended = False  # some claim has a lease of its own
         self.paused = False
         self.active = True
         if pool is not None:

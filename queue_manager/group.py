@@ -397,14 +397,18 @@ class Group:
         for consumer in (*self.consumers, *self.draining):
             expired = []
             lease_ms = consumer.lease_ms
+            extended = False
             for entry in consumer.in_flight.values():
                 if entry.lease_deadline_ms:
                     if entry.lease_deadline_ms <= now_ms:
                         expired.append(entry)
+                    else:
+                        extended = True
                 elif entry.claimed_at_ms + lease_ms <= now_ms:
                     expired.append(entry)
-                else:
+                elif not consumer.extended:
                     break  # claims are in order of time
+            consumer.extended = extended
             if expired:
                 expired_count += len(expired)
                 self.requeue(expired, now_ms)

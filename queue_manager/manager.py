@@ -195,8 +195,9 @@ class QueueManager:
             # what was purged before there was a group is below the head, but not gone yet
             purged = [r.start for r in self.removals if isinstance(r, RangeRemoval) and r.group.queue is queue]
             head_offset = min(queue.head_offset, *purged, queue.tail.next_offset)
+            released = queue.released if queue.released_known else None
             self.removals.append(
-                QueueRemoval(queue.name, queue.log_id, storage_ids, head_offset, queue.released)
+                QueueRemoval(queue.name, queue.log_id, storage_ids, head_offset, released)
             )
         return count
 
@@ -461,9 +462,7 @@ class QueueManager:
         if entry.state != IN_FLIGHT or consumer is None:
             return False
         entry.lease_deadline_ms = now_ms + lease_ms
-        # claims are looked through in order of time; an extended one goes last
-        offset = entry.message.offset
-        consumer.in_flight[offset] = consumer.in_flight.pop(offset)
+        consumer.extended = True
         return True
 
     def find_claim(self, queue: Queue, group_id: str, offset: int) -> Entry:

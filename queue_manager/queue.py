@@ -52,6 +52,7 @@ class Queue:
         "policy",
         "recovered_end",
         "released",
+        "released_known",
         "shares_payloads",
         "tail",
         "topics",
@@ -91,6 +92,7 @@ class Queue:
         self.groups: dict[str, Group] = {}
         self.recovered_end = 0  # log entries below it may hold payloads a crash kept from being deleted
         self.released = RangeSet()  # offsets at or above head_offset whose payloads are gone
+        self.released_known = True  # False after a start, until the done records have been read
         self.shares_payloads = False  # whether any of its messages may be in other queues too
         self.log_index: list[tuple[int, int]] = []
         self.open_blocks: list[bytes] = []

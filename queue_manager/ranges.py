@@ -33,6 +33,11 @@ class RangeSet:
         self.starts[low:high] = [start]
         self.ends[low:high] = [end]
 
+    def add_all(self, other: RangeSet) -> None:
+        """Add every offset of another set."""
+        for start, end in zip(other.starts, other.ends, strict=True):
+            self.add(start, end)
+
     def contains(self, offset: int) -> bool:
         """Whether `offset` is in the set."""
         index = bisect_right(self.starts, offset) - 1

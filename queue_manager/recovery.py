@@ -54,6 +54,7 @@ def restore_queue(
     queue.arguments = stored.arguments
     queue.shares_payloads = True  # as far as this process knows
     queue.recovered_end = queue.tail.next_offset
+    queue.released_known = False
     number = int(stored.log_id[1:]) if stored.log_id[1:].isdigit() else 0
     manager.next_log_number = max(manager.next_log_number, number + 1)
     manager.adopt(queue)
@@ -196,23 +197,26 @@ def restore_released(queue: Queue, positions: dict[Group, int], kept: dict[Group
     `positions` are the groups' positions at the start of this process and `kept` the offsets below them
     whose done records were still there.
     """
-    released: list[RangeSet] = []
+    let_go: RangeSet | None = None
     for group, position in positions.items():
         held = kept[group]
         for offset in _active_offsets(group, position):
             held.add(offset, offset + 1)
-        ranges = held.complement(queue.head_offset, position)
-        for start, end in zip(group.released.starts, group.released.ends, strict=True):
-            ranges.add(start, end)
-        group.released = ranges
-        released.append(ranges)
-    if released and len(positions) == len(queue.groups):
-        common = released[0]
-        for ranges in released[1:]:
-            common = common.intersection(ranges)
-        for start, end in zip(common.starts, common.ends, strict=True):
-            queue.released.add(start, end)
-        queue.manager.trimmable[queue] = None
+        for purge in group.purges:
+            for first_offset, _, count in (*purge.items, *purge.shared_items):
+                held.add(first_offset, first_offset + count)
+        released = held.complement(queue.head_offset, position)
+        # what this process released does not count as let go of before a group it may have made meanwhile
+        before = released.intersection(group.released.complement(queue.head_offset, position))
+        let_go = before if let_go is None else let_go.intersection(before)
+        group.released.add_all(released)
+    common: RangeSet | None = None
+    for group in queue.groups.values():
+        common = group.released if common is None else common.intersection(group.released)
+    for ranges in (let_go, common):
+        if ranges is not None:
+            queue.released.add_all(ranges)
+    queue.manager.trimmable[queue] = None
 
 
 def _active_offsets(group: Group, position: int) -> list[int]:

@@ -56,5 +56,9 @@ class QueueRemoval:
         self.head_offset = head_offset
         self.released = released
 
+    def is_gone(self, offset: int) -> bool:
+        """Whether the log no longer stands for the payload at `offset`; as far as is known, True."""
+        return self.released is None or offset < self.head_offset or self.released.contains(offset)
+
 
 Removal = HeadRemoval | RangeRemoval | QueueRemoval

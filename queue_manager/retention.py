@@ -187,8 +187,7 @@ def release_gone(group: Group, start: int, end: int) -> None:
         gone.add(start, end)
         for other in others:
             gone = gone.intersection(other.released)
-        for range_start, range_end in zip(gone.starts, gone.ends, strict=True):
-            queue.released.add(range_start, range_end)
+        queue.released.add_all(gone)
     else:
         queue.released.add(start, end)
     queue.manager.trimmable[queue] = None

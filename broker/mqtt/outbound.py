@@ -44,7 +44,7 @@ class Outgoing:
 
 
 class Outbound:
-    """The sending half of a client. `claims` maps packet identifiers to what their acknowledgement settles."""
+    """The sending half of a client. `claims`: what the acknowledgement of a packet identifier settles."""
 
     __slots__ = ("_client", "_pending", "_pending_count", "claims", "window")
 

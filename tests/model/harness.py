@@ -116,6 +116,7 @@ class Harness:
         self.oracle = Oracle()
         self.cache_bytes_max = cache_bytes_max
         self.body_count = 0
+        self.may_leak_shared = False
         self.stale: list[Entry] = []
         self._attach(MemoryStore())
 
@@ -171,6 +172,8 @@ class Harness:
 
     def delete(self, queue: OracleQueue) -> None:
         low, high = queue.ready_bounds()
+        if not self.manager.find(queue.name).released_known:
+            self.may_leak_shared = True
         count = self.manager.delete(self.manager.find(queue.name), self.clock.ms)
         assert low <= count <= high
         self._forget(queue)
@@ -396,6 +399,7 @@ class Harness:
 
     def crash(self, bucket_size: int | None = None) -> None:
         """End the process where it is, and start another on what is durable."""
+        self.may_leak_shared |= self.releases_shared()
         store = self.store.crash()
         self.oracle.restart(self.clock.ms)
         self.stale = []

@@ -75,7 +75,6 @@ class QueueModel(RuleBasedStateMachine):
     def begin(self, tight: int, cache_bytes_max: int, first: QueuePolicy, second: QueuePolicy) -> None:
         if tight:
             self.limits = TightLimits()
-        self.may_leak_shared = False
         self.h = Harness(cache_bytes_max=cache_bytes_max)
         self.h.declare("orders", first, TOPICS["orders"])
         self.h.declare("audit", second, TOPICS["audit"])
@@ -252,8 +251,6 @@ class QueueModel(RuleBasedStateMachine):
     def restart(self, whole: bool, bucket_size: int | None, ms: int) -> None:
         if whole:
             self.h.commit(everything=True)
-        if self.h.releases_shared():
-            self.may_leak_shared = True
         self.h.clock.ms += ms
         self.h.crash(bucket_size)
 
@@ -265,13 +262,13 @@ class QueueModel(RuleBasedStateMachine):
     def teardown(self) -> None:
         try:
             if hasattr(self, "h") and sys.exc_info()[0] is None:  # else it failed already
-                drain(self.h, may_leak_shared=self.may_leak_shared)
+                drain(self.h)
         finally:
             if self.limits is not None:
                 self.limits.undo()
 
 
-def drain(h: Harness, *, may_leak_shared: bool = False) -> None:
+def drain(h: Harness) -> None:
     """Consume everything, let retention pass, and look for what should not be there any more."""
     for index in reversed(range(len(h.consumers))):
         if h.consumers[index][0].active:
@@ -293,7 +290,7 @@ def drain(h: Harness, *, may_leak_shared: bool = False) -> None:
                 group.settle(group.items[offset], "done")
             group.ready = []
     clean_up(h)
-    check_store(all_rows(h.store), h.oracle, may_leak_shared=may_leak_shared)
+    check_store(all_rows(h.store), h.oracle, may_leak_shared=h.may_leak_shared)
     check_memory(h.manager)
     h.crash()
     for queue in list(h.oracle.queues.values()):
@@ -301,7 +298,7 @@ def drain(h: Harness, *, may_leak_shared: bool = False) -> None:
             h.subscribe(queue, group.name, group.pattern)
     h.quiesce()
     clean_up(h)
-    check_store(all_rows(h.store), h.oracle, may_leak_shared=may_leak_shared)
+    check_store(all_rows(h.store), h.oracle, may_leak_shared=h.may_leak_shared)
     check_memory(h.manager)
 
 

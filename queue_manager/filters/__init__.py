@@ -1,0 +1,34 @@
+"""Which messages a consumer wants: JMS selectors and AMQP property filters. Pure: no I/O, no clock.
+
+`parse_selector(text)` gives a compiled `Selector`, `filters_from_arguments(table)` what an AMQP 0.9.1 consumer
+asks for; both raise a `FilterError`. What a message must look like for them is said in `fields`.
+"""
+
+from queue_manager.filters.errors import FilterError, PropertyFilterError, SelectorError
+from queue_manager.filters.fields import Fields, MessageFilter, application_property
+from queue_manager.filters.property_filters import (
+    AllOf,
+    AnyOf,
+    NoneOf,
+    PropertyFilter,
+    Symbol,
+    filters_from_arguments,
+)
+from queue_manager.filters.selector import Selector, parse_selector
+
+__all__ = [
+    "AllOf",
+    "AnyOf",
+    "Fields",
+    "FilterError",
+    "MessageFilter",
+    "NoneOf",
+    "PropertyFilter",
+    "PropertyFilterError",
+    "Selector",
+    "SelectorError",
+    "Symbol",
+    "application_property",
+    "filters_from_arguments",
+    "parse_selector",
+]

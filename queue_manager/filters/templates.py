@@ -1,0 +1,31 @@
+"""Pieces of Python syntax with places to fill: how the compiler writes code without ever handling its text."""
+
+from __future__ import annotations
+
+import ast
+from typing import TypeVar
+
+Node = TypeVar("Node", bound=ast.AST)
+
+
+def expression(text: str) -> ast.expr:
+    """A template of ours; names that `fill` is given are its places."""
+    return ast.parse(text, mode="eval").body
+
+
+def fill(template: Node, parts: dict[str, ast.expr]) -> Node:
+    """A copy of the template with every name in `parts` replaced; the parts are not copied."""
+    return _copied(template, parts)  # type: ignore[no-any-return]
+
+
+def _copied(value: object, parts: dict[str, ast.expr]) -> object:
+    if isinstance(value, list):
+        return [_copied(item, parts) for item in value]
+    if not isinstance(value, ast.AST):
+        return value
+    if isinstance(value, ast.Name) and value.id in parts:
+        return parts[value.id]
+    copy = type(value)()
+    for field, inner in ast.iter_fields(value):
+        setattr(copy, field, _copied(inner, parts))
+    return copy
