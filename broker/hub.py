@@ -35,6 +35,20 @@ class Hub:
         self._flush_scheduled = False
         shard.on_committed = self._on_committed
 
+    def has_work(self) -> bool:
+        """Whether `settle_turn` has anything to do."""
+        manager = self.shard.manager
+        journal = manager.journal
+        return bool(
+            manager.dispatchable
+            or manager.appended
+            or manager.dirty_groups
+            or manager.loads
+            or journal.puts
+            or journal.deletes
+            or journal.waiters
+        )
+
     def settle_turn(self) -> None:
         """After something was done to the manager: deliver what can be delivered, commit what must be."""
         manager = self.shard.manager

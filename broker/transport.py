@@ -23,11 +23,22 @@ class Transport(asyncio.Protocol):
     Writing happens once per loop turn and connection, however many deliveries came together.
     """
 
-    __slots__ = ("_hub", "_make", "_reading_paused", "frontend", "peer", "transport")
+    __slots__ = (
+        "_flush_wanted",
+        "_hub",
+        "_make",
+        "_monotonic",
+        "_reading_paused",
+        "frontend",
+        "peer",
+        "transport",
+    )
 
     def __init__(self, hub: Hub, make_frontend: Callable[[Transport], Frontend]) -> None:
         self._hub = hub
         self._make = make_frontend
+        self._monotonic = hub.clock.monotonic
+        self._flush_wanted = False
         self._reading_paused = False
         self.peer = ""
         self.frontend: Frontend
@@ -48,14 +59,16 @@ class Transport(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes from the peer: decode all of them, act, have the answers written this turn."""
         hub = self._hub
-        frontend = self.frontend
-        events = frontend.connection.receive(data, hub.clock.monotonic())
+        connection = self.frontend.connection
+        events = connection.receive(data, self._monotonic())
         if events:
             self._handle(events)
-            hub.settle_turn()
-            if hub.shard.manager.uncommitted_bytes() > limits.UNCOMMITTED_BYTES_MAX:
-                self._hold_back()
-        self.want_flush()
+            if hub.has_work():
+                hub.settle_turn()
+                if hub.shard.manager.uncommitted_bytes() > limits.UNCOMMITTED_BYTES_MAX:
+                    self._hold_back()
+        if connection.output or connection.closed:
+            self.want_flush()
 
     def eof_received(self) -> bool:
         """The peer will send no more; nothing of either protocol can go on."""
@@ -88,10 +101,13 @@ class Transport(asyncio.Protocol):
 
     def want_flush(self) -> None:
         """Have the connection's output written at the end of this loop turn."""
-        self._hub.want_flush(self)
+        if not self._flush_wanted:
+            self._flush_wanted = True
+            self._hub.want_flush(self)
 
     def flush(self) -> None:
         """Write the output; close once the connection is closed."""
+        self._flush_wanted = False
         connection = self.frontend.connection
         output = connection.output
         if output:

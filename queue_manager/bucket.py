@@ -78,8 +78,11 @@ class Bucket:
             self.runs.append((first.offset, first.message_id, span + 1))
 
     def is_closed(self) -> bool:
-        """Every claim number of it was given out and every message is settled."""
-        return self.open_count == 0 and len(self.entries) == self.capacity
+        """Every message of it is settled and no claim number will be given out from it any more."""
+        group = self.group
+        return self.open_count == 0 and (
+            group.next_claim >= self.first + self.capacity or group.claim_base != self.claim_base
+        )
 
     def encode_active(self) -> bytes | None:
         """The value of the active record, or None when nothing is available or in flight."""

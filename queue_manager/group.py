@@ -454,6 +454,8 @@ class Group:
         queue = self.queue
         offset = entry.message.offset
         self.failed_offsets.add(offset, offset + 1)
+        if offset < queue.head_offset:
+            return  # nobody kept it for this group
         others = [group for group in queue.groups.values() if group is not self]
         if others:
             self.released.add(offset, offset + 1)

@@ -142,10 +142,11 @@ def _deletable(group: Group, runs: list[Run]) -> list[Run]:
             queue.released.add(first_offset, end)
             deletable.append(run)
             continue
+        first_kept = max(first_offset, queue.head_offset)
         if others:
-            group.released.add(first_offset, end)
-        for offset in range(first_offset, end):
-            if known and (offset < queue.head_offset or queue.released.contains(offset)):
+            group.released.add(first_kept, end)
+        for offset in range(first_kept, end):
+            if known and queue.released.contains(offset):
                 continue
             if all(other.released.contains(offset) for other in others):
                 queue.released.add(offset, offset + 1)
@@ -177,9 +178,10 @@ def release_shared(group: Group, runs: list[Run], journal: Journal, references: 
 
 def release_gone(group: Group, start: int, end: int) -> None:
     """The offsets `start` to `end` have no payload any more: `group` will never ask for them."""
-    if start >= end or group.queue.deleted:
-        return
     queue = group.queue
+    start = max(start, queue.head_offset)
+    if start >= end or queue.deleted:
+        return
     others = [other for other in queue.groups.values() if other is not group]
     if others:
         group.released.add(start, end)

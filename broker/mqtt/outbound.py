@@ -9,7 +9,7 @@ from broker.mqtt.window import OutboundWindow
 from config import limits
 from protocols.mqtt import constants as c
 from protocols.mqtt import hot
-from protocols.mqtt.events import PublishRun
+from protocols.mqtt.events import PublishRun, PublishShape
 from protocols.mqtt.wire import encode_varint
 from queue_manager.model import Entry
 
@@ -18,7 +18,18 @@ if TYPE_CHECKING:
     from broker.pubsub import Retained, Subscription
 
 _SUBSCRIPTION_IDENTIFIER = b"\x0b"
-_EXPIRY_LEFT_MIN_S = 1
+ROOM_CHECK_BYTES = 65_536  # how much is passed on before the transport is asked for its backlog
+
+
+def takes_as_is(subscription: Subscription, shape: PublishShape, version: int) -> bool:
+    """Whether publishes of this shape, sent over `version`, may go to the subscriber byte for byte."""
+    return (
+        version == subscription.client.connection.protocol_version
+        and subscription.qos >= shape.qos
+        and subscription.identifier is None
+        and not shape.dup
+        and (not shape.retain or subscription.retain_as_published)
+    )
 
 
 class Outgoing:
@@ -46,7 +57,7 @@ class Outgoing:
 class Outbound:
     """The sending half of a client. `claims`: what the acknowledgement of a packet identifier settles."""
 
-    __slots__ = ("_client", "_pending", "_pending_count", "claims", "window")
+    __slots__ = ("_client", "_pending", "_pending_count", "_unchecked_bytes", "claims", "window")
 
     def __init__(self, client: MqttFrontend) -> None:
         self._client = client
@@ -54,39 +65,58 @@ class Outbound:
         self.claims: dict[int, Entry] = {}
         self._pending: deque[Outgoing] = deque()
         self._pending_count = 0
+        self._unchecked_bytes = 0
 
-    def forward(self, run: PublishRun, version: int, subscription: Subscription) -> None:
-        """Send a plain publish that came over `version` on to this client."""
+    def pass_on(self, run: PublishRun) -> None:
+        """Send a plain publish on as it came (`takes_as_is`), but for its packet identifiers."""
         client = self._client
         connection = client.connection
         if connection.closed:
             return
+        wire = run.wire
+        self._unchecked_bytes += len(wire)
+        if self._unchecked_bytes > ROOM_CHECK_BYTES:
+            self._unchecked_bytes = 0
+            if not self._has_room(run.count):
+                return
+        stride = run.stride_bytes
         shape = run.shape
-        qos = min(shape.qos, subscription.qos)
-        retain = shape.retain and subscription.retain_as_published
-        client_version = connection.protocol_version
-        properties = shape.properties if client_version == c.MQTT_5 else b""
-        if subscription.identifier is not None and client_version == c.MQTT_5:
-            properties = with_identifier(properties, subscription.identifier)
-        if not self._has_room(run.count):
-            return
-        alike = (
-            qos == shape.qos
-            and retain == shape.retain
-            and not shape.dup
-            and version == client_version
-            and properties is shape.properties
-            and (run.stride_bytes or len(run.wire)) <= connection.client_maximum_packet_size
-        )
-        if alike and qos == 0:
-            connection.output.append(run.wire)
-        elif alike and run.stride_bytes and not self._pending and self.window.free() >= run.count:
-            ids = self.window.take(run.count)
-            connection.output.append(
-                hot.restamp_packet_ids(run.wire, run.stride_bytes, run.packet_id_offset, ids)
-            )
+        count = run.count
+        if (stride or len(wire)) > connection.client_maximum_packet_size:
+            self._resend(run)
+        elif not shape.qos:
+            connection.output.append(wire)
+        elif not stride or self._pending or self.window.free() < count:
+            self._resend(run)
+        elif count == 1:
+            at = run.packet_id_offset
+            packet_id = self.window.take_one().to_bytes(2, "big")
+            connection.output.append(wire[:at] + packet_id + wire[at + 2 :])
         else:
-            self.send(Outgoing(shape.topic_bytes, qos, retain, properties, run.payloads))
+            ids = self.window.take(count)
+            connection.output.append(hot.restamp_packet_ids(wire, stride, run.packet_id_offset, ids))
+        client.transport.want_flush()
+
+    def _resend(self, run: PublishRun) -> None:
+        if self._has_room(run.count):
+            shape = run.shape
+            self.send(Outgoing(shape.topic_bytes, shape.qos, shape.retain, shape.properties, run.payloads))
+
+    def forward(self, run: PublishRun, subscription: Subscription) -> None:
+        """Send a plain publish on, rewritten as the subscription and the client's version want it."""
+        client = self._client
+        connection = client.connection
+        if connection.closed or not self._has_room(run.count):
+            return
+        shape = run.shape
+        retain = shape.retain and subscription.retain_as_published
+        properties = b""
+        if connection.protocol_version == c.MQTT_5:
+            properties = shape.properties
+            if subscription.identifier is not None:
+                properties = with_identifier(properties, subscription.identifier)
+        qos = min(shape.qos, subscription.qos)
+        self.send(Outgoing(shape.topic_bytes, qos, retain, properties, run.payloads))
         client.transport.want_flush()
 
     def send_retained(self, message: Retained, subscription: Subscription, now_ms: int) -> None:

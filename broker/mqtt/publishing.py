@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from broker.mqtt import control
-from broker.pubsub import Retained, Subscription
+from broker.mqtt.outbound import Outbound, takes_as_is
+from broker.pubsub import PubSub, Retained, Subscription
 from protocols.mqtt import constants as c
 from protocols.mqtt.events import PublishRun, PublishShape
 from protocols.mqtt.properties import Properties
@@ -48,35 +49,54 @@ def resolve(shape: PublishShape) -> Target:
 
 
 class PlainTarget:
-    """An ordinary topic."""
+    """An ordinary topic.
 
-    __slots__ = ("_generation", "_route", "_shared", "_shape")
+    `_direct` are the clients who get publishes of this shape byte for byte, `_others` the subscriptions that
+    need them rewritten or chosen among.
+    """
+
+    __slots__ = ("_direct", "_generation", "_others", "_shape")
 
     def __init__(self, shape: PublishShape) -> None:
         self._shape = shape
-        self._route: tuple[Subscription, ...] = ()
-        self._shared = False
+        self._direct: list[Outbound] = []
+        self._others: tuple[Subscription, ...] = ()
         self._generation = -1
 
     def publish(self, hub: Hub, publisher: MqttFrontend | None, version: int, run: PublishRun) -> None:
         """See `Target.publish`."""
-        pubsub = hub.pubsub
-        if self._generation != pubsub.generation:
-            self._generation = pubsub.generation
-            self._route = pubsub.route(self._shape.topic)
-            self._shared = any(s.share for s in self._route)
+        if self._generation != hub.pubsub.generation:
+            self._aim(hub.pubsub, publisher, version)
         if self._shape.retain:
             self._retain(hub, run)
-        if self._shared:
-            # members of a share group take turns message by message
-            for single in _singles(run):
-                for subscription in pubsub.pick(self._route):
-                    _forward(subscription, publisher, version, single)
-        else:
-            for subscription in self._route:
-                _forward(subscription, publisher, version, run)
+        for outbound in self._direct:
+            outbound.pass_on(run)
+        if self._others:
+            self._forward(hub.pubsub, publisher, run)
         if publisher is not None:
             answer(publisher, run)
+
+    def _aim(self, pubsub: PubSub, publisher: MqttFrontend | None, version: int) -> None:
+        self._generation = pubsub.generation
+        route = pubsub.route(self._shape.topic)
+        if any(s.share for s in route):
+            self._direct = []
+            self._others = route
+            return
+        wanted = [s for s in route if not (s.no_local and s.client is publisher)]
+        self._direct = [s.client.outbound for s in wanted if takes_as_is(s, self._shape, version)]
+        self._others = tuple(s for s in wanted if not takes_as_is(s, self._shape, version))
+
+    def _forward(self, pubsub: PubSub, publisher: MqttFrontend | None, run: PublishRun) -> None:
+        if not any(s.share for s in self._others):
+            for subscription in self._others:
+                subscription.client.outbound.forward(run, subscription)
+            return
+        # members of a share group take turns message by message
+        for single in _singles(run):
+            for subscription in pubsub.pick(self._others):
+                if not (subscription.no_local and subscription.client is publisher):
+                    subscription.client.outbound.forward(single, subscription)
 
     def _retain(self, hub: Hub, run: PublishRun) -> None:
         shape = self._shape
@@ -90,15 +110,6 @@ class PlainTarget:
         )
         if not hub.pubsub.retain(last):
             _log.warning("mqtt.retain_refused", topic=shape.topic, reason="no room for retained messages")
-
-
-def _forward(
-    subscription: Subscription, publisher: MqttFrontend | None, version: int, run: PublishRun
-) -> None:
-    client = subscription.client
-    if subscription.no_local and client is publisher:
-        return
-    client.outbound.forward(run, version, subscription)
 
 
 def _singles(run: PublishRun) -> list[PublishRun]:

@@ -17,6 +17,15 @@ class OutboundWindow:
         """How many more deliveries the client allows now."""
         return self.maximum - len(self.in_use)
 
+    def take_one(self) -> int:
+        """One identifier not in use; there must be one."""
+        packet_id = self._next
+        if packet_id in self.in_use:
+            return self.take(1)[0]
+        self.in_use.add(packet_id)
+        self._next = packet_id + 1 if packet_id < 65_535 else 1
+        return packet_id
+
     def take(self, count: int) -> list[int]:
         """`count` identifiers not in use; there must be so many."""
         first = self._next

@@ -22,6 +22,7 @@ from protocols.mqtt.properties import Properties
 
 _Answer = ConnAck | Disconnect | PubAck | PubRec | PubRel | PubComp | SubAck | UnsubAck
 
+_PUBACK_HEAD: Final = bytes((c.PUBACK << 4, 2))
 _ALWAYS_INFORMED: Final = (c.CONNACK, c.DISCONNECT)
 
 
@@ -69,7 +70,11 @@ class AnsweringConnection(Connection):
     def send_puback_run(self, packet_ids: list[int]) -> None:
         """Success for QoS 1 publishes; they no longer count against the Receive Maximum."""
         self._window.release(len(packet_ids))
-        self._send_run(c.PUBACK, packet_ids)
+        if len(packet_ids) == 1:
+            if not self.closed:
+                self.output.append(_PUBACK_HEAD + packet_ids[0].to_bytes(2, "big"))
+        else:
+            self._send_run(c.PUBACK, packet_ids)
 
     def send_pubrec_run(self, packet_ids: list[int]) -> None:
         """Success for QoS 2 publishes; duplicates are answered here from now on."""

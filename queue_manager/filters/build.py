@@ -1,4 +1,4 @@
-"""From the rules of the grammar to the tree, with the checks that a grammar cannot say: one class per dialect."""
+"""From the grammar's rules to the tree, with the checks that a grammar cannot say: a class per dialect."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class Part(NamedTuple):
-    """A piece of the tree with what only building needs: its column, and whether parentheses stand round it."""
+    """A piece of the tree with what only building needs: its column, and whether it is in parentheses."""
 
     node: Expression
     position: int
@@ -120,9 +120,7 @@ class Builder(Transformer[Token, Part]):
     def sum(self, first: Part, *rest: Part | Token) -> Part:
         operators = cast("tuple[Token, ...]", rest[::2])
         operands = cast("tuple[Part, ...]", rest[1::2])
-        pairs = tuple(
-            (str(operator), part.node) for operator, part in zip(operators, operands, strict=True)
-        )
+        pairs = tuple((str(operator), part.node) for operator, part in zip(operators, operands, strict=True))
         return Part(Chain(first.node, pairs), first.position)
 
     product = sum
@@ -212,7 +210,9 @@ class JmsBuilder(Builder):
     def check_ordered(self, part: Part) -> None:
         if isinstance(part.node, Literal) and isinstance(part.node.value, str | bool):
             kind = "text" if isinstance(part.node.value, str) else "a boolean"
-            raise SelectorError(f"{kind} has no order here, it can only be compared with = and <>", part.position)
+            raise SelectorError(
+                f"{kind} has no order here, it can only be compared with = and <>", part.position
+            )
 
     def check_subject(self, part: Part, word: Token) -> None:
         self.check_name(part, word)

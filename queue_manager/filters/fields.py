@@ -1,8 +1,9 @@
 """What filters see of a message: a mapping from field names to values.
 
 The caller builds the mapping; it needs to hold only the fields in a filter's `names`. A field that is absent
-or None is NULL. Values are exactly `str`, `bool`, `int` (64 bits), `float` or `bytes`; anything else (a list, a
-table, a subclass) is a value that is not NULL and equals nothing. Times are ints, milliseconds since 1970.
+or None is NULL. Values are `str`, `bool`, `int` (64 bits), `float` and `bytes`, never subclasses of these;
+anything else (a list, a table) is a value that is not NULL and equals nothing. Times are ints, milliseconds
+since 1970.
 
 | field | value | NULL |
 |---|---|---|
@@ -14,7 +15,7 @@ table, a subclass) is a value that is not NULL and equals nothing. Times are int
 | `JMSXGroupSeq` | int | when the message has none |
 | `JMSXDeliveryCount` | int, 1 on the first delivery | never |
 | any other name without a dot | the application property of that name | when the message has none |
-| `properties.<field>` | a field of the AMQP 1.0 properties section, hyphenated; user-id as str if it is UTF-8 | so |
+| `properties.<field>` | that of the AMQP 1.0 properties section; user-id as str if it is UTF-8 | so |
 | `header.priority` | int, 4 when the publisher set none | never |
 | `application-properties.<key>` | the application property, whatever its key looks like | so |
 | `UTC()` | int ms, the time of the evaluation | never |

@@ -91,7 +91,7 @@ def parse(text: str, dialect: str) -> Expression:
                     f"parentheses, NOT and signs nested more than {limits.SELECTOR_NESTING_MAX} deep",
                     position(token),
                 )
-        part: Part = parser.feed_eof()
+        part: Part = parser.feed_eof()  # type: ignore[no-untyped-call]
     except UnexpectedCharacters as error:
         raise _bad_character(text, error.pos_in_stream or 0, dialect) from None
     except UnexpectedToken as error:

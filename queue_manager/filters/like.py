@@ -1,7 +1,7 @@
 """LIKE patterns: `%` is any text, `_` is any one character; matching never backtracks.
 
-A pattern is cut at its `%` into segments of fixed length. The first is anchored at the start of the value, the
-last at its end, and each one between is taken where it is first found; that is enough, as a later place
+A pattern is cut at its `%` into segments of fixed length. The first is anchored at the start of the value,
+the last at its end, and each one between is taken where it is first found; that is enough, as a later place
 would only leave less room for the next. Time is linear in the value (a segment with `_` costs one step of
 as many bits as it has characters for each character of the value).
 """

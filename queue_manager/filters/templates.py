@@ -1,9 +1,9 @@
-"""Pieces of Python syntax with places to fill: how the compiler writes code without ever handling its text."""
+"""Pieces of Python syntax with places to fill, so that the compiler never puts code together as text."""
 
 from __future__ import annotations
 
 import ast
-from typing import TypeVar
+from typing import TypeVar, cast
 
 Node = TypeVar("Node", bound=ast.AST)
 
@@ -15,7 +15,7 @@ def expression(text: str) -> ast.expr:
 
 def fill(template: Node, parts: dict[str, ast.expr]) -> Node:
     """A copy of the template with every name in `parts` replaced; the parts are not copied."""
-    return _copied(template, parts)  # type: ignore[no-any-return]
+    return cast(Node, _copied(template, parts))
 
 
 def _copied(value: object, parts: dict[str, ast.expr]) -> object:

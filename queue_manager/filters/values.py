@@ -172,3 +172,33 @@ def disjunction(*values: object) -> bool | None:
         if value is not False:
             result = None
     return result
+
+
+def in_texts(value: object, texts: frozenset[str]) -> bool | None:
+    """IN a list of texts."""
+    return None if value is None else type(value) is str and value in texts
+
+
+def in_values(value: object, *items: object) -> bool | None:
+    """IN a list of any expressions; a NULL among them equals nothing."""
+    if value is None:
+        return None
+    return any(_SQL_EQUAL_TO(value, item) is True for item in items)
+
+
+_SQL_EQUAL_TO: Final = SQL_COMPARISONS["="]
+
+
+def between(value: object, low: object, high: object) -> bool | None:
+    """value >= low AND value <= high."""
+    return conjunction(JMS_COMPARISONS[">="](value, low), JMS_COMPARISONS["<="](value, high))
+
+
+def not_between(value: object, low: object, high: object) -> bool | None:
+    """value < low OR value > high, which is not the opposite of `between` when kinds differ."""
+    return disjunction(JMS_COMPARISONS["<"](value, low), JMS_COMPARISONS[">"](value, high))
+
+
+def is_like(value: object, test: Callable[[str], bool]) -> bool | None:
+    """LIKE: unknown for what is no text."""
+    return test(value) if type(value) is str else None
