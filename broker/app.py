@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Self
 
 import structlog
 
@@ -18,7 +18,13 @@ from broker.pubsub import PubSub
 from broker.shard import Shard
 from broker.transport import Transport
 from config import limits
-from config.settings import Settings
+from config.settings import (
+    AmqpListenerSettings,
+    ListenersSettings,
+    MqttListenerSettings,
+    Settings,
+    StorageSettings,
+)
 from storage.errors import StorageError
 from storage.fast_batch import fast_batch_status
 from storage.open import open_store
@@ -36,10 +42,26 @@ class Broker:
     """One broker: a store, the queues in it, listeners.
 
     `ports` are the ports the listeners got, by name. `failed` is set, with `failure`, when the store fails
-    for good; the owner then has to `stop`.
+    for good; the owner then has to `stop`. As an asynchronous context manager it starts and stops itself:
+
+        async with Broker(storage="memory:") as broker:
+            connect_to("127.0.0.1", broker.ports["amqp"])
     """
 
-    def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, settings: Settings | None = None, *, storage: str | None = None, clock: Clock | None = None
+    ) -> None:
+        """Without `settings`: both protocols on free ports of 127.0.0.1, and messages in `storage` (a path, a
+        URL, by default "memory:")."""
+        if settings is None:
+            settings = Settings(
+                storage=StorageSettings(url=storage or "memory:"),
+                listeners=ListenersSettings(
+                    mqtt=MqttListenerSettings(port=0), amqp=AmqpListenerSettings(port=0)
+                ),
+            )
+        elif storage is not None:
+            raise ValueError("the storage stands in the settings")
         self.settings = settings
         self.clock = clock or Clock()
         self.ports: dict[str, int] = {}
@@ -56,6 +78,13 @@ class Broker:
         """What the connections share; there once `start` has run."""
         assert self._hub is not None
         return self._hub
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.stop()
 
     async def start(self, store: Store | None = None) -> None:
         """Open the store (or use the given one), recover, listen. Raises StorageError, OSError."""

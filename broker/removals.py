@@ -96,7 +96,8 @@ def _trim_rows(
         if last_offset < queue.recovered_end:
             # a crash between releasing and deleting may have left payloads behind
             for message_id, envelope in messages:
-                if not read_head(envelope)[0] & SHARED_FLAG:
+                flags, offset, _ = read_head(envelope)
+                if not flags & SHARED_FLAG and not queue.has_failed(offset):
                     journal.delete(payload.key(message_id))
     journal.put(queue_meta.key(queue.name), queue_meta.encode(head, queue.head_sequence))
     return False

@@ -5,7 +5,7 @@ python examples/device_and_worker.py [MQTT_PORT AMQP_PORT]
 
 import sys
 
-import paho.mqtt.publish as device
+import paho.mqtt.client as mqtt
 import pika
 
 mqtt_port, amqp_port = map(int, sys.argv[1:] or (1883, 5672))
@@ -14,11 +14,16 @@ mqtt_port, amqp_port = map(int, sys.argv[1:] or (1883, 5672))
 worker = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", amqp_port)).channel()
 worker.queue_declare("coffees", durable=True)
 
-# the device: returns when the broker has the message on disk
-device.single("$queue/coffees/eu", "one coffee, please", qos=1, port=mqtt_port)
+# the device; the wait ends when the broker has the message on disk
+device = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2)
+device.connect("127.0.0.1", mqtt_port)
+device.loop_start()
+device.publish("$queue/coffees/eu", "one coffee, please", qos=1).wait_for_publish()
 
 # the worker again: `next` takes one message, a `for` loop would go on
 method, properties, body = next(worker.consume("coffees"))
 print(f"{method.routing_key}: {body.decode()}")
 worker.basic_ack(method.delivery_tag)
+
+device.disconnect()
 worker.connection.close()

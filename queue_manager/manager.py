@@ -525,7 +525,7 @@ class QueueManager:
                 del self.dirty_groups[group]
                 group_records.flush(group, self.journal, now_ms)
         for queue in self.trimmable:
-            if advance_head(queue) and queue.durable:
+            if not queue.deleted and advance_head(queue) and queue.durable:
                 self.removals.append(HeadRemoval(queue))
         self.trimmable.clear()
         journal = self.journal
@@ -606,7 +606,9 @@ class QueueManager:
     def apply_purges(self, purges: list[Purge], references: dict[int, int]) -> None:
         """Put purges into the open commit; `references` are the stored reference counts."""
         for purge in purges:
-            if not purge.group.queue.deleted:
+            group = purge.group
+            # what a deleted queue holds is let go of by its removal, but for what was purged unread
+            if not group.queue.deleted or group.queue.groups.get(group.group_id) is not group:
                 purge.apply(self.journal, references)
 
     def release_range(self, done: RangeRemoval, rows: list[tuple[int, int, bool]]) -> None:

@@ -144,6 +144,10 @@ class Queue:
             return next_offset - self.head_offset
         return max(next_offset - group.position + len(group.returned) for group in self.groups.values())
 
+    def has_failed(self, offset: int) -> bool:
+        """Whether a group keeps the message at `offset` as failed."""
+        return any(group.failed_offsets.contains(offset) for group in self.groups.values())
+
     # appending
 
     def append(

@@ -160,7 +160,7 @@ class QueueTarget:
             return
         hub.counters.publishes_refused += 1
         if outcome == REFUSED_SIZE:
-            refuse(publisher, run, c.IMPLEMENTATION_SPECIFIC_ERROR, "message is larger than the queue takes")
+            refuse(publisher, run, c.QUOTA_EXCEEDED, "message is larger than the queue takes")
         else:
             refuse(publisher, run, c.QUOTA_EXCEEDED, "the queue is full")
 

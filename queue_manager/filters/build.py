@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, cast
 from lark import Token, Transformer, v_args
 
 from queue_manager.filters import like, values
-from queue_manager.filters.errors import SelectorError
+from queue_manager.filters.errors import SelectorError, shown
 from queue_manager.filters.fields import (
     APPLICATION_PREFIX,
     HEADER_PRIORITY,
@@ -137,7 +137,7 @@ class Builder(Transformer[Token, Part]):
     def approximate(self, token: Token) -> Part:
         value = float(token.rstrip("fFdD"))
         if value == float("inf"):
-            raise SelectorError(f"{token} is beyond the range of doubles", position(token))
+            raise SelectorError(f"{shown(token)} is beyond the range of doubles", position(token))
         return Part(Literal(value), position(token))
 
     def exact(self, token: Token) -> Part:
@@ -187,7 +187,7 @@ class JmsBuilder(Builder):
             raise SelectorError(f"a name cannot begin with {field[0]!r}", position(token))
         if field.startswith("JMS") and field not in JMS_HEADERS and not field.startswith(("JMSX", "JMS_")):
             raise SelectorError(
-                f"{field} cannot be selected by; of the headers only {', '.join(sorted(JMS_HEADERS))} can",
+                f"{shown(field)} cannot be named; of the headers only {', '.join(sorted(JMS_HEADERS))} can",
                 position(token),
             )
         return Part(Name(field), position(token))
@@ -196,7 +196,7 @@ class JmsBuilder(Builder):
         field = JMS_ALIASES.get(str(token))
         if field is None:
             raise SelectorError(
-                f"{token} is not known; of the names with a dot only {', '.join(JMS_ALIASES)} are",
+                f"{shown(token)} is not known; of the names with a dot only {', '.join(JMS_ALIASES)} are",
                 position(token),
             )
         return Part(Name(field), position(token))
@@ -210,9 +210,7 @@ class JmsBuilder(Builder):
     def check_ordered(self, part: Part) -> None:
         if isinstance(part.node, Literal) and isinstance(part.node.value, str | bool):
             kind = "text" if isinstance(part.node.value, str) else "a boolean"
-            raise SelectorError(
-                f"{kind} has no order here, it can only be compared with = and <>", part.position
-            )
+            raise SelectorError(f"{kind} has no order, it can only be compared with = and <>", part.position)
 
     def check_subject(self, part: Part, word: Token) -> None:
         self.check_name(part, word)
@@ -228,7 +226,9 @@ class AmqpSqlBuilder(Builder):
 
     def name(self, token: Token) -> Part:
         if token.upper() in KEYWORDS:
-            raise SelectorError(f"{token} is a keyword and must be written {token.upper()}", position(token))
+            raise SelectorError(
+                f"{shown(token)} is a keyword and must be written {token.upper()}", position(token)
+            )
         return Part(Name(APPLICATION_PREFIX + str(token)), position(token))
 
     def delimited(self, token: Token) -> Part:
@@ -243,15 +243,17 @@ class AmqpSqlBuilder(Builder):
         if section in ("p", "properties"):
             if key not in _PROPERTIES:
                 raise SelectorError(
-                    f"there is no property {key}; there are {', '.join(_PROPERTIES)}", position(token)
+                    f"there is no property {shown(key)}; there are {', '.join(_PROPERTIES)}", position(token)
                 )
             return Part(Name(_PROPERTIES[key]), position(token))
         if section in ("h", "header"):
             if key != "priority":
-                raise SelectorError(f"of the header only priority can be named, not {key}", position(token))
+                raise SelectorError(
+                    f"of the header only priority can be named, not {shown(key)}", position(token)
+                )
             return Part(Name(HEADER_PRIORITY), position(token))
         raise SelectorError(
-            f"there is no section {section}; there are header (h), properties (p) and "
+            f"there is no section {shown(section)}; there are header (h), properties (p) and "
             "application_properties (a)",
             position(token),
         )

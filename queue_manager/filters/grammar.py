@@ -11,7 +11,7 @@ from lark import Lark, Token, UnexpectedCharacters, UnexpectedToken
 
 from config import limits
 from queue_manager.filters.build import AmqpSqlBuilder, Builder, JmsBuilder, Part, position
-from queue_manager.filters.errors import SelectorError
+from queue_manager.filters.errors import SelectorError, shown
 from queue_manager.filters.tree import Expression
 
 _BUILDERS: Final[dict[str, type[Builder]]] = {"jms": JmsBuilder, "amqp-sql": AmqpSqlBuilder}
@@ -56,6 +56,10 @@ class _Nesting:
         self._prefixes = [0]  # NOT and signs that wait for their operand, per open parenthesis
         self._after_operand = False
 
+    @property
+    def open_parentheses(self) -> int:
+        return len(self._prefixes) - 1
+
     def take(self, kind: str) -> int:
         """The nesting with this token."""
         prefixes = self._prefixes
@@ -95,7 +99,7 @@ def parse(text: str, dialect: str) -> Expression:
     except UnexpectedCharacters as error:
         raise _bad_character(text, error.pos_in_stream or 0, dialect) from None
     except UnexpectedToken as error:
-        raise _bad_token(text, error) from None
+        raise _bad_token(text, error, dialect, nesting.open_parentheses) from None
     return part.node
 
 
@@ -107,9 +111,9 @@ def _bad_character(text: str, index: int, dialect: str) -> SelectorError:
     elif character == '"':
         reason = "texts stand in single quotes, not double ones"
     elif character.isdecimal() or (character == "." and len(word) > 1 and word[1].isdecimal()):
-        reason = f"{word} is not a number"
+        reason = f"{shown(word)} is not a number"
     elif word != character and "." in word:
-        reason = f"{word} is not a name: a dot cannot be part of it"
+        reason = f"{shown(word)} is not a name: a dot cannot be part of it"
     elif character == "!":
         reason = "'!' is not known; unequal is written <>"
     elif character == "[":
@@ -119,16 +123,16 @@ def _bad_character(text: str, index: int, dialect: str) -> SelectorError:
     return SelectorError(reason, index + 1)
 
 
-def _bad_token(text: str, error: UnexpectedToken) -> SelectorError:
+def _bad_token(text: str, error: UnexpectedToken, dialect: str, open_parentheses: int) -> SelectorError:
     token: Token = error.token
-    expected = error.expected
+    # the parser's states are shared by what differs only in these
+    impossible = {"$END" if open_parentheses else "_RPAR", "" if dialect == "jms" else "_BETWEEN"}
+    expected = error.expected - impossible
     words = [word for kind, word in _EXPECTED if kind in expected]
     if "NAME" in expected:
         words = words[:1]
     wanted = " or ".join(words[:4])
     at_end = token.type == "$END"
-    found = "the end" if at_end else str(token)
-    if len(found) > 40:
-        found = found[:40] + "..."
+    found = "the end" if at_end else shown(token) if token.type == "STRING" else f"'{shown(token)}'"
     reason = f"found {found} where {wanted or 'something else'} should be"
     return SelectorError(reason, len(text) + 1 if at_end else position(token))

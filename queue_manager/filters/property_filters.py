@@ -13,6 +13,7 @@ A field that the message does not have is NULL, and matches only a NULL referenc
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import ClassVar, Final, TypeAlias
@@ -42,6 +43,7 @@ class Symbol(str):
     __slots__ = ()
 
 
+_BINARY: Final = frozenset({bytes})
 _ID: Final = frozenset({int, UUID, bytes, str})
 _TEXT: Final = frozenset({str})
 _SYMBOL: Final = frozenset({Symbol})
@@ -53,8 +55,9 @@ _PROPERTY_TYPES: Final[dict[str, frozenset[type]]] = {
     **dict.fromkeys(("message-id", "correlation-id"), _ID),
     **dict.fromkeys(("content-type", "content-encoding"), _SYMBOL),
     **dict.fromkeys(("absolute-expiry-time", "creation-time", "group-sequence"), _INTEGER),
-    "user-id": frozenset({bytes}),
+    "user-id": _BINARY,
 }
+_TEXT_WHEN_LENIENT: Final = (_SYMBOL, _BINARY)
 _SIMPLE: Final = frozenset({str, Symbol, bool, int, float, bytes, UUID})
 
 
@@ -62,8 +65,9 @@ class PropertyFilter:
     """References for the fields of one section; all must match.
 
     `section` is "properties" or "application-properties". References are None, str, Symbol, bool, int, float,
-    bytes or UUID; for the properties section those that AMQP 1.0 gives the field (times are ints in ms).
-    Raises PropertyFilterError for an unknown field, a wrong type, an unknown modifier, no or too many entries.
+    bytes or UUID; for the properties section those that AMQP 1.0 gives the field (times are ints in ms), with
+    `lenient` also a str where it wants a Symbol or the bytes of user-id. Raises PropertyFilterError for an
+    unknown field, a wrong type, an unknown modifier, no or too many entries.
     """
 
     __slots__ = ("_checks", "equality", "names")
@@ -71,7 +75,7 @@ class PropertyFilter:
     needs_delivery_count: ClassVar[bool] = False
     needs_now: ClassVar[bool] = False
 
-    def __init__(self, section: str, entries: Mapping[str, object]) -> None:
+    def __init__(self, section: str, entries: Mapping[str, object], *, lenient: bool = False) -> None:
         if section not in (PROPERTIES, APPLICATION_PROPERTIES):
             raise PropertyFilterError(f"section {section!r} cannot be filtered by")
         if not 1 <= len(entries) <= limits.PROPERTY_FILTER_ENTRIES_MAX:
@@ -82,7 +86,7 @@ class PropertyFilter:
         checks: list[tuple[str, Check]] = []
         self.equality: tuple[str, str] | None = None
         for key, reference in entries.items():
-            _check_type(section, key, reference)
+            _check_type(section, key, reference, lenient)
             if reference is None:
                 continue
             check, text = _compiled(key, reference)
@@ -101,17 +105,15 @@ class PropertyFilter:
         return True
 
 
-def _check_type(section: str, key: object, reference: object) -> None:
+def _check_type(section: str, key: object, reference: object, lenient: bool) -> None:
     if not isinstance(key, str):
         raise PropertyFilterError(f"a key is a text, not {type(key).__name__}", str(key))
     allowed = _SIMPLE
     if section == PROPERTIES:
         found = _PROPERTY_TYPES.get(key)
         if found is None:
-            raise PropertyFilterError(
-                f"there is no such property; there are {', '.join(PROPERTY_FIELDS)}", key
-            )
-        allowed = found
+            raise PropertyFilterError(f"no such property; there are {', '.join(PROPERTY_FIELDS)}", key)
+        allowed = found | _TEXT if lenient and found in _TEXT_WHEN_LENIENT else found
     if reference is not None and type(reference) not in allowed:
         names = " or ".join(sorted(kind.__name__.lower() for kind in allowed))
         raise PropertyFilterError(f"the reference must be {names}, not {type(reference).__name__}", key)
@@ -155,7 +157,7 @@ def _text_check(key: str, reference: str) -> tuple[Check, str | None]:
     raise PropertyFilterError("a text that begins with & must begin with &p:, &s: or &&", key)
 
 
-class _Combination:
+class _Combination(ABC):
     """Filters joined to one."""
 
     __slots__ = ("depth", "equality", "filters", "names", "needs_delivery_count", "needs_now")
@@ -165,9 +167,11 @@ class _Combination:
         self.filters = tuple(filters)
         if not 1 <= len(self.filters) <= limits.PROPERTY_FILTER_ENTRIES_MAX:
             raise PropertyFilterError(
-                f"{len(self.filters)} filters are combined, 1 to {limits.PROPERTY_FILTER_ENTRIES_MAX} are allowed"
+                f"{len(self.filters)} filters combined, 1 to {limits.PROPERTY_FILTER_ENTRIES_MAX} are allowed"
             )
-        self.depth = 1 + max(part.depth if isinstance(part, _Combination) else 0 for part in self.filters)
+        self.depth: int = 1 + max(
+            part.depth if isinstance(part, _Combination) else 0 for part in self.filters
+        )
         if self.depth > limits.PROPERTY_FILTER_NESTING_MAX:
             raise PropertyFilterError(
                 f"combinations nested more than {limits.PROPERTY_FILTER_NESTING_MAX} deep"
@@ -176,6 +180,10 @@ class _Combination:
         self.needs_delivery_count = any(part.needs_delivery_count for part in self.filters)
         self.needs_now = any(part.needs_now for part in self.filters)
         self.equality: tuple[str, str] | None = None
+
+    @abstractmethod
+    def matches(self, fields: Fields, /) -> bool:
+        """Whether the message is selected."""
 
 
 class AllOf(_Combination):
@@ -230,3 +238,18 @@ def filters_from_arguments(arguments: Mapping[str, object]) -> MessageFilter | N
             raise PropertyFilterError(f"{argument} must be a table, not {type(table).__name__}")
         filters.append(_filter_from_table(section, table))
     return AllOf(filters) if len(filters) > 1 else (filters[0] if filters else None)
+
+
+def _filter_from_table(section: str, table: Mapping[str, object]) -> PropertyFilter:
+    entries: dict[str, object] = {}
+    for name, value in table.items():
+        key = "subject" if name == "type" and section == PROPERTIES else name
+        if key in entries:
+            raise PropertyFilterError("type and subject are the same property", key)
+        if isinstance(value, bytearray):
+            value = bytes(value)
+        elif isinstance(value, datetime):
+            aware = value if value.tzinfo else value.replace(tzinfo=UTC)
+            value = int(aware.timestamp() * 1_000)
+        entries[key] = value
+    return PropertyFilter(section, entries, lenient=True)

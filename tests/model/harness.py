@@ -18,7 +18,7 @@ from queue_manager.policy import QueuePolicy
 from queue_manager.retention import NO_BUCKET
 from storage.batch import WriteOps
 from storage.memory_store import MemoryStore
-from storage.records import queue_spec
+from storage.records import payload_refs, queue_spec
 from tests.model.oracle import (
     DONE,
     FAILED,
@@ -461,6 +461,11 @@ class Harness:
             or manager.skipped
             or manager.unread_purges
             or any(purge.bucket_id == NO_BUCKET for purge in purges)
+            or any(key.startswith(payload_refs.PREFIX) for key in manager.journal.deletes)
+            or any(
+                key.startswith(payload_refs.PREFIX) and drive(self.store.get(key)) is not None
+                for key in manager.journal.puts
+            )
         )
 
     def held_items(self) -> list[tuple[OracleGroup, Item]]:

@@ -106,8 +106,9 @@ class QueueModel(RuleBasedStateMachine):
     @rule(name=st.sampled_from(sorted(TOPICS)), policy=policies, auto_delete=st.integers(0, 9))
     def declare(self, name: str, policy: QueuePolicy, auto_delete: int) -> None:
         if name not in self.h.oracle.queues:
+            durable = name not in EPHEMERAL
             self.h.declare(
-                name, policy, TOPICS[name], durable=name not in EPHEMERAL, auto_delete=auto_delete == 9
+                name, policy, TOPICS[name], durable=durable, auto_delete=not durable and auto_delete == 9
             )
 
     @precondition(lambda self: self.h.oracle.queues)

@@ -1,0 +1,31 @@
+"""The selectors of filter_vectors.json, in both dialects; null in a dialect's column: as in the other."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from queue_manager.filters import SelectorError, parse_selector
+
+VECTORS = json.loads((Path(__file__).parent / "filter_vectors.json").read_text("utf-8"))
+MESSAGE = VECTORS["message"]
+RESULTS = {"T": True, "F": False, "U": None}
+
+
+def message(dialect):
+    if dialect == "jms":
+        return MESSAGE
+    return {f"application-properties.{k}": v for k, v in MESSAGE.items() if not k.startswith("JMS")}
+
+
+@pytest.mark.parametrize("dialect", ["jms", "amqp-sql"])
+@pytest.mark.parametrize("vector", VECTORS["selectors"], ids=lambda vector: vector["expr"])
+def test_vector(vector, dialect):
+    expected = vector["jms"] if dialect == "jms" else vector["amqp_sql"] or vector["jms"]
+    if expected == "E":
+        with pytest.raises(SelectorError):
+            parse_selector(vector["expr"], dialect)
+        return
+    selector = parse_selector(vector["expr"], dialect)
+    assert selector.evaluate(message(dialect)) is RESULTS[expected], vector.get("note", "")
+    assert selector.matches(message(dialect)) is (expected == "T")
