@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from config import limits
+from protocols.mqtt.constants import PUBLISH
+from protocols.mqtt.properties import decode_properties, encode_properties
 from protocols.mqtt.topics import matches
 
 if TYPE_CHECKING:
@@ -56,9 +58,17 @@ class _Node:
 
 
 class Retained:
-    """A retained message: `version` says how to read `properties` (MQTT 5 block, or b"" in 3.1.1)."""
+    """A retained message; `properties` is the MQTT 5 block it was published with (b"" in 3.1.1)."""
 
-    __slots__ = ("payload", "properties", "qos", "received_at_ms", "topic", "topic_bytes")
+    __slots__ = (
+        "_expiry_s",
+        "payload",
+        "properties",
+        "qos",
+        "received_at_ms",
+        "topic",
+        "topic_bytes",
+    )
 
     def __init__(
         self, topic: str, topic_bytes: bytes, qos: int, properties: bytes, payload: bytes, received_at_ms: int
@@ -69,6 +79,21 @@ class Retained:
         self.properties = properties
         self.payload = payload
         self.received_at_ms = received_at_ms
+        self._expiry_s: int | None = None
+        if properties:
+            self._expiry_s = decode_properties(properties, PUBLISH).message_expiry_interval_s
+
+    def has_expired(self, now_ms: int) -> bool:
+        """Whether its message expiry interval has passed."""
+        return self._expiry_s is not None and now_ms >= self.received_at_ms + self._expiry_s * 1000
+
+    def properties_at(self, now_ms: int) -> bytes:
+        """The property block with what is left of the expiry interval [MQTT-3.3.2-6]."""
+        if self._expiry_s is None:
+            return self.properties
+        properties = decode_properties(self.properties, PUBLISH)
+        properties.message_expiry_interval_s = self._expiry_s - (now_ms - self.received_at_ms) // 1000
+        return encode_properties(properties, PUBLISH)
 
 
 class PubSub:

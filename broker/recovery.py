@@ -16,6 +16,7 @@ from queue_manager.manager import QueueManager
 from queue_manager.queue import Queue
 from queue_manager.ranges import RangeSet
 from queue_manager.removal import QueueRemoval
+from queue_manager.retention import Purge
 from storage import layout
 from storage.encoding import prefix_end
 from storage.envelope import TemplateCache, read_head
@@ -164,7 +165,8 @@ async def _restore_buckets(store: Store, groups: dict[str, Group]) -> None:
 async def recover_done(store: Store, positions: dict[Group, int]) -> None:
     """Read the done and failed records of the recovered groups: what is to be purged when, what is gone.
 
-    Nothing of these queues is purged before this has run.
+    Nothing of these queues is purged before this has run. Groups that are dealt with leave `positions`, so
+    that after a StorageError the call may be repeated.
     """
     open_buckets = {group: {bucket.bucket_id for bucket in group.buckets.values()} for group in positions}
     last_claims = {group: group.next_claim for group in positions}
@@ -173,12 +175,12 @@ async def recover_done(store: Store, positions: dict[Group, int]) -> None:
     for group, position in positions.items():
         by_queue.setdefault(group.queue, {})[group] = position
     for queue, groups in by_queue.items():
-        kept: dict[Group, RangeSet] = {}
+        kept = {group: RangeSet() for group in groups}
+        failures: list[tuple[Group, bytes]] = []
+        purges: dict[Group, list[Purge]] = {group: [] for group in groups}
         for group in groups:
-            kept[group] = RangeSet()
             async for _, value in scan_prefix(store, failed.prefix(group.storage_id), DONE_SCAN_ROWS):
-                recovery.restore_failed(group, value)
-            purges = []
+                failures.append((group, value))
             async for key, value in scan_prefix(store, done.prefix(group.storage_id), DONE_SCAN_ROWS):
                 bucket_id = done.parse_key(key)[1]
                 if bucket_id in open_buckets[group] or bucket_id & layout.NUMBER_MASK >= last_claims[group]:
@@ -187,6 +189,12 @@ async def recover_done(store: Store, positions: dict[Group, int]) -> None:
                 for offset in offsets:
                     kept[group].add(offset, offset + 1)
                 if purge is not None and bucket_id not in scheduled[group]:
-                    purges.append(purge)
-            group.purges.extendleft(reversed(purges))
+                    purges[group].append(purge)
+        # nothing was changed before everything of this queue was read: an error until here may be retried
+        for group, value in failures:
+            recovery.restore_failed(group, value)
+        for group, found in purges.items():
+            group.purges.extendleft(reversed(found))
         recovery.restore_released(queue, groups, kept)
+        for group in groups:
+            del positions[group]

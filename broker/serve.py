@@ -89,13 +89,16 @@ def _announce(broker: Broker) -> None:
         _say(f"  {names[name]:<17} {listeners[name].bind}:{port}")
     if broker.settings.log.format == "text":
         _say("Try:")
+        if "amqp" in broker.ports:
+            _say(
+                f"  .venv/bin/python examples/amqp_worker.py --port {broker.ports['amqp']}"
+                "      a worker (`make setup-dev` installs its client)"
+            )
         if "mqtt" in broker.ports:
             _say(
                 f"  mosquitto_pub -V 5 -p {broker.ports['mqtt']} -q 1 -t '$queue/orders' -m hello"
-                "    (a device: `apt install mosquitto-clients`)"
+                "    a device (`apt install mosquitto-clients`)"
             )
-        if "amqp" in broker.ports:
-            _say(f"  python examples/amqp_worker.py --port {broker.ports['amqp']}    (a worker)")
         _say("Stop with Ctrl-C.")
 
 

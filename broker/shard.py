@@ -6,7 +6,8 @@ The manager is synchronous; here is what waits. Each step can also be called by 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 import structlog
@@ -20,7 +21,8 @@ from queue_manager.journal import Journal
 from queue_manager.loads import LogLoad
 from queue_manager.manager import QueueManager
 from queue_manager.policy import QueuePolicy
-from queue_manager.removal import HeadRemoval
+from queue_manager.removal import HeadRemoval, QueueRemoval
+from queue_manager.retention import Purge
 from storage.batch import WriteOps
 from storage.errors import StorageError, StoreFull, StoreUnavailable
 from storage.records import payload_refs
@@ -131,48 +133,55 @@ class Shard:
     async def _finish(self, journal: Journal, ops: WriteOps) -> None:
         """Write a sealed commit, then tell who waits for it."""
         if ops:
-            await self._write(ops)
+            await self._patiently(partial(self.store.write, ops))
         self._sealed.remove(journal)
         self.manager.committed(journal, self.clock.now_ms())
         for waiter, tokens in journal.waiters.items():
             waiter.committed(tokens)
         self.on_committed()
 
-    async def _write(self, ops: WriteOps) -> None:
-        """Write with patience: trouble that may pass is waited out while publishers are held back."""
+    async def _patiently(self, step: Callable[[], Awaitable[object]]) -> None:
+        """Take a step; trouble that may pass is waited out, while publishers are held back.
+
+        Raises StorageError once it has lasted `limits.STORE_RETRY_MS_MAX`.
+        """
         delay_ms = limits.STORE_RETRY_DELAY_MS_MIN
-        waited_ms = 0
+        give_up = self.clock.monotonic() + limits.STORE_RETRY_MS_MAX / 1000
         while True:
             try:
-                await self.store.write(ops)
+                await step()
                 return
             except (StoreUnavailable, StoreFull) as error:
-                waited_ms += delay_ms
-                if waited_ms > limits.STORE_RETRY_MS_MAX or self._closing:
+                if self._closing or self.clock.monotonic() >= give_up:
                     raise
                 _log.error("storage.retry", reason=error.reason, delay_ms=delay_ms)
                 await asyncio.sleep(delay_ms / 1000)
                 delay_ms = min(2 * delay_ms, limits.STORE_RETRY_DELAY_MS_MAX)
 
     async def load_once(self) -> bool:
-        """Perform the loads asked for so far; whether there were any."""
-        loads = self.manager.loads
-        self.manager.loads = []
-        for load in loads:
+        """Perform the loads that are asked for, until there are none; whether there were any."""
+        manager = self.manager
+        performed = False
+        while manager.loads:
+            load = manager.loads[0]
             if load.group.queue.deleted:
-                continue
-            if isinstance(load, LogLoad):
+                manager.loads.pop(0)
+            elif isinstance(load, LogLoad):
                 rows, next_offset, sequence = await self.reader.read_log(load)
-                self.manager.log_loaded(load, rows, next_offset, sequence, self.clock.now_ms())
+                manager.loads.pop(0)
+                manager.log_loaded(load, rows, next_offset, sequence, self.clock.now_ms())
             else:
                 bodies, end_id = await self.reader.read_for(load)
-                self.manager.payloads_loaded(load, bodies, end_id, self.clock.now_ms())
+                manager.loads.pop(0)
+                manager.payloads_loaded(load, bodies, end_id, self.clock.now_ms())
+            performed = True
             self.wake()
-        return bool(loads)
+        return performed
 
     async def sweep_once(self) -> None:
         """Expire leases, purge done records, trim logs, remove what deleted queues left."""
         manager = self.manager
+        self.store.check()
         manager.expire(self.clock.now_ms())
         if not self._retention_ready:
             await recovery.recover_done(self.store, self._recovered)
@@ -184,20 +193,37 @@ class Shard:
                     manager.removals.append(HeadRemoval(queue))  # what a crash kept from being trimmed
         purges = manager.take_purges(self.clock.now_ms())
         if purges:
-            references: dict[int, int] = {}
+            await self._purge(purges)
+        while manager.removals:
+            await self._remove()
+        self.wake()
+
+    async def _purge(self, purges: list[Purge]) -> None:
+        references: dict[int, int] = {}
+        try:
             for purge in purges:
                 for _, first_id, count in purge.shared_items:
                     for message_id in range(first_id, first_id + count):
                         references[message_id] = await self.references(message_id)
-            manager.apply_purges(purges, references)
-        while manager.removals:
-            due = manager.removals
-            manager.removals = []
+        except StorageError:
+            self.manager.unread_purges += purges
+            raise
+        self.manager.apply_purges(purges, references)
+
+    async def _remove(self) -> None:
+        due = self.manager.removals
+        self.manager.removals = []
+        try:
             # what is to be found by scanning must be in the store
             await self.barrier()
-            for removal in due:
-                await removals.perform(self, removal)
-        self.wake()
+            while due:
+                await removals.perform(self, due[0])
+                due.pop(0)
+        except StorageError:
+            if due and isinstance(due[0], QueueRemoval):
+                due[0].released = None  # a second run must not take back references twice
+            self.manager.removals = due + self.manager.removals
+            raise
 
     async def references(self, message_id: int) -> int:
         """How many queues need the payload, unwritten commits included; 0: none counted."""
@@ -273,7 +299,7 @@ class Shard:
             while True:
                 await self._wake_load.wait()
                 self._wake_load.clear()
-                await self.load_once()
+                await self._patiently(self.load_once)
         except StorageError as error:
             self._fail(error)
 
@@ -285,7 +311,7 @@ class Shard:
                 except TimeoutError:
                     pass
                 self._wake_sweep.clear()
-                await self.sweep_once()
+                await self._patiently(self.sweep_once)
         except StorageError as error:
             self._fail(error)
 

@@ -108,7 +108,9 @@ RETAINED_MESSAGES_MAX: Final = 100_000
 RETAINED_BYTES_MAX: Final = 256 * MIB
 LISTEN_BACKLOG: Final = 4_096
 GOODBYE_TIMEOUT_S: Final = 1.0  # how long clients may take to answer the close when the broker stops
-STORE_RETRY_DELAY_MS_MIN: Final = 100  # a commit that failed for a reason that may pass is tried again so soon
+STORE_RETRY_DELAY_MS_MIN: Final = (
+    100  # a commit that failed for a reason that may pass is tried again so soon
+)
 STORE_RETRY_DELAY_MS_MAX: Final = 5_000
 STORE_RETRY_MS_MAX: Final = 60_000  # then the broker stops
 SELECTOR_TEXT_CHARS_MAX: Final = 4_096

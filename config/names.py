@@ -6,7 +6,6 @@ from typing import Final
 
 from config import limits
 
-CONTROL_VERBS: Final = frozenset({"$ack", "$nack", "$reject", "$commit", "$extend"})
 OBJECT_STORE_SCHEMES: Final = ("s3", "gs", "az")
 _HOST_NAME: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*\.?")
 
@@ -25,8 +24,8 @@ def check_queue_name(name: str) -> str:
             raise ValueError(f"a queue name must not contain {called}")
     if "\x1f" in name:  # it separates queue from group in the stored queue ID
         raise ValueError("a queue name must not contain the control character 0x1F")
-    if name in CONTROL_VERBS:
-        raise ValueError(f"{name} is a control topic and cannot name a queue")
+    if name.startswith("$"):
+        raise ValueError("a queue name must not start with $, which is kept for the broker")
     return name
 
 

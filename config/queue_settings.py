@@ -106,6 +106,10 @@ class QueueSettings(Section):
         if len(value) > limits.QUEUE_TOPICS_MAX:
             raise ValueError(f"at most {limits.QUEUE_TOPICS_MAX} topics, not {len(value)}")
         for position, topic in enumerate(value):
+            if not topic.startswith("$queue/"):
+                raise ValueError(
+                    f"{topic!r} is outside $queue/: ordinary topics in queues are not supported yet"
+                )
             if topic in value[:position]:
                 raise ValueError(f"names {topic!r} twice")
         return value

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 class QueueDefinition:
     """What a declaration says. `arguments` are the declared arguments that a redeclaration must repeat;
     None: made by configuration, any redeclaration of the same kind fits. `owner` makes it exclusive.
+    `auto_created`: nobody declared it, somebody used its name.
     """
 
-    __slots__ = ("arguments", "auto_delete", "durable", "name", "owner", "policy", "topics")
+    __slots__ = ("arguments", "auto_created", "auto_delete", "durable", "name", "owner", "policy", "topics")
 
     def __init__(
         self,
@@ -48,27 +49,28 @@ class QueueDefinition:
         self.arguments = arguments
         self.auto_delete = auto_delete
         self.owner = owner
+        self.auto_created = False
 
     @classmethod
     def ephemeral(cls, name: str, policy: QueuePolicy) -> QueueDefinition:
         """The definition of a queue made because somebody used its name."""
-        return cls(name, durable=False, policy=policy)
+        definition = cls(name, durable=False, policy=policy)
+        definition.auto_created = True
+        return definition
 
     def difference(self, existing: QueueDefinition) -> str:
         """What a redeclaration by this definition contradicts in an existing queue; "" if nothing."""
-        if self.durable != existing.durable:
-            return f"durable={existing.durable}, not {self.durable}".replace("=True", "=true").replace(
-                "=False", "=false"
-            )
-        if self.auto_delete != existing.auto_delete:
-            return f"auto-delete {existing.auto_delete}, not {self.auto_delete}"
+        for name in ("durable", "auto_delete"):
+            ours, theirs = getattr(self, name), getattr(existing, name)
+            if ours != theirs:
+                return f"{name.replace('_', '-')} {str(theirs).lower()}, not {str(ours).lower()}"
         if (self.owner is None) != (existing.owner is None):
             return "another exclusive flag"
         if self.arguments is not None and existing.arguments is not None:
             for name in sorted({*self.arguments, *existing.arguments}):
-                ours, theirs = self.arguments.get(name), existing.arguments.get(name)
-                if ours != theirs:
-                    return f"argument {name} = {theirs!r}, not {ours!r}"
+                mine, other = self.arguments.get(name), existing.arguments.get(name)
+                if mine != other:
+                    return f"argument {name} = {other!r}, not {mine!r}"
         return ""
 
 

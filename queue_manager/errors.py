@@ -42,7 +42,7 @@ class GroupNotFound(QueueManagerError):
 
 
 class QueueBusy(QueueManagerError):
-    """The queue of that name is just being deleted; ask again when it is gone (`QueueManager.on_removed`)."""
+    """The queue of that name is just being deleted; ask again when it is gone (`QueueManager.removing`)."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"queue {name!r} is being deleted")

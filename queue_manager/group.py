@@ -36,8 +36,8 @@ class Group:
 
     `position` is the first offset not yet looked at; `cursor_sequence` a metadata-log sequence at or before
     the entry that holds it. `loaded` has been read back from the store: what is kept of the offsets from
-    `position` to `ahead_offset`, where reading goes on at `ahead_sequence`. `marks` are the (offset, sequence)
-    at which loads ended, for the cursor to advance to as the position does.
+    `position` to `ahead_offset`, where reading goes on at `ahead_sequence`. `marks` are the pairs of offset
+    and sequence at which loads ended, for the cursor to advance to as the position does.
     """
 
     __slots__ = (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 from typing import Final
 
 from config import limits
@@ -31,6 +32,7 @@ from queue_manager.queue import Queue
 from queue_manager.removal import HeadRemoval, QueueRemoval, RangeRemoval, Removal
 from queue_manager.retention import NO_BUCKET, Purge, add_to_runs, advance_head, release_unshared
 from queue_manager.routing import Bindings
+from storage.envelope import EnvelopeTemplate
 from storage.metadata_log import MetadataLog
 from storage.records import payload, payload_refs, queue_meta, queue_spec, removal
 from storage.sequence import SequenceAllocator
@@ -91,9 +93,15 @@ class QueueManager:
         if queue is not None:
             self.check_owner(queue, definition.owner)
             difference = definition.difference(definition_of(queue))
-            if difference:
+            if not difference:
+                return queue
+            if not queue.auto_created:
                 raise PreconditionFailed(f"queue {queue.name!r} exists with {difference}")
-            return queue
+            if queue.groups:
+                raise PreconditionFailed(
+                    f"queue {queue.name!r} was made, in memory only, by its first use, and has consumer groups"
+                )
+            return self._adopt_auto_created(queue, definition, now_ms)
         if len(self.queues) >= limits.QUEUES_MAX:
             raise LimitReached(f"{limits.QUEUES_MAX} queues exist already")
         if definition.durable and definition.name in self.removing:
@@ -110,12 +118,23 @@ class QueueManager:
         queue.arguments = None if definition.arguments is None else dict(definition.arguments)
         queue.owner = definition.owner
         queue.auto_delete = definition.auto_delete
+        queue.auto_created = definition.auto_created
         if definition.durable:
             self.next_log_number += 1
             queue.head_sequence = self.log.next_sequence
             self.journal.put(queue_spec.key(queue.name), encode_spec(queue))
             self.journal.put(queue_meta.key(queue.name), queue_meta.encode(0, queue.head_sequence))
         self.adopt(queue)
+        return queue
+
+    def _adopt_auto_created(self, old: Queue, definition: QueueDefinition, now_ms: int) -> Queue:
+        """Declare properly what was only published to so far; the messages come along, in order."""
+        messages = old.tail.slice(old.head_offset, len(old.tail))
+        self.delete(old, now_ms)
+        queue = self.declare(definition, now_ms)
+        for template, run in groupby(messages, key=lambda message: message.template):
+            bodies = [message.body or b"" for message in run]
+            self._append([queue], template, bodies, sum(map(len, bodies)), int(queue.durable), now_ms)
         return queue
 
     def redefine(self, queue: Queue, definition: QueueDefinition) -> None:
@@ -193,12 +212,12 @@ class QueueManager:
             self._write_log(queue, now_ms)
             self.removing[queue.name] = []
             # what was purged before there was a group is below the head, but not gone yet
-            purged = [r.start for r in self.removals if isinstance(r, RangeRemoval) and r.group.queue is queue]
+            purged = [
+                r.start for r in self.removals if isinstance(r, RangeRemoval) and r.group.queue is queue
+            ]
             head_offset = min(queue.head_offset, *purged, queue.tail.next_offset)
             released = queue.released if queue.released_known else None
-            self.removals.append(
-                QueueRemoval(queue.name, queue.log_id, storage_ids, head_offset, released)
-            )
+            self.removals.append(QueueRemoval(queue.name, queue.log_id, storage_ids, head_offset, released))
         return count
 
     def purge(self, queue: Queue, now_ms: int) -> int:
@@ -269,24 +288,36 @@ class QueueManager:
                 and queue.tail.memory_bytes + body_bytes > limits.EPHEMERAL_BYTES_PER_QUEUE_MAX
             ):
                 return REFUSED_DEPTH
+        self._append(queues, plan.template, bodies, body_bytes, plan.durable_count, now_ms)
+        return ACCEPTED
+
+    def _append(
+        self,
+        queues: Sequence[Queue],
+        template: EnvelopeTemplate,
+        bodies: list[bytes],
+        body_bytes: int,
+        durable_count: int,
+        now_ms: int,
+    ) -> None:
+        """Append one message per body to every queue; the payloads are stored once for `durable_count`."""
         count = len(bodies)
         first_id, put = self.message_ids.allocate(count)
         journal = self.journal
         if put is not None:
             journal.puts[put[0]] = put[1]
-        if plan.durable:
+        if durable_count:
             keys = payload.key_run(first_id, count)
             journal.puts.update(zip(keys, bodies, strict=True))
             journal.body_bytes += body_bytes
-            if plan.durable_count > 1:
+            if durable_count > 1:
                 for queue in queues:
                     queue.shares_payloads = True
-                value = payload_refs.encode(plan.durable_count)
+                value = payload_refs.encode(durable_count)
                 for message_id in range(first_id, first_id + count):
                     journal.puts[payload_refs.key(message_id)] = value
         for queue in queues:
-            queue.append(plan.template, first_id, bodies, body_bytes, now_ms)
-        return ACCEPTED
+            queue.append(template, first_id, bodies, body_bytes, now_ms)
 
     # consuming
 

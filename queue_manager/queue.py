@@ -32,6 +32,7 @@ class Queue:
 
     __slots__ = (
         "arguments",
+        "auto_created",
         "auto_delete",
         "had_consumer",
         "deleted",
@@ -82,6 +83,7 @@ class Queue:
         self.arguments: dict[str, object] | None = None
         self.owner: object = None
         self.auto_delete = False
+        self.auto_created = False
         self.had_consumer = False
         self.deleted = False
         self.unused_since_ms = now_ms

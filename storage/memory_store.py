@@ -50,6 +50,9 @@ class MemoryStore:
                 break
         return result
 
+    def check(self) -> None:
+        """Nothing happens here by itself."""
+
     def prepare(self, ops: WriteOps) -> None:
         """Nothing is to be prepared here."""
 

@@ -157,6 +157,14 @@ class SlateStore:
         except SLATE_ERRORS as error:
             raise translate(error, "scanning") from error
 
+    def check(self) -> None:
+        """Raise StorageError if the database was closed under us: another broker opened it, or it broke."""
+        if self._closed:
+            return
+        reason = self._database.status().close_reason
+        if reason is not None and reason != CloseReason.CLEAN:
+            raise translate(Error.Closed(reason, "closed in the background"), "checking")
+
     def prepare(self, ops: WriteOps) -> None:
         """Fill the batch, which costs the processor, while an earlier one may be waiting for the disk."""
         if ops.puts or ops.deletes:

@@ -43,6 +43,10 @@ class Store(Protocol):
         """Finish what was begun and let go of the database. Calling it again does nothing."""
         ...
 
+    def check(self) -> None:
+        """Raise StorageError if the store has failed for good although nothing was asked of it."""
+        ...
+
     def describe(self) -> str:
         """Where the data lies and how durable a write is, for logs; holds no secrets."""
         ...

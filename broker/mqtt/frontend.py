@@ -52,6 +52,7 @@ class MqttFrontend(Frontend):
         connection = MqttConnection(hub.clock.monotonic())
         super().__init__(hub, transport, connection)
         self.client_id = ""
+        self.has_assigned_id = False
         self.outbound = Outbound(self)
         self.pool = CreditPool(65_535)
         self.subscriptions: dict[str, Subscription] = {}
@@ -186,6 +187,7 @@ class MqttFrontend(Frontend):
         properties = Properties()
         self.client_id = packet.client_id
         if not self.client_id:
+            self.has_assigned_id = True
             self.client_id = f"auto-{secrets.token_urlsafe(12)}"
             properties.assigned_client_identifier = self.client_id
         if is_5:
@@ -208,7 +210,7 @@ class MqttFrontend(Frontend):
             self._will = None
 
     def _on_lost(self, event: ev.ConnectionLost) -> None:
-        if not event.by_peer and event.reason_code:
+        if not event.by_peer and event.reason_code not in (c.SUCCESS, c.SERVER_SHUTTING_DOWN):
             _log.warning(
                 "mqtt.connection_closed",
                 peer=self.transport.peer,

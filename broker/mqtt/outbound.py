@@ -120,10 +120,12 @@ class Outbound:
         client.transport.want_flush()
 
     def send_retained(self, message: Retained, subscription: Subscription, now_ms: int) -> None:
-        """Send a retained message to a new subscription."""
+        """Send a retained message to a new subscription, unless it has expired [MQTT-3.3.2-5]."""
+        if message.has_expired(now_ms):
+            return
         properties = b""
         if self._client.connection.protocol_version == c.MQTT_5:
-            properties = message.properties
+            properties = message.properties_at(now_ms)
             if subscription.identifier is not None:
                 properties = with_identifier(properties, subscription.identifier)
         qos = min(message.qos, subscription.qos)

@@ -101,7 +101,7 @@ def _subscribe_queue(
     for name in _UNSUPPORTED:
         if name in options:
             raise InvalidArgument(f"user property {name} is not supported by this version")
-    group = options.get(GROUP_PROPERTY) or share or client.client_id.replace("@", "%40")
+    group = options.get(GROUP_PROPERTY) or share or _own_group(client)
     explicit = _is_explicit(client, options)
     prefetch = _prefetch(options, client.pool.credit_max)
     queue = manager.find_or_create(parsed.name, client, now_ms)
@@ -128,6 +128,15 @@ def _subscribe_queue(
         manager.unsubscribe(old.consumer, now_ms)
     client.consumers[request.filter] = sink
     return request.qos
+
+
+def _own_group(client: MqttFrontend) -> str:
+    """The group a client is by itself; '@' stands before a pattern in group IDs."""
+    if client.has_assigned_id:
+        raise InvalidArgument(
+            f"a client without an identifier of its own must name a {GROUP_PROPERTY}: nobody could resume its"
+        )
+    return client.client_id.replace("@", "%40")
 
 
 def _is_explicit(client: MqttFrontend, options: dict[str, str]) -> bool:

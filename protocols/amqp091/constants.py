@@ -78,11 +78,8 @@ REPLY_NAMES: Final[dict[int, str]] = {
 # connection.start tells clients what they may rely on; the front-end may add to a copy
 CAPABILITIES: Final[dict[str, Any]] = {
     "publisher_confirms": True,
-    "exchange_exchange_bindings": True,
     "basic.nack": True,
     "consumer_cancel_notify": True,
-    "connection.blocked": True,
-    "consumer_priorities": True,
     "authentication_failure_close": True,
     "per_consumer_qos": True,
 }

@@ -163,7 +163,9 @@ class Builder(Transformer[Token, Part]):
 
     def check_name(self, part: Part, word: Token) -> None:
         if part.grouped or not isinstance(part.node, Name):
-            raise SelectorError(f"{word.upper()} needs a property name on its left", part.position)
+            raise SelectorError(
+                f"{word.upper()} needs a property name on its left, without parentheses", part.position
+            )
 
     def check_item(self, part: Part) -> None:
         """Refuse what may not stand in an IN list."""

@@ -11,7 +11,7 @@ def shown(text: str) -> str:
 
 
 class FilterError(Exception):
-    """Base of every refusal. `reason` is a whole sentence part, fit for the peer."""
+    """Base of every refusal. `reason` says what is wrong and where, fit for the peer."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

@@ -56,10 +56,6 @@ class _Nesting:
         self._prefixes = [0]  # NOT and signs that wait for their operand, per open parenthesis
         self._after_operand = False
 
-    @property
-    def open_parentheses(self) -> int:
-        return len(self._prefixes) - 1
-
     def take(self, kind: str) -> int:
         """The nesting with this token."""
         prefixes = self._prefixes
@@ -99,7 +95,10 @@ def parse(text: str, dialect: str) -> Expression:
     except UnexpectedCharacters as error:
         raise _bad_character(text, error.pos_in_stream or 0, dialect) from None
     except UnexpectedToken as error:
-        raise _bad_token(text, error, dialect, nesting.open_parentheses) from None
+        expected = parser.accepts()  # type: ignore[no-untyped-call]
+        if dialect != "jms":
+            expected.discard("_BETWEEN")  # stands in the rules that both dialects share
+        raise _bad_token(text, error.token, expected) from None
     return part.node
 
 
@@ -123,11 +122,7 @@ def _bad_character(text: str, index: int, dialect: str) -> SelectorError:
     return SelectorError(reason, index + 1)
 
 
-def _bad_token(text: str, error: UnexpectedToken, dialect: str, open_parentheses: int) -> SelectorError:
-    token: Token = error.token
-    # the parser's states are shared by what differs only in these
-    impossible = {"$END" if open_parentheses else "_RPAR", "" if dialect == "jms" else "_BETWEEN"}
-    expected = error.expected - impossible
+def _bad_token(text: str, token: Token, expected: set[str]) -> SelectorError:
     words = [word for kind, word in _EXPECTED if kind in expected]
     if "NAME" in expected:
         words = words[:1]

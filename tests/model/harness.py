@@ -11,6 +11,7 @@ from broker.shard import Shard
 from queue_manager.consumer import UNLIMITED, Consumer, CreditPool
 from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import AccessRefused, QueueBusy
+from queue_manager.journal import Journal
 from queue_manager.manager import ACCEPTED
 from queue_manager.model import Entry, Message
 from queue_manager.plan import PublishPlan
@@ -111,14 +112,14 @@ class Confirmations:
 class Harness:
     """Both sides and the operations on them."""
 
-    def __init__(self, *, cache_bytes_max: int = 0) -> None:
+    def __init__(self, *, cache_bytes_max: int = 0, store: MemoryStore | None = None) -> None:
         self.clock = FakeClock()
         self.oracle = Oracle()
         self.cache_bytes_max = cache_bytes_max
         self.body_count = 0
         self.may_leak_shared = False
         self.stale: list[Entry] = []
-        self._attach(MemoryStore())
+        self._attach(MemoryStore() if store is None else store)
 
     def _attach(self, store: MemoryStore) -> None:
         self.store = store
@@ -425,7 +426,7 @@ class Harness:
                 queue_spec.encode(replace(spec, bucket_exponent=bucket_size, extensions=extensions)),
             )
         if len(ops):
-            drive(store.write(ops))
+            drive(MemoryStore.write(store, ops))  # not one of the broker's writes
 
     # comparing
 
@@ -461,11 +462,14 @@ class Harness:
             or manager.skipped
             or manager.unread_purges
             or any(purge.bucket_id == NO_BUCKET for purge in purges)
-            or any(key.startswith(payload_refs.PREFIX) for key in manager.journal.deletes)
-            or any(
-                key.startswith(payload_refs.PREFIX) and drive(self.store.get(key)) is not None
-                for key in manager.journal.puts
-            )
+            or any(self._takes_references_back(j) for j in (manager.journal, *self.shard._sealed))
+        )
+
+    def _takes_references_back(self, journal: Journal) -> bool:
+        prefix = payload_refs.PREFIX
+        counted = [key for key in journal.puts if key.startswith(prefix)]
+        return any(key.startswith(prefix) for key in journal.deletes) or any(
+            drive(self.store.get(key)) is not None for key in counted
         )
 
     def held_items(self) -> list[tuple[OracleGroup, Item]]:

@@ -50,8 +50,11 @@ class TightLimits:
 
 
 @contextmanager
-def tight_limits() -> Iterator[None]:
+def tight_limits(really: bool = True) -> Iterator[None]:
     """As a context."""
+    if not really:
+        yield
+        return
     tight = TightLimits()
     try:
         yield

@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from broker.pubsub import PubSub, Retained, Subscription
 from config import limits
+from protocols.mqtt.constants import PUBLISH
+from protocols.mqtt.properties import Properties, decode_properties, encode_properties
 from protocols.mqtt.topics import matches
 
 
@@ -94,3 +96,13 @@ def test_a_leading_wildcard_does_not_match_system_topics(topic):
     pubsub.subscribe(subscription("c", "#"))
     pubsub.subscribe(subscription("d", "+/a"))
     assert pubsub.route(topic) == ()
+
+
+def test_a_retained_message_expires_and_says_what_is_left():
+    block = encode_properties(Properties(message_expiry_interval_s=10, content_type="x"), PUBLISH)
+    message = Retained("t", b"t", 1, block, b"p", 1_000)
+    assert not message.has_expired(10_999)
+    assert message.has_expired(11_000)
+    left = decode_properties(message.properties_at(4_500), PUBLISH)
+    assert (left.message_expiry_interval_s, left.content_type) == (7, "x")
+    assert not retained("u").has_expired(10**15)

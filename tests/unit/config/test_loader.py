@@ -60,7 +60,7 @@ def test_everything_at_once(write: Write) -> None:
               cache_bytes: 1GB
             queues:
               - name: orders
-                topics: [$queue/orders/#, shop/+/orders]
+                topics: [$queue/orders/#, $queue/+/orders]
                 type: ephemeral
                 visibility_timeout: 500ms
                 done_retention: 0
@@ -83,7 +83,7 @@ def test_everything_at_once(write: Write) -> None:
     assert (manager.visibility_timeout_ms, manager.consumer_timeout_ms) == (60_000, 7_200_000)
     assert (manager.ephemeral_expires_ms, manager.cache_bytes) == (90_000, 10**9)
     orders, kept = settings.queues
-    assert orders.topics == ("$queue/orders/#", "shop/+/orders")
+    assert orders.topics == ("$queue/orders/#", "$queue/+/orders")
     assert (orders.type, orders.visibility_timeout_ms, orders.done_retention_ms) == ("ephemeral", 500, 0)
     assert (orders.bucket_size, orders.retry.max_retries) == (4, 3)
     assert (orders.limits.max_message_size_bytes, orders.limits.max_depth) == (65_536, 5)

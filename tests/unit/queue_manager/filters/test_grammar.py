@@ -12,22 +12,25 @@ from tests.unit.queue_manager.filters import trees
 
 A, B, C = Name("a"), Name("b"), Name("c")
 
-EXPRESSIONS = st.sampled_from(DIALECTS).flatmap(
-    lambda dialect: st.tuples(st.just(dialect), trees.expressions(dialect))
-)
+
+def refusal(text, dialect="jms"):
+    try:
+        parse(text, dialect)
+    except SelectorError as error:
+        return error
+    return None
 
 
 @settings(max_examples=800, deadline=None)
-@given(EXPRESSIONS)
+@given(trees.cases())
 def test_a_tree_written_as_text_is_read_as_the_same_tree(case):
-    dialect, expression = case
-    try:
-        parsed = parse(trees.written(expression, dialect), dialect)
-    except SelectorError as error:
-        assert "more than" in str(error)  # too large, which is another test
+    dialect, expression, _ = case
+    text = trees.written(expression, dialect)
+    if len(text) > limits.SELECTOR_TEXT_CHARS_MAX or text.count(" ") > limits.SELECTOR_TOKENS_MAX // 2:
         return
+    parsed = parse(text, dialect)
+    assert parsed == expression
     assert repr(parsed) == repr(expression)  # tells 1, 1.0 and True from each other
-    assert parsed == expression or "nan" in repr(expression)
 
 
 # pieces that come close to selectors more often than letters do
@@ -101,12 +104,11 @@ PIECES = [
     st.sampled_from(DIALECTS),
 )
 def test_any_text_is_a_selector_or_refused(text, dialect):
-    try:
-        parse(text, dialect)
-    except SelectorError as error:
+    error = refusal(text, dialect)
+    if error is not None:
         assert 1 <= error.position <= len(text) + 1
-        assert error.reason
-        assert len(error.reason) < 400
+        assert error.reason.startswith(f"selector, column {error.position}: ")
+        assert len(error.reason) < 350
 
 
 def test_precedence():
@@ -199,7 +201,7 @@ def test_keywords_are_ascii_and_whole_words():
     assert parse("nota", "jms") == Name("nota")
     assert parse("not_a", "jms") == Name("not_a")
     assert parse("ıs", "jms") == Name("ıs")
-    assert parse("a li\u212ae", "jms") if False else True
+    assert "found 'lıke'" in refusal("a lıke 'x'").reason
 
 
 @pytest.mark.parametrize(
@@ -212,15 +214,15 @@ def test_keywords_are_ascii_and_whole_words():
         ("color != 'x'", 7, "unequal is written <>"),
         ("a = 1 b = 2", 7, "found 'b'"),
         ("a = 1\n  AND ) b", 13, "found ')'"),
-        ("(a = 1", 7, "AND or OR or ')'"),
-        ("a = 1)", 6, "AND or OR or the end"),
+        ("(a = 1", 7, "found the end where ')' should be"),
+        ("a = 1)", 6, "found ')' where the end should be"),
         ("a < b < c", 7, "found '<'"),
         ("a IN ()", 7, "found ')'"),
         ("a IN ('x',)", 11, "found ')'"),
         ("a IN ('x', 2)", 12, "only texts"),
-        ("a IN (('x'))", 7, "only texts"),
+        ("a IN (('x'))", 8, "only texts"),
         ("'x' IN ('x')", 1, "IN needs a property name"),
-        ("(a) in ('x')", 1, "IN needs a property name"),
+        ("(a) in ('x')", 2, "IN needs a property name"),
         ("a + 1 LIKE 'x'", 1, "LIKE needs a property name"),
         ("1 IS NULL", 1, "IS needs a property name"),
         ("a IS 1", 6, "NULL"),
@@ -231,7 +233,7 @@ def test_keywords_are_ascii_and_whole_words():
         ("a BETWEEN 1", 12, "AND"),
         ("a > 'x'", 5, "text has no order"),
         ("'x' <= a", 1, "text has no order"),
-        ("a > (TRUE)", 5, "a boolean has no order"),
+        ("a > (TRUE)", 6, "a boolean has no order"),
         ("a BETWEEN 'x' AND 'y'", 11, "text has no order"),
         ("a % 2 = 0", 3, "'%'"),
         ("a = NULL", 5, "found 'NULL'"),
@@ -249,15 +251,14 @@ def test_keywords_are_ascii_and_whole_words():
         ("a = 0xFFFFFFFFFFFFFFFF", 5, "at most 9223372036854775807"),
         ("a = 1e999", 5, "range of doubles"),
         ("a = 1; b", 6, "';' is not known"),
-        ("UTC() > 1", 5, "found ')'"),
+        ("UTC() > 1", 4, "found '('"),
     ],
 )
 def test_a_refused_jms_selector_says_where_and_why(text, position, words):
-    with pytest.raises(SelectorError) as caught:
-        parse(text, "jms")
-    assert (caught.value.position, caught.value.reason) == (position, caught.value.reason)
-    assert words in caught.value.reason
-    assert str(caught.value) == f"selector, column {position}: {caught.value.reason}"
+    error = refusal(text)
+    assert error.position == position
+    assert words in error.reason
+    assert str(error) == error.reason
 
 
 @pytest.mark.parametrize(
@@ -272,6 +273,7 @@ def test_a_refused_jms_selector_says_where_and_why(text, position, words):
         ("x.y = 1", 1, "no section x"),
         ("_a = 1", 1, "not known"),
         ("a BETWEEN 1 AND 2", 3, "found 'BETWEEN' where a comparison"),
+        ("a NOT BETWEEN 1 AND 2", 7, "where IN or LIKE should be"),
         ("UTC() IS NULL", 1, "IS needs a property name"),
         ("a LIKE 'x\ty'", 8, "control characters"),
         ("[a\x01b] = 1", 1, "'['"),
@@ -284,16 +286,9 @@ def test_a_refused_jms_selector_says_where_and_why(text, position, words):
     ],
 )
 def test_a_refused_amqp_sql_filter_says_where_and_why(text, position, words):
-    with pytest.raises(SelectorError) as caught:
-        parse(text, "amqp-sql")
-    assert caught.value.position == position
-    assert words in caught.value.reason
-
-
-def refusal(text: str) -> SelectorError:
-    with pytest.raises(SelectorError) as caught:
-        parse(text, "jms")
-    return caught.value
+    error = refusal(text, "amqp-sql")
+    assert error.position == position
+    assert words in error.reason
 
 
 def test_limit_of_characters():
@@ -312,7 +307,7 @@ def test_limit_of_tokens():
     error = refusal(f"NOT NOT a IN ({items})")
     assert "more than 200" in error.reason
     assert error.position == len(f"NOT NOT a IN ({items})")
-    assert "more than 200" in refusal("(" * 4_000).reason or "nested" in refusal("(" * 4_000).reason
+    assert "nested" in refusal("(" * 4_000).reason
 
 
 @pytest.mark.parametrize("opening", ["(", "NOT ", "- ", "+ ", "NOT ("])
@@ -327,7 +322,7 @@ def test_limit_of_nesting(opening):
 
 
 def test_operators_between_operands_do_not_nest():
-    parse(" - ".join("(a)" for _ in range(50)) + " = 1", "jms")
+    parse(" - ".join("(a)" for _ in range(49)) + " = 1", "jms")
     parse(" AND ".join("NOT a" for _ in range(60)), "jms")
 
 

@@ -1,4 +1,4 @@
-"""AMQP property filter expressions: the examples P1 to P22 (those of header fields apart), types and limits."""
+"""AMQP property filter expressions: the examples P1 to P22 but that of a header field, types and limits."""
 
 from datetime import UTC, datetime
 from uuid import UUID
@@ -213,7 +213,6 @@ VALUES = st.one_of(
 def test_any_table_is_a_filter_or_refused(table, argument, value):
     try:
         found = filters_from_arguments({argument: table})
-    except PropertyFilterError as error:
-        assert error.reason
+    except PropertyFilterError:
         return
-    assert found.matches({name: value for name in found.names}) in (True, False)
+    assert found.matches(dict.fromkeys(found.names, value)) in (True, False)

@@ -1,0 +1,59 @@
+"""The end of every modelled life: consume everything, let retention pass, and see what is left."""
+
+from __future__ import annotations
+
+from tests.model.harness import Harness
+from tests.model.leaks import all_rows, check_memory, check_store
+from tests.model.oracle import DONE
+
+MINUTE_MS = 60_000
+
+
+def drain(h: Harness) -> None:
+    """Consume everything, let retention pass, and look for what should not be there any more."""
+    for index in reversed(range(len(h.consumers))):
+        if h.consumers[index][0].active:
+            h.unsubscribe(index, keep_claims=False)
+    h.advance(100_000)
+    for queue in list(h.oracle.queues.values()):
+        for group in list(queue.groups.values()) or [queue.group("")]:
+            h.subscribe(queue, group.name, group.pattern, credit_max=50)
+    while True:
+        h.quiesce()
+        held = h.held_items()
+        if not held:
+            break
+        h.settle("ack", held)
+    for queue in h.oracle.queues.values():
+        for group in queue.groups.values():
+            assert group.ready_bounds()[0] == 0, f"{queue.name}:{group.group_id} keeps {group.ready}"
+            for offset in group.ready:
+                group.settle(group.items[offset], DONE)
+            group.ready = []
+    clean_up(h)
+    check_store(all_rows(h.store), h.oracle, may_leak_shared=h.may_leak_shared)
+    check_memory(h.manager)
+    h.crash()
+    for queue in list(h.oracle.queues.values()):
+        for group in queue.groups.values():
+            h.subscribe(queue, group.name, group.pattern)
+    h.quiesce()
+    clean_up(h)
+    check_store(all_rows(h.store), h.oracle, may_leak_shared=h.may_leak_shared)
+    check_memory(h.manager)
+
+
+def clean_up(h: Harness) -> None:
+    """Let the broker clean up until it does not change anything any more."""
+    rows: list[tuple[bytes, bytes]] = []
+    unchanged = 0
+    for _ in range(3_000):
+        h.commit(everything=True)
+        h.clock.ms += MINUTE_MS + 1_000
+        h.sweep()
+        h.commit(everything=True)
+        before, rows = rows, all_rows(h.store)
+        unchanged = unchanged + 1 if rows == before else 0
+        if unchanged == 3:
+            return
+    raise AssertionError("cleaning up never ends")
