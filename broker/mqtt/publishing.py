@@ -193,9 +193,10 @@ class Refusal:
 
 def answer(publisher: MqttFrontend, run: PublishRun) -> None:
     """PUBACK or PUBREC with success."""
-    if run.shape.qos == 1:
+    qos = run.shape.qos
+    if qos == 1:
         publisher.connection.send_puback_run(run.packet_ids)
-    elif run.shape.qos == 2:
+    elif qos == 2:
         publisher.connection.send_pubrec_run(run.packet_ids)
 
 

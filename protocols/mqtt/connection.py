@@ -93,6 +93,12 @@ class MqttConnection(AnsweringConnection):
     def receive(self, data: bytes, now: float) -> list[Any]:
         """See `Connection.receive`; the events are those of `protocols.mqtt.events`."""
         state = self._state
+        if state == _LIVE and not self._buffer:
+            self._last_received = now
+            run = self._publishes.take_single(data)
+            if run is not None and run.packet_ids[0] and self._window.admit_one():
+                return [run]
+            return self._decode(data)
         if state == _CLOSED or not data:
             return []
         self._last_received = now

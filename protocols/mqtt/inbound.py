@@ -54,6 +54,13 @@ class InboundWindow:
             self.qos2.pending.update(run.packet_ids)
         return run
 
+    def admit_one(self) -> bool:
+        """Count one more publish of QoS 1 if it fits the Receive Maximum; whether it does."""
+        if self._maximum and self._open >= self._maximum:
+            return False
+        self._open += 1
+        return True
+
     def split_duplicates(self, run: PublishRun) -> tuple[PublishRun | None, list[int]]:
         """A QoS 2 run without identifiers in use, and those among them to PUBREC again [MQTT-4.3.3-10].
 

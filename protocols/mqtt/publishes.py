@@ -51,6 +51,7 @@ class PublishDecoder:
     """
 
     __slots__ = (
+        "_at_qos_1",
         "_key",
         "_packet_bytes_max",
         "_payload_offset",
@@ -70,6 +71,7 @@ class PublishDecoder:
         self._key: _Key = (0, b"", b"")
         self._shape = PublishShape(0x30, "", b"", b"")
         self._prefix = _NO_PREFIX
+        self._at_qos_1 = False
         self._tail = b""
         self._payload_offset = 0
         self._stride = 0
@@ -102,6 +104,20 @@ class PublishDecoder:
             stop = self._take_rest(data, stop, end, ids, payloads)
             return PublishRun(shape, len(payloads), ids, payloads, data[start:stop], 0, 0, 0)
         return PublishRun(shape, count, ids, None, data[start:stop], stride, id_offset, offset)
+
+    def take_single(self, data: bytes) -> PublishRun | None:
+        """The publish that `data` is, if it is exactly one of QoS 1 and just like the last; else None.
+
+        What a device that waits for each PUBACK sends, so nothing is looked at but what may differ.
+        """
+        if len(data) != self._stride or not self._at_qos_1:
+            return None
+        prefix = self._prefix
+        at = len(prefix)
+        if not data.startswith(prefix) or (self._tail and not data.startswith(self._tail, at + 2)):
+            return None
+        packet_id = data[at] << 8 | data[at + 1]
+        return PublishRun(self._shape, 1, [packet_id], None, data, self._stride, at, self._payload_offset)
 
     def _take_rest(self, data: bytes, position: int, end: int, ids: list[int], payloads: list[bytes]) -> int:
         """Add the publishes of the same shape, but other sizes, from `position`; gives where they stop."""
@@ -167,6 +183,7 @@ class PublishDecoder:
         else:
             self._prefix = data[start:payload_start]
             self._tail = b""
+        self._at_qos_1 = first_byte & 6 == 2
         self._payload_offset = payload_start - start
         self._stride = stop - start
         return True

@@ -69,12 +69,12 @@ class AnsweringConnection(Connection):
 
     def send_puback_run(self, packet_ids: list[int]) -> None:
         """Success for QoS 1 publishes; they no longer count against the Receive Maximum."""
-        self._window.release(len(packet_ids))
-        if len(packet_ids) == 1:
-            if not self.closed:
-                self.output.append(_PUBACK_HEAD + packet_ids[0].to_bytes(2, "big"))
-        else:
+        count = len(packet_ids)
+        self._window.release(count)
+        if count != 1:
             self._send_run(c.PUBACK, packet_ids)
+        elif not self.closed:
+            self.output.append(_PUBACK_HEAD + packet_ids[0].to_bytes(2, "big"))
 
     def send_pubrec_run(self, packet_ids: list[int]) -> None:
         """Success for QoS 2 publishes; duplicates are answered here from now on."""

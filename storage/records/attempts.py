@@ -3,7 +3,7 @@
     key    01 05 ‖ TB(queue) ‖ message_id u64BE
     value  Array of: claimed_at i64LE (ms since the Unix epoch) ‖ consumer_id Utf8
 
-The last attempt names the holder of a message in flight.
+Written when an attempt ends without success; the claim of a message in flight is in its active record.
 """
 
 import struct
