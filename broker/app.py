@@ -112,13 +112,13 @@ class Broker:
         shard.on_failure = self._on_failure
         loop = asyncio.get_running_loop()
         self._hub = Hub(self.settings, shard, PubSub(), self.clock, loop)
-        declare_configured(self.settings, shard.manager, self.clock.now_ms())
-        shard.start()
-        shard.wake()
         try:
+            declare_configured(self.settings, shard.manager, self.clock.now_ms())
+            shard.start()
+            shard.wake()
             await self._listen(loop)
         except BaseException:
-            await shard.close()
+            await self.stop()
             raise
         self._ticker = asyncio.create_task(self._tick())
 

@@ -11,7 +11,14 @@ from protocols.connection import Connection
 
 
 class Frontend(ABC):
-    """One client: between its connection (bytes and rules) and the queue manager."""
+    """One client: between its connection (bytes and rules) and the queue manager.
+
+    What the queue manager calls (sinks, waiters) goes through `transport.guard`. `sends_heartbeats`: the
+    protocol wants a sign of life from the broker too.
+    """
+
+    sends_heartbeats = False
+    paused = False  # between `pause` and `resume`
 
     def __init__(self, hub: Hub, transport: Transport, connection: Connection) -> None:
         self.hub = hub

@@ -69,10 +69,12 @@ class Hub:
         self.flushes.clear()
         for transport in transports:
             transport.flush()
+        if self.has_work():  # what clients who are gone gave back
+            self.settle_turn()
 
     def _on_committed(self) -> None:
         if self.held_back:
             transports = self.held_back
             self.held_back = []
             for transport in transports:
-                transport.resume_reading()
+                transport.store_caught_up()

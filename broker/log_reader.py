@@ -108,7 +108,7 @@ class LogReader:
         start: bytes = payload.key(ids[0])
         end = payload.key(ids[-1] + 1)
         read_bytes = 0
-        limit = 32
+        limit = 4  # their size is not known yet
         while True:
             rows = await self._store.scan(start, end, limit=limit)
             for key, value in rows:

@@ -83,6 +83,11 @@ class Retained:
         if properties:
             self._expiry_s = decode_properties(properties, PUBLISH).message_expiry_interval_s
 
+    @property
+    def held_bytes(self) -> int:
+        """What it takes in memory, about."""
+        return len(self.payload) + len(self.properties) + 2 * len(self.topic_bytes)
+
     def has_expired(self, now_ms: int) -> bool:
         """Whether its message expiry interval has passed."""
         return self._expiry_s is not None and now_ms >= self.received_at_ms + self._expiry_s * 1000
@@ -130,6 +135,8 @@ class PubSub:
             path.append((node, level))
             node = child
         node.subscriptions = [s for s in node.subscriptions if s is not subscription]
+        if not any(s.share == subscription.share for s in node.subscriptions):
+            self._turns.pop((subscription.share, subscription.filter), None)
         for parent, level in reversed(path):
             child = parent.children[level]
             if child.children or child.subscriptions:
@@ -166,16 +173,16 @@ class PubSub:
         """Keep a message as its topic's last, or clear it (empty payload); False if there is no room."""
         old = self.retained.pop(message.topic, None)
         if old is not None:
-            self._retained_bytes -= len(old.payload)
+            self._retained_bytes -= old.held_bytes
         if not message.payload:
             return True
         if (
             len(self.retained) >= limits.RETAINED_MESSAGES_MAX
-            or self._retained_bytes + len(message.payload) > limits.RETAINED_BYTES_MAX
+            or self._retained_bytes + message.held_bytes > limits.RETAINED_BYTES_MAX
         ):
             return False
         self.retained[message.topic] = message
-        self._retained_bytes += len(message.payload)
+        self._retained_bytes += message.held_bytes
         return True
 
     def retained_for(self, topic_filter: str) -> list[Retained]:

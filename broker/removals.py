@@ -8,7 +8,7 @@ from broker.recovery import scan_prefix
 from queue_manager.queue import Queue
 from queue_manager.removal import HeadRemoval, QueueRemoval, RangeRemoval, Removal
 from storage.envelope import read_head
-from storage.metadata_log import ScanRange
+from storage.metadata_log import ScanRange, listing_key, log_key
 from storage.records import (
     active,
     attempts,
@@ -123,6 +123,9 @@ async def _remove_queue(shard: Shard, removal: QueueRemoval) -> None:
     failed_ids: set[int] = set()
     for storage_id in removal.storage_ids:
         await _remove_group_records(shard, removal, storage_id, failed_ids)
+    for segment in manager.log.segments:
+        listed = log_key(manager.log.instance_id, removal.log_id)
+        manager.journal.delete(listing_key(segment.segment_id, listed))
     manager.removed(removal)
 
 

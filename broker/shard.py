@@ -6,9 +6,9 @@ The manager is synchronous; here is what waits. Each step can also be called by 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -21,7 +21,7 @@ from queue_manager.journal import Journal
 from queue_manager.loads import LogLoad
 from queue_manager.manager import QueueManager
 from queue_manager.policy import QueuePolicy
-from queue_manager.removal import HeadRemoval, QueueRemoval
+from queue_manager.removal import HeadRemoval, QueueRemoval, Removal
 from queue_manager.retention import Purge
 from storage.batch import WriteOps
 from storage.errors import StorageError, StoreFull, StoreUnavailable
@@ -29,6 +29,8 @@ from storage.records import payload_refs
 from storage.store import Store
 
 _log: Final = structlog.get_logger("broker.shard")
+
+REMOVAL_ROUNDS_MAX: Final = 4
 
 
 class Shard:
@@ -82,8 +84,8 @@ class Shard:
 
     def start(self) -> None:
         """Begin committing, loading and cleaning in the background."""
-        for task in (self._commit_loop(), self._load_loop(), self._sweep_loop()):
-            self._tasks.append(asyncio.create_task(task))
+        for loop in (self._commit_loop(), self._load_loop(), self._sweep_loop(), self._expire_loop()):
+            self._tasks.append(asyncio.create_task(self._run(loop)))
 
     def wake(self) -> None:
         """Something was done to the manager: see to commits and loads in this loop turn."""
@@ -166,6 +168,7 @@ class Shard:
             load = manager.loads[0]
             if load.group.queue.deleted:
                 manager.loads.pop(0)
+                self._abandon(load.group)
             elif isinstance(load, LogLoad):
                 rows, next_offset, sequence = await self.reader.read_log(load)
                 manager.loads.pop(0)
@@ -178,11 +181,23 @@ class Shard:
             self.wake()
         return performed
 
+    def _abandon(self, group: Group) -> None:
+        """Tell who waits for a load of a deleted queue; he sees that it is deleted."""
+        waiting = group.on_loaded
+        group.on_loaded = []
+        for call in waiting:
+            call(self.clock.now_ms())
+
+    def expire_once(self) -> None:
+        """Return claims whose lease has ended."""
+        self.store.check()
+        self.manager.expire(self.clock.now_ms())
+        self.wake()
+
     async def sweep_once(self) -> None:
         """Expire leases, purge done records, trim logs, remove what deleted queues left."""
         manager = self.manager
-        self.store.check()
-        manager.expire(self.clock.now_ms())
+        self.expire_once()
         if not self._retention_ready:
             await recovery.recover_done(self.store, self._recovered)
             self._recovered = {}
@@ -191,10 +206,15 @@ class Shard:
                 if not queue.released_known:
                     queue.released_known = True
                     manager.removals.append(HeadRemoval(queue))  # what a crash kept from being trimmed
-        purges = manager.take_purges(self.clock.now_ms())
-        if purges:
+        while purges := manager.take_purges(self.clock.now_ms()):
             await self._purge(purges)
-        while manager.removals:
+            if len(purges) < limits.PURGES_PER_SWEEP_MAX:
+                break
+            await self.commit_room()
+        for _ in range(REMOVAL_ROUNDS_MAX):
+            # under load each commit leaves more to remove: for the next sweep, or purges never had a turn
+            if not manager.removals:
+                break
             await self._remove()
         self.wake()
 
@@ -211,7 +231,7 @@ class Shard:
         self.manager.apply_purges(purges, references)
 
     async def _remove(self) -> None:
-        due = self.manager.removals
+        due = _distinct(self.manager.removals)
         self.manager.removals = []
         try:
             # what is to be found by scanning must be in the store
@@ -248,77 +268,91 @@ class Shard:
 
     async def commit_room(self) -> None:
         """Wait until the open commit is small enough to add more background deletes to it."""
-        while len(self.manager.journal.deletes) > limits.BACKGROUND_DELETES_PER_COMMIT_MAX and self._tasks:
-            self.wake()
-            await asyncio.sleep(0.001)
+        manager = self.manager
+        due_count = len(manager.journal.deletes) + sum(map(len, manager.skipped.values()))
+        if due_count > limits.BACKGROUND_DELETES_PER_COMMIT_MAX:
+            await self.barrier()
 
     # tasks
+
+    async def _run(self, loop: Coroutine[Any, Any, None]) -> None:
+        """Run a loop of this shard; without any one of them nothing may be confirmed any more."""
+        try:
+            await loop
+        except StorageError as error:
+            self._fail(error)
+        except Exception as error:
+            _log.exception("shard.internal_error")
+            self._fail(StorageError(f"internal error: {type(error).__name__}: {error}"))
 
     async def _commit_loop(self) -> None:
         """While one commit is being made durable the next is sealed and prepared, and one more collects."""
         writing: asyncio.Task[None] | None = None
-        try:
-            while not self._closing:
-                if writing is not None and writing.done():
-                    await writing
-                    writing = None
-                due_ms = self.manager.needs_commit(self.clock.now_ms())
-                if due_ms == 0 and writing is not None and not self._is_worth_preparing():
-                    # a small commit loses nothing by collecting until the one before it is durable
-                    self._wake_commit.clear()
-                    await self._wake_commit.wait()
-                    continue
-                if due_ms == 0:
-                    sealed = self._seal()
-                    if sealed is not None:
-                        if writing is not None:
-                            await writing
-                        writing = asyncio.create_task(self._finish(*sealed))
-                        writing.add_done_callback(lambda task: self._wake_commit.set())
-                    # let the loop read what arrived meanwhile, so that the next commit is a large one
-                    await asyncio.sleep(0)
-                    continue
-                self._wake_commit.clear()
-                if due_ms is None:
-                    await self._wake_commit.wait()
-                else:
-                    try:
-                        await asyncio.wait_for(self._wake_commit.wait(), due_ms / 1000)
-                    except TimeoutError:
-                        pass
-            if writing is not None:
+        while not self._closing:
+            if writing is not None and writing.done():
                 await writing
-        except StorageError as error:
-            self._fail(error)
+                writing = None
+            due_ms = self.manager.needs_commit(self.clock.now_ms())
+            if due_ms == 0 and writing is not None and not self._is_worth_preparing():
+                # a small commit loses nothing by collecting until the one before it is durable
+                self._wake_commit.clear()
+                await self._wake_commit.wait()
+                continue
+            if due_ms == 0:
+                sealed = self._seal()
+                if sealed is not None:
+                    if writing is not None:
+                        await writing
+                    writing = asyncio.create_task(self._finish(*sealed))
+                    writing.add_done_callback(lambda task: self._wake_commit.set())
+                # let the loop read what arrived meanwhile, so that the next commit is a large one
+                await asyncio.sleep(0)
+                continue
+            self._wake_commit.clear()
+            if due_ms is None:
+                await self._wake_commit.wait()
+            else:
+                try:
+                    await asyncio.wait_for(self._wake_commit.wait(), due_ms / 1000)
+                except TimeoutError:
+                    pass
+        if writing is not None:
+            await writing
 
     def _is_worth_preparing(self) -> bool:
         return len(self.manager.journal.puts) >= limits.PREPARED_PUTS_MIN
 
     async def _load_loop(self) -> None:
-        try:
-            while True:
-                await self._wake_load.wait()
-                self._wake_load.clear()
-                await self._patiently(self.load_once)
-        except StorageError as error:
-            self._fail(error)
+        while True:
+            await self._wake_load.wait()
+            self._wake_load.clear()
+            await self._patiently(self.load_once)
+
+    async def _expire_loop(self) -> None:
+        """Apart from the sweep, which may take long: leases end in time while a large queue is removed."""
+        while True:
+            await asyncio.sleep(limits.SWEEP_INTERVAL_MS / 1000)
+            self.expire_once()
 
     async def _sweep_loop(self) -> None:
-        try:
-            while True:
-                try:
-                    await asyncio.wait_for(self._wake_sweep.wait(), limits.SWEEP_INTERVAL_MS / 1000)
-                except TimeoutError:
-                    pass
-                self._wake_sweep.clear()
-                await self._patiently(self.sweep_once)
-        except StorageError as error:
-            self._fail(error)
+        while True:
+            try:
+                await asyncio.wait_for(self._wake_sweep.wait(), limits.SWEEP_INTERVAL_MS / 1000)
+            except TimeoutError:
+                pass
+            self._wake_sweep.clear()
+            await self._patiently(self.sweep_once)
 
     def _fail(self, error: StorageError) -> None:
         if self.failure is None:
             self.failure = error
             self.on_failure(error)
+
+
+def _distinct(removals: list[Removal]) -> list[Removal]:
+    """Of several trims of one queue's log the last does the work of all."""
+    last = {removal.queue: removal for removal in removals if isinstance(removal, HeadRemoval)}
+    return [r for r in removals if not isinstance(r, HeadRemoval) or last[r.queue] is r]
 
 
 class _Barrier:

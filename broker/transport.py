@@ -24,11 +24,14 @@ class Transport(asyncio.Protocol):
     """
 
     __slots__ = (
+        "_ended",
         "_flush_wanted",
+        "_holds",
         "_hub",
         "_make",
         "_monotonic",
-        "_reading_paused",
+        "_store_holds",
+        "_unread_holds",
         "frontend",
         "peer",
         "transport",
@@ -38,8 +41,11 @@ class Transport(asyncio.Protocol):
         self._hub = hub
         self._make = make_frontend
         self._monotonic = hub.clock.monotonic
+        self._ended = False
         self._flush_wanted = False
-        self._reading_paused = False
+        self._holds = 0  # for how many reasons nothing is read
+        self._store_holds = False  # whether the store is one of them
+        self._unread_holds = False  # whether answers the peer does not read are one of them
         self.peer = ""
         self.frontend: Frontend
         self.transport: asyncio.Transport
@@ -63,12 +69,16 @@ class Transport(asyncio.Protocol):
         events = connection.receive(data, self._monotonic())
         if events:
             self._handle(events)
+            if connection.closed:
+                self.end()  # before anything is dispatched to a client who will not read it
             if hub.has_work():
                 hub.settle_turn()
                 if hub.shard.manager.uncommitted_bytes() > limits.UNCOMMITTED_BYTES_MAX:
                     self._hold_back()
         if connection.output or connection.closed:
             self.want_flush()
+        if self.frontend.paused and not self._unread_holds:
+            self._bound_answers()
 
     def eof_received(self) -> bool:
         """The peer will send no more; nothing of either protocol can go on."""
@@ -79,7 +89,7 @@ class Transport(asyncio.Protocol):
         self._hub.transports.pop(self, None)
         self._hub.flushes.pop(self, None)
         self._handle(self.frontend.connection.receive_eof())
-        self.frontend.gone()
+        self.end()
         self._hub.settle_turn()
 
     def pause_writing(self) -> None:
@@ -88,12 +98,20 @@ class Transport(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         """The peer caught up."""
+        if self._unread_holds:
+            self._unread_holds = False
+            self.release_reading()
         self.frontend.resume()
         self._hub.settle_turn()
 
     def check_deadline(self, now: float) -> None:
         """Let the connection act on its deadlines."""
         connection = self.frontend.connection
+        if self._holds > self._unread_holds:
+            # we do not read, so the peer's silence says nothing
+            if not self.frontend.sends_heartbeats:
+                return
+            connection.receive(b"", now)
         deadline = connection.next_deadline()
         if deadline is not None and deadline <= now:
             self._handle(connection.handle_timeout(now))
@@ -115,29 +133,60 @@ class Transport(asyncio.Protocol):
             output.clear()
             self.transport.write(data)
         if connection.closed:
-            self.transport.close()
+            self.end()
+            if not self.transport.is_closing():
+                self.transport.close()
+                if self.buffered_bytes():
+                    # a peer who reads nothing more would keep its last words, and all this, in memory
+                    self._hub.loop.call_later(limits.GOODBYE_TIMEOUT_S, self.transport.abort)
+
+    def end(self) -> None:
+        """The client is gone as far as the broker goes, even if its transport takes longer."""
+        if not self._ended:
+            self._ended = True
+            self.guard(self.frontend.gone)
+
+    def guard(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Call what acts for this client: our bug must cost one connection, not the broker."""
+        try:
+            call(*arguments)
+        except Exception:
+            _log.exception("connection.internal_error", peer=self.peer)
+            self.frontend.fail_internal()
 
     def buffered_bytes(self) -> int:
         """What was written and the peer has not taken yet."""
         return self.transport.get_write_buffer_size()
 
-    def resume_reading(self) -> None:
-        """The store caught up."""
-        if self._reading_paused:
-            self._reading_paused = False
-            if not self.transport.is_closing():
-                self.transport.resume_reading()
+    def hold_reading(self) -> None:
+        """Read nothing more before as many `release_reading` as there were holds."""
+        self._holds += 1
+        if self._holds == 1 and not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def release_reading(self) -> None:
+        """One reason less not to read."""
+        self._holds -= 1
+        if not self._holds and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def store_caught_up(self) -> None:
+        """Ends the hold of `data_received`."""
+        if self._store_holds:
+            self._store_holds = False
+            self.release_reading()
+
+    def _bound_answers(self) -> None:
+        """Take nothing more from a peer who asks, but does not read the answers."""
+        if self.buffered_bytes() > limits.SUBSCRIBER_BUFFER_BYTES_MAX:
+            self._unread_holds = True
+            self.hold_reading()
 
     def _hold_back(self) -> None:
-        if not self._reading_paused and not self.transport.is_closing():
-            self._reading_paused = True
-            self.transport.pause_reading()
+        if not self._store_holds:
+            self._store_holds = True
             self._hub.held_back.append(self)
+            self.hold_reading()
 
     def _handle(self, events: list[Any]) -> None:
-        try:
-            self.frontend.handle(events)
-        except Exception:
-            # our bug must cost one connection, not the broker
-            _log.exception("connection.internal_error", peer=self.peer)
-            self.frontend.fail_internal()
+        self.guard(self.frontend.handle, events)

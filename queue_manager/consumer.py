@@ -101,7 +101,7 @@ class Consumer:
 
     def credit(self) -> int:
         """How many messages may be claimed for it now."""
-        if self.paused:
+        if self.paused or not self.active:
             return 0
         if self.no_ack:
             return limits.NO_ACK_BURST_MAX

@@ -154,19 +154,24 @@ class Group:
         """Deliver nothing more to the consumer; what it holds stays with it."""
         if consumer in self.consumers:
             self.consumers.remove(consumer)
-            consumer.active = False
             self.draining.append(consumer)
+            self._forget(consumer)
 
     def remove(self, consumer: Consumer, now_ms: int) -> None:
         """Forget the consumer; what it holds returns at once."""
-        consumer.active = False
         if consumer in self.consumers:
             self.consumers.remove(consumer)
         elif consumer in self.draining:
             self.draining.remove(consumer)
+        self._forget(consumer)
+        self.requeue(list(consumer.in_flight.values()), now_ms)
+
+    def _forget(self, consumer: Consumer) -> None:
+        consumer.active = False
         if consumer.pool is not None and consumer in consumer.pool.consumers:
             consumer.pool.consumers.remove(consumer)
-        self.requeue(list(consumer.in_flight.values()), now_ms)
+        if not self.consumers:
+            self.forget_loaded()
 
     def mark_dispatch(self) -> None:
         """Have the manager dispatch this group before it returns to its caller."""
@@ -185,7 +190,7 @@ class Group:
             takers = [c for c in in_turn if c.credit() > 0]
             if not takers:
                 return
-            share = -(-waiting // len(takers))
+            share = max(1, waiting // len(takers))
             for consumer in takers:
                 count = min(share, consumer.credit())
                 if count <= 0:

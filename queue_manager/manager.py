@@ -99,7 +99,7 @@ class QueueManager:
                 raise PreconditionFailed(f"queue {queue.name!r} exists with {difference}")
             if queue.groups:
                 raise PreconditionFailed(
-                    f"queue {queue.name!r} was made, in memory only, by its first use, and has consumer groups"
+                    f"queue {queue.name!r} was made in memory, by its first use, and has consumer groups"
                 )
             return self._adopt_auto_created(queue, definition, now_ms)
         if len(self.queues) >= limits.QUEUES_MAX:
@@ -129,6 +129,8 @@ class QueueManager:
 
     def _adopt_auto_created(self, old: Queue, definition: QueueDefinition, now_ms: int) -> Queue:
         """Declare properly what was only published to so far; the messages come along, in order."""
+        if definition.durable and definition.name in self.removing:
+            raise QueueBusy(definition.name)
         messages = old.tail.slice(old.head_offset, len(old.tail))
         self.delete(old, now_ms)
         queue = self.declare(definition, now_ms)
@@ -391,6 +393,8 @@ class QueueManager:
         `consumer.group.on_loaded` calls.
         """
         group = consumer.group
+        if group.queue.deleted:
+            return False
         if consumer not in group.draining and consumer not in group.consumers:
             group.draining.append(consumer)
         consumer.no_ack = no_ack

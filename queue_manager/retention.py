@@ -36,10 +36,11 @@ class Purge:
     """A done record that goes at `due_ms`.
 
     `items` are runs of payloads of this queue alone, `shared_items` of those that other queues hold too,
-    `attempt_ids` the messages with an attempts record. `remaining` is what the record becomes; None: nothing.
+    `attempt_ids` the messages with an attempts record. `bucket` is still in use: its record stays, without
+    them.
     """
 
-    __slots__ = ("attempt_ids", "bucket_id", "due_ms", "group", "items", "remaining", "shared_items")
+    __slots__ = ("attempt_ids", "bucket", "bucket_id", "due_ms", "group", "items", "shared_items")
 
     def __init__(self, group: Group, bucket_id: int, due_ms: int) -> None:
         self.group = group
@@ -48,7 +49,7 @@ class Purge:
         self.items: list[Run] = []
         self.shared_items: list[Run] = []
         self.attempt_ids: list[int] = []
-        self.remaining: bytes | None = None
+        self.bucket: Bucket | None = None
 
     @classmethod
     def of_bucket(cls, group: Group, bucket: Bucket, due_ms: int) -> Purge:
@@ -82,7 +83,7 @@ class Purge:
             packed.append(entry.packed)
             entries[index] = None
         purge = cls.of_packed(group, bucket.bucket_id, packed, now_ms)
-        purge.remaining = bucket.encode_settled(DONE)
+        purge.bucket = bucket
         return purge
 
     @classmethod
@@ -101,12 +102,13 @@ class Purge:
         """Write the purge. `references` holds the stored counts of all `shared_items`; they are updated."""
         group = self.group
         storage_id = group.storage_id
-        if self.bucket_id == NO_BUCKET:
-            pass
-        elif self.remaining is None:
-            journal.delete(done.key(storage_id, self.bucket_id))
-        else:
-            journal.put(done.key(storage_id, self.bucket_id), self.remaining)
+        if self.bucket_id != NO_BUCKET:
+            # as the bucket is now: more may have been done since the purge was taken
+            remaining = None if self.bucket is None else self.bucket.encode_settled(DONE)
+            if remaining is None:
+                journal.delete(done.key(storage_id, self.bucket_id))
+            else:
+                journal.put(done.key(storage_id, self.bucket_id), remaining)
         for message_id in self.attempt_ids:
             group.attempts_log.pop(message_id, None)
             journal.delete(attempts.key(storage_id, message_id))

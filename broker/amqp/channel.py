@@ -27,11 +27,13 @@ class AmqpChannel:
     """The broker's side of a channel.
 
     `unacked` maps delivery tags to claims in order of delivery. While something the client asked for must
-    be waited for, the channel is held and what follows waits in `_held`, so that order is kept.
+    be waited for, the channel is held and what follows waits in `_held`, so that order is kept; nothing more
+    is read from the client then. `_is_stalled`: it is held until the client has read what was sent.
     """
 
     __slots__ = (
         "_held",
+        "_is_stalled",
         "closed",
         "consumers",
         "frontend",
@@ -60,6 +62,7 @@ class AmqpChannel:
         self.last_queue = ""
         self.publisher = Publisher(self)
         self._held: deque[Any] | None = None
+        self._is_stalled = False
 
     def handle(self, event: Any) -> None:
         """Act on one event of this channel."""
@@ -76,7 +79,7 @@ class AmqpChannel:
             else:
                 methods.perform(self, event.method)
         except QueueBusy as busy:
-            self._held = deque([event])
+            self._hold_with(event)
             self.frontend.hub.shard.manager.removing[busy.name].append(self.release)
         except QueueManagerError as error:
             class_id, method_id = _method_ids(event)
@@ -86,26 +89,40 @@ class AmqpChannel:
         """Handle nothing more before `release`."""
         if self._held is None:
             self._held = deque()
+            self.frontend.transport.hold_reading()
 
-    def is_held(self) -> bool:
-        """Whether events wait for something."""
-        return self._held is not None
+    def hold_until_read(self, event: Any) -> None:
+        """Handle `event` once the client has read what was sent to it."""
+        self._is_stalled = True
+        self._hold_with(event)
 
-    def _hold_behind(self, events: deque[Any]) -> None:
-        if self._held is not None:
-            self._held.extend(events)
+    def _hold_with(self, event: Any) -> None:
+        self.hold()
+        assert self._held is not None
+        self._held.appendleft(event)
 
     def release(self) -> None:
         """Go on with what was held back."""
-        waiting = self._held or deque()
-        self._held = None
+        self.frontend.transport.guard(self._release)
+
+    def _release(self) -> None:
+        waiting = self._end_hold()
         while waiting:
             self.handle(waiting.popleft())
-            if self.is_held():
-                self._hold_behind(waiting)
+            if self._held is not None:
+                self._held.extend(waiting)
                 break
         self.frontend.transport.want_flush()
         self.frontend.hub.settle_turn()
+
+    def _end_hold(self) -> deque[Any]:
+        waiting = self._held
+        self._is_stalled = False
+        if waiting is None:
+            return deque()
+        self._held = None
+        self.frontend.transport.release_reading()
+        return waiting
 
     def fail(self, code: int, text: str, class_id: int = 0, method_id: int = 0) -> None:
         """Close the channel with a reply code; one log line says who and why."""
@@ -125,6 +142,7 @@ class AmqpChannel:
         if self.closed:
             return
         self.closed = True
+        self._end_hold()
         manager = self.frontend.hub.shard.manager
         now_ms = self.frontend.hub.clock.now_ms()
         entries = list(self.unacked.values())
@@ -146,6 +164,8 @@ class AmqpChannel:
             consumer.consumer.paused = paused
             if not paused:
                 manager.wake(consumer.consumer)
+        if not paused and self._is_stalled:
+            self.release()
 
     def forget(self, entries: list[Entry]) -> None:
         """The leases of these claims ended; settling them late is no error."""
@@ -156,62 +176,72 @@ class AmqpChannel:
         while len(self.late_tags) > limits.AMQP_LATE_TAGS_MAX:
             del self.late_tags[next(iter(self.late_tags))]
 
+    def drop_unsendable(self, tags: range) -> None:
+        """Deliveries that do not fit the client's frames: their claims, if any, fail."""
+        hub = self.frontend.hub
+        hub.counters.dropped_too_large += len(tags)
+        _log.warning(
+            "amqp.properties_too_large",
+            peer=self.frontend.transport.peer,
+            channel=self.number,
+            count=len(tags),
+        )
+        hub.shard.manager.reject([self.unacked.pop(t) for t in tags if t in self.unacked], hub.clock.now_ms())
+
     def _settle(self, event: ev.SettleRun) -> None:
-        entries = self._take_multiple(event) if event.multiple else self._take_single(event)
-        if not entries:
-            return
-        manager = self.frontend.hub.shard.manager
-        now_ms = self.frontend.hub.clock.now_ms()
-        if event.kind == ev.ACK:
-            late = manager.ack(entries, now_ms)
-        elif event.requeue:
-            late = manager.requeue(entries, now_ms)
-        else:
-            late = manager.reject(entries, now_ms)
-        if late:
-            self.frontend.hub.counters.late_settles += late
-
-    def _take_single(self, event: ev.SettleRun) -> list[Entry]:
-        pop = self.unacked.pop
-        tags = event.delivery_tags
-        try:
-            return [pop(tag) for tag in tags]
-        except KeyError:
-            pass
-        # the tags before the unknown one are gone already: begin again, telling which it is
-        entries = []
-        for tag in tags:
-            entry = self.unacked.pop(tag, None)
-            if entry is not None:
-                entries.append(entry)
-            elif tag in self.late_tags:
-                del self.late_tags[tag]
-                self.frontend.hub.counters.late_settles += 1
+        entries, unknown_tag = self._take_multiple(event) if event.multiple else self._take_single(event)
+        if entries:
+            manager = self.frontend.hub.shard.manager
+            now_ms = self.frontend.hub.clock.now_ms()
+            if event.kind == ev.ACK:
+                late = manager.ack(entries, now_ms)
+            elif event.requeue:
+                late = manager.requeue(entries, now_ms)
             else:
-                self._unknown_tag(event, tag)
-                break
-        return entries
+                late = manager.reject(entries, now_ms)
+            if late:
+                self.frontend.hub.counters.late_settles += late
+        if unknown_tag is not None:
+            class_id, method_id = _method_ids(event)
+            self.fail(c.PRECONDITION_FAILED, f"unknown delivery tag {unknown_tag}", class_id, method_id)
 
-    def _take_multiple(self, event: ev.SettleRun) -> list[Entry]:
+    def _take_single(self, event: ev.SettleRun) -> tuple[list[Entry], int | None]:
+        """The claims of the tags, up to the first that means nothing, and that one."""
+        pop = self.unacked.pop
+        found = [pop(tag, None) for tag in event.delivery_tags]
+        if all(found):
+            return found, None  # type: ignore[return-value]
+        entries: list[Entry] = []
+        unknown_tag: int | None = None
+        for tag, entry in zip(event.delivery_tags, found, strict=True):
+            if entry is None:
+                if unknown_tag is None and tag in self.late_tags:
+                    del self.late_tags[tag]
+                    self.frontend.hub.counters.late_settles += 1
+                elif unknown_tag is None:
+                    unknown_tag = tag
+            elif unknown_tag is None:
+                entries.append(entry)
+            else:
+                self.unacked[tag] = entry  # came behind the unknown one: not settled
+        return entries, unknown_tag
+
+    def _take_multiple(self, event: ev.SettleRun) -> tuple[list[Entry], int | None]:
+        """The claims of all tags up to the one given, or that one if it means nothing."""
         tag = event.delivery_tags[0]
         unacked = self.unacked
         if tag == 0:
             entries = list(unacked.values())
             unacked.clear()
-            return entries
+            return entries, None
         if tag >= self.next_tag or (tag not in unacked and tag not in self.late_tags):
-            self._unknown_tag(event, tag)
-            return []
+            return [], tag
         tags = []
         for candidate in unacked:
             if candidate > tag:
                 break
             tags.append(candidate)
-        return [unacked.pop(candidate) for candidate in tags]
-
-    def _unknown_tag(self, event: ev.SettleRun, tag: int) -> None:
-        class_id, method_id = _method_ids(event)
-        self.fail(c.PRECONDITION_FAILED, f"unknown delivery tag {tag}", class_id, method_id)
+        return [unacked.pop(candidate) for candidate in tags], None
 
 
 _SETTLE_METHODS: Final = (80, 120, 90)  # basic.ack, nack, reject

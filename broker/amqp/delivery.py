@@ -26,15 +26,17 @@ if TYPE_CHECKING:
 OFFSET_HEADER: Final = "x-offset"
 GROUP_HEADER: Final = "x-group-id"
 DELIVERY_COUNT_HEADER: Final = "x-delivery-count"
+ANSWERS_BYTES_PER_FLUSH: Final = 65_536
+ADDED_HEADERS_BYTES_MAX: Final = 128  # frame, content header and all that a delivery adds but the group's ID
 
 
 class AmqpConsumer:
-    """The sink of one consumer; a puller's (basic.get) has `tag` "" and `pulled` counts answers due.
+    """The sink of one consumer; a puller's (basic.get) has `tag` "".
 
     The delivery template of the last message's properties is kept: runs alike cost one `join`.
     """
 
-    __slots__ = ("_last", "_last_template", "_numbered", "channel", "consumer", "tag")
+    __slots__ = ("_last", "_last_template", "_numbered", "_unflushed_bytes", "channel", "consumer", "tag")
 
     def __init__(self, channel: AmqpChannel, tag: str) -> None:
         self.channel = channel
@@ -43,9 +45,13 @@ class AmqpConsumer:
         self._last_template: EnvelopeTemplate | None = None
         self._last: DeliverTemplate | None = None
         self._numbered: NumberedTemplate | None = None
+        self._unflushed_bytes = 0
 
     def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
         """See `queue_manager.consumer.Sink`."""
+        self.channel.frontend.transport.guard(self._deliver, consumer, messages, entries)
+
+    def _deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
         channel = self.channel
         count = len(messages)
         first_tag = channel.next_tag
@@ -63,7 +69,7 @@ class AmqpConsumer:
 
     def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
         """See `queue_manager.consumer.Sink`."""
-        self.channel.forget(entries)
+        self.channel.frontend.transport.guard(self.channel.forget, entries)
 
     def cancelled(self, consumer: Consumer, reason: str) -> None:
         """See `queue_manager.consumer.Sink`: tell clients who understand it."""
@@ -89,7 +95,9 @@ class AmqpConsumer:
                 if message.template is not template or len(body) != size:  # type: ignore[arg-type]
                     break
                 bodies.append(body)
-            if size > body_bytes_max:
+            if template is not self._last_template and not self._fits(template):
+                self._skip(range(tag, tag + len(bodies)))
+            elif size > body_bytes_max:
                 for index, body in enumerate(bodies):
                     self._deliver_large(tag + index, messages[start + index], body)  # type: ignore[arg-type]
             elif self.consumer.group.name:
@@ -123,8 +131,24 @@ class AmqpConsumer:
         if self.consumer.group.name:
             raw = append_headers(raw, [(GROUP_HEADER, self.consumer.group.group_id), (OFFSET_HEADER, 0)])
         return DeliverTemplate(
-            self.channel.number, self.tag, False, template.exchange, template.topic, raw, size
+            self.channel.number,
+            self.tag,
+            False,
+            template.exchange,
+            properties.routing_key(template),
+            raw,
+            size,
         )
+
+    def _fits(self, template: EnvelopeTemplate) -> bool:
+        """Whether the properties fit one frame, as they must (4.2.6.1)."""
+        added_bytes = ADDED_HEADERS_BYTES_MAX + len(self.consumer.group.group_id.encode())
+        frame_bytes = len(properties.of_template(template)) + added_bytes
+        return frame_bytes <= self.channel.frontend.connection.frame_max
+
+    def _skip(self, tags: range) -> None:
+        """Messages whose properties this client cannot be sent: failed, or they would come back for ever."""
+        self.channel.drop_unsendable(tags)
 
     def _headers(self, message: Message, attempts: int) -> bytes:
         """The message's properties with what this delivery adds."""
@@ -138,14 +162,20 @@ class AmqpConsumer:
 
     def _redeliver(self, tag: int, message: Message, attempts: int) -> None:
         template = message.template
-        method = BasicDeliver(self.tag, tag, True, template.exchange, template.topic)
+        if not self._fits(template):
+            self._skip(range(tag, tag + 1))
+            return
+        method = BasicDeliver(self.tag, tag, True, template.exchange, properties.routing_key(template))
         self.channel.frontend.connection.send_content(
             self.channel.number, method, self._headers(message, attempts), message.body or b""
         )
 
     def _deliver_large(self, tag: int, message: Message, body: bytes) -> None:
         template = message.template
-        method = BasicDeliver(self.tag, tag, False, template.exchange, template.topic)
+        if not self._fits(template):
+            self._skip(range(tag, tag + 1))
+            return
+        method = BasicDeliver(self.tag, tag, False, template.exchange, properties.routing_key(template))
         self.channel.frontend.connection.send_content(
             self.channel.number, method, self._headers(message, 1), body
         )
@@ -153,8 +183,18 @@ class AmqpConsumer:
     def _answer_get(self, tag: int, message: Message, entry: Entry | None) -> None:
         attempts = 1 if entry is None else entry.attempts
         template = message.template
+        if not self._fits(template):
+            self._skip(range(tag, tag + 1))
+            self.channel.frontend.connection.send_method(self.channel.number, commands.Basic.GetEmpty())
+            return
         waiting = self.consumer.group.ready_count()
-        method = BasicGetOk(tag, attempts > 1, template.exchange, template.topic, waiting)
+        method = BasicGetOk(tag, attempts > 1, template.exchange, properties.routing_key(template), waiting)
+        body = message.body or b""
         self.channel.frontend.connection.send_content(
-            self.channel.number, method, self._headers(message, attempts), message.body or b""
+            self.channel.number, method, self._headers(message, attempts), body
         )
+        self._unflushed_bytes += len(body)
+        if self._unflushed_bytes > ANSWERS_BYTES_PER_FLUSH:
+            # many gets in one chunk: the transport has to see how much the client leaves unread
+            self._unflushed_bytes = 0
+            self.channel.frontend.transport.flush()

@@ -34,6 +34,7 @@ class AmqpFrontend(Frontend):
     """Answers an AMQP client. `exclusive_queues` live as long as the connection."""
 
     connection: AmqpConnection
+    sends_heartbeats = True
 
     def __init__(self, hub: Hub, transport: Transport) -> None:
         connection = AmqpConnection(
@@ -79,13 +80,12 @@ class AmqpFrontend(Frontend):
         """See `Frontend.resume`."""
         self.paused = False
         for channel in self.channels.values():
-            channel.set_paused(False)
+            channel.set_paused(self.paused)  # what the one before was waiting for may have filled the buffer
 
     def gone(self) -> None:
         """See `Frontend.gone`."""
         now_ms = self.hub.clock.now_ms()
-        for channel in list(self.channels.values()):
-            channel.close()
+        self._close_channels()
         self.channels.clear()
         for queue in list(self.exclusive_queues):
             if not queue.deleted:
@@ -95,17 +95,26 @@ class AmqpFrontend(Frontend):
     def shut_down(self) -> None:
         """See `Frontend.shut_down`."""
         self.connection.fail(c.CONNECTION_FORCED, "the broker is shutting down")
+        self._close_channels()
         self.transport.want_flush()
 
     def fail_internal(self) -> None:
         """See `Frontend.fail_internal`."""
         self.connection.fail(c.INTERNAL_ERROR, "internal error")
+        self._close_channels()
         self.transport.want_flush()
 
     def fail(self, code: int, text: str, class_id: int = 0, method_id: int = 0) -> None:
         """Close the connection with a reply code; one log line says who and why."""
         _log.warning("amqp.connection_error", peer=self.transport.peer, code=code, reason=text)
         self.connection.fail(code, text, class_id, method_id)
+        self._close_channels()
+        self.transport.want_flush()
+
+    def _close_channels(self) -> None:
+        """Nothing may be given to a client any more who was told that the connection ends."""
+        for channel in list(self.channels.values()):
+            channel.close()
 
     def _on_auth(self, event: ev.AuthRequested) -> None:
         reason = access.check_amqp(self.transport.peer, event.username, event.password)
@@ -151,5 +160,4 @@ class AmqpFrontend(Frontend):
             _log.warning(
                 "amqp.connection_closed", peer=self.transport.peer, code=event.code, reason=event.reason
             )
-        for channel in self.channels.values():
-            channel.close()
+        self._close_channels()

@@ -12,6 +12,7 @@ from broker.amqp import arguments
 from broker.amqp.delivery import AmqpConsumer
 from config import limits
 from protocols.amqp091 import constants as c
+from protocols.amqp091.events import MethodReceived
 from protocols.amqp091.methods import QueueDeclareOk
 from protocols.amqp091.names import is_reserved_name
 from queue_manager import address
@@ -201,12 +202,17 @@ def _cancel(channel: AmqpChannel, method: commands.Basic.Cancel) -> None:
 
 
 def _get(channel: AmqpChannel, method: commands.Basic.Get) -> None:
+    if channel.frontend.paused:
+        channel.hold_until_read(MethodReceived(channel.number, method))
+        return
     queue, pattern = _source(channel, method.queue)
     if pattern != MATCH_ALL:
         raise InvalidAddress("basic.get takes a whole queue, not a pattern")
     sink = channel.puller.get(queue.name)
     manager = channel.frontend.hub.shard.manager
     if sink is None or sink.consumer.group.queue is not queue:
+        for name in [name for name, old in channel.puller.items() if old.consumer.group.queue.deleted]:
+            del channel.puller[name]
         sink = channel.puller[queue.name] = AmqpConsumer(channel, "")
         sink.consumer = manager.puller(
             queue,
@@ -233,9 +239,15 @@ def _pull(channel: AmqpChannel, sink: AmqpConsumer, no_ack: bool) -> bool:
 
 def _pull_later(channel: AmqpChannel, sink: AmqpConsumer, no_ack: bool) -> None:
     def again(now_ms: int) -> None:
+        channel.frontend.transport.guard(once_more)
+
+    def once_more() -> None:
         if channel.closed:
             return
-        if _pull(channel, sink, no_ack):
+        queue = sink.consumer.group.queue
+        if queue.deleted:
+            channel.fail(c.NOT_FOUND, f"no queue {queue.name!r}", c.CLASS_BASIC, 70)
+        elif _pull(channel, sink, no_ack):
             channel.release()
         else:
             _pull_later(channel, sink, no_ack)

@@ -3,7 +3,7 @@
 MQTT 5 -> AMQP: content type, response topic (reply-to), correlation data (correlation-id where it is text
 of at most 255 bytes, else header `x-correlation-data`), expiry (seconds -> expiration in ms), payload
 format (header `x-payload-format`), user properties (string headers, order and duplicates kept), QoS (delivery
-mode 2 above QoS 0).
+mode 2 above QoS 0), topic (routing key; one above 255 bytes is cut, and whole in header `x-topic`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from broker.properties import Translations, translations_of
-from protocols.amqp091.content import Properties, encode_properties
+from protocols.amqp091.content import Properties, append_headers, encode_properties
 from protocols.mqtt import constants as mqtt
 from protocols.mqtt.properties import decode_properties as decode_mqtt
 from storage.envelope import PROPERTIES_AMQP, PROPERTIES_MQTT, EnvelopeTemplate
@@ -21,6 +21,7 @@ NONE: Final = b"\x00\x00"
 SHORT_STRING_BYTES_MAX: Final = 255
 CORRELATION_HEADER: Final = "x-correlation-data"
 PAYLOAD_FORMAT_HEADER: Final = "x-payload-format"
+TOPIC_HEADER: Final = "x-topic"
 
 
 def of_template(template: EnvelopeTemplate) -> bytes:
@@ -33,7 +34,14 @@ def of_template(template: EnvelopeTemplate) -> bytes:
             translations.amqp = from_mqtt(template.properties, template.persistent)
         else:
             translations.amqp = PERSISTENT if template.persistent else NONE
+        if routing_key(template) != template.topic:
+            translations.amqp = append_headers(translations.amqp, [(TOPIC_HEADER, template.topic)])
     return translations.amqp
+
+
+def routing_key(template: EnvelopeTemplate) -> str:
+    """The topic as far as a short string holds it."""
+    return template.topic.encode()[:SHORT_STRING_BYTES_MAX].decode(errors="ignore")
 
 
 def from_mqtt(block: bytes, persistent: bool) -> bytes:

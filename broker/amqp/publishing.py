@@ -66,7 +66,7 @@ class Publisher:
     def committed(self, tokens: list[int]) -> None:
         """See `queue_manager.journal.Waiter`: everything up to the last token is durable."""
         self._waiting -= 1
-        self._ack(tokens[-1])
+        self.channel.frontend.transport.guard(self._ack, tokens[-1])
 
     def _plan(self, shape: PublishShape, now_ms: int) -> PublishPlan | None:
         """Resolve exchange and routing key; None when that closed the channel."""
@@ -166,7 +166,9 @@ class Publisher:
             self.sequence += 1
             if not self._waiting:
                 self._confirmed = self.sequence
-            channel.frontend.connection.output.append(hot.encode_nack(channel.number, self.sequence, False))
+            connection = channel.frontend.connection
+            if connection.channel_is_open(channel.number):
+                connection.output.append(hot.encode_nack(channel.number, self.sequence, False))
 
     def _return(self, run: PublishRun) -> None:
         """Give back mandatory messages no queue takes (4.2.6: before their confirm)."""

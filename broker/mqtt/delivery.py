@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker.mqtt import properties
 from broker.mqtt.outbound import Outgoing, with_identifier
+from protocols.errors import ProtocolError
 from protocols.mqtt import constants as c
 from protocols.mqtt.topics import validate_topic_name
 from queue_manager.address import PREFIX
@@ -41,6 +42,9 @@ class MqttConsumer:
 
     def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
         """See `queue_manager.consumer.Sink`."""
+        self._client.transport.guard(self._deliver, messages, entries)
+
+    def _deliver(self, messages: list[Message], entries: list[Entry] | None) -> None:
         client = self._client
         if client.connection.protocol_version == c.MQTT_5:
             for index, message in enumerate(messages):
@@ -51,7 +55,7 @@ class MqttConsumer:
 
     def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
         """See `queue_manager.consumer.Sink`."""
-        self._client.outbound.forget(entries)
+        self._client.transport.guard(self._client.outbound.forget_ended)
 
     def cancelled(self, consumer: Consumer, reason: str) -> None:
         """See `queue_manager.consumer.Sink`. MQTT has no word for it: the subscription just falls silent."""
@@ -95,7 +99,6 @@ class MqttConsumer:
         )
         if self.identifier is not None:
             block = with_identifier(block, self.identifier)
-        settled_by_puback = entry is not None and not self.explicit
         self._client.outbound.send(
             Outgoing(
                 self._topic(message.template),
@@ -103,7 +106,8 @@ class MqttConsumer:
                 False,
                 block,
                 [message.body or b""],
-                [entry] if settled_by_puback and entry is not None else None,
+                None if entry is None else [entry],
+                by_ack=not self.explicit,
             )
         )
 
@@ -123,7 +127,7 @@ class MqttConsumer:
 def _valid(topic: str) -> str:
     try:
         validate_topic_name(topic)
-    except Exception:
+    except ProtocolError:
         # AMQP routing keys may hold what topics may not
         return topic.replace("+", "%2B").replace("#", "%23").replace("\0", "%00")
     return topic

@@ -39,7 +39,7 @@ class _Waiter:
 
     def committed(self, tokens: list[int]) -> None:
         """See `queue_manager.journal.Waiter`."""
-        self._send(tokens)
+        self._transport.guard(self._send, tokens)
         self._transport.want_flush()
 
 
@@ -124,6 +124,7 @@ class MqttFrontend(Frontend):
     def fail_internal(self) -> None:
         """See `Frontend.fail_internal`."""
         self.connection.disconnect(c.UNSPECIFIED_ERROR, "internal error")
+        self.pause()
         self.transport.want_flush()
 
     def disconnect(self, reason_code: int, reason: str) -> None:
@@ -154,16 +155,23 @@ class MqttFrontend(Frontend):
             self._slow_noted = True
             _log.warning("mqtt.slow_client", peer=self.transport.peer, client_id=self.client_id)
 
-    def settle_unsendable(self, entries: list[Entry]) -> None:
-        """Claims of messages larger than the client takes: failed, or they would come back for ever."""
+    def settle_unsendable(self, count: int, entries: list[Entry]) -> None:
+        """Messages larger than the client takes. Claims among them fail, or they would come back for ever."""
+        self.hub.counters.dropped_too_large += count
         if entries:
-            _log.warning("mqtt.message_too_large", client_id=self.client_id, count=len(entries))
+            _log.warning("mqtt.message_too_large", client_id=self.client_id, count=count)
             self.hub.shard.manager.reject(entries, self.hub.clock.now_ms())
 
     def consumer_cancelled(self, consumer: MqttConsumer) -> None:
         """The queue of a subscription is gone."""
         self.consumers.pop(consumer.filter, None)
+        self.outbound.forget_ended()
         _log.info("mqtt.subscription_ended", client_id=self.client_id, filter=consumer.filter)
+
+    def drop_consumer(self, consumer: MqttConsumer) -> None:
+        """End a `$queue` subscription; its claims return."""
+        self.hub.shard.manager.unsubscribe(consumer.consumer, self.hub.clock.now_ms())
+        self.outbound.forget_ended()
 
     # connecting
 
@@ -201,7 +209,6 @@ class MqttFrontend(Frontend):
         if other is not None:
             other.disconnect(c.SESSION_TAKEN_OVER, "another connection uses this client identifier")
             other.transport.flush()
-            other.gone()
         self.hub.mqtt_clients[self.client_id] = self
         self.handle(connection.accept(False, properties))
 
@@ -278,7 +285,7 @@ class MqttFrontend(Frontend):
         for topic_filter in event.filters:
             consumer = self.consumers.pop(topic_filter, None)
             if consumer is not None:
-                self.hub.shard.manager.unsubscribe(consumer.consumer, self.hub.clock.now_ms())
+                self.drop_consumer(consumer)
             subscription = self.subscriptions.pop(topic_filter, None)
             if subscription is not None:
                 self.hub.pubsub.unsubscribe(subscription)

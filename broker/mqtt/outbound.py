@@ -11,7 +11,7 @@ from protocols.mqtt import constants as c
 from protocols.mqtt import hot
 from protocols.mqtt.events import PublishRun, PublishShape
 from protocols.mqtt.wire import encode_varint
-from queue_manager.model import Entry
+from queue_manager.model import IN_FLIGHT, Entry
 
 if TYPE_CHECKING:
     from broker.mqtt.frontend import MqttFrontend
@@ -33,9 +33,11 @@ def takes_as_is(subscription: Subscription, shape: PublishShape, version: int) -
 
 
 class Outgoing:
-    """Messages alike but for their payloads. `entries` are the claims a PUBACK (QoS 2: PUBCOMP) settles."""
+    """Messages alike but for their payloads. `entries` are their claims; `by_ack`: a PUBACK (QoS 2: PUBCOMP)
+    settles them.
+    """
 
-    __slots__ = ("entries", "payloads", "properties", "qos", "retain", "topic_bytes")
+    __slots__ = ("by_ack", "entries", "payloads", "properties", "qos", "retain", "topic_bytes")
 
     def __init__(
         self,
@@ -45,6 +47,7 @@ class Outgoing:
         properties: bytes,
         payloads: list[bytes],
         entries: list[Entry] | None = None,
+        by_ack: bool = True,
     ) -> None:
         self.topic_bytes = topic_bytes
         self.qos = qos
@@ -52,19 +55,43 @@ class Outgoing:
         self.properties = properties
         self.payloads = payloads
         self.entries = entries
+        self.by_ack = by_ack
+
+    def part(self, start: int, end: int) -> Outgoing:
+        """Some of the messages."""
+        entries = None if self.entries is None else self.entries[start:end]
+        payloads = self.payloads[start:end]
+        return Outgoing(
+            self.topic_bytes, self.qos, self.retain, self.properties, payloads, entries, self.by_ack
+        )
 
 
 class Outbound:
-    """The sending half of a client. `claims`: what the acknowledgement of a packet identifier settles."""
+    """The sending half of a client.
 
-    __slots__ = ("_client", "_pending", "_pending_count", "_unchecked_bytes", "claims", "window")
+    `claims`: what the acknowledgement of a packet identifier settles. `_orphans`: identifiers whose claim
+    ended otherwise before the client acknowledged it; they take credit from its consumers until it does.
+    """
+
+    __slots__ = (
+        "_client",
+        "_orphans",
+        "_pending",
+        "_pending_bytes",
+        "_pending_count",
+        "_unchecked_bytes",
+        "claims",
+        "window",
+    )
 
     def __init__(self, client: MqttFrontend) -> None:
         self._client = client
         self.window = OutboundWindow(65_535)
         self.claims: dict[int, Entry] = {}
+        self._orphans: set[int] = set()
         self._pending: deque[Outgoing] = deque()
         self._pending_count = 0
+        self._pending_bytes = 0
         self._unchecked_bytes = 0
 
     def pass_on(self, run: PublishRun) -> None:
@@ -121,10 +148,16 @@ class Outbound:
 
     def send_retained(self, message: Retained, subscription: Subscription, now_ms: int) -> None:
         """Send a retained message to a new subscription, unless it has expired [MQTT-3.3.2-5]."""
-        if message.has_expired(now_ms):
+        client = self._client
+        if message.has_expired(now_ms) or client.connection.closed:
             return
+        self._unchecked_bytes += len(message.payload)
+        if self._unchecked_bytes > ROOM_CHECK_BYTES:
+            # there may be very many: the transport has to see them to say how much the client leaves unread
+            self._unchecked_bytes = 0
+            client.transport.flush()
         properties = b""
-        if self._client.connection.protocol_version == c.MQTT_5:
+        if client.connection.protocol_version == c.MQTT_5:
             properties = message.properties_at(now_ms)
             if subscription.identifier is not None:
                 properties = with_identifier(properties, subscription.identifier)
@@ -135,39 +168,30 @@ class Outbound:
     def send(self, outgoing: Outgoing) -> None:
         """Send messages, or keep those that the client's Receive Maximum has no room for."""
         if outgoing.qos == 0:
-            self._write(outgoing, [])
+            self._write(outgoing)
             return
         if self._pending:
             self._keep(outgoing)
             return
+        start = 0
         count = len(outgoing.payloads)
-        free = self.window.free()
-        if free >= count:
-            self._write(outgoing, self.window.take(count))
-            return
-        if free > 0:
-            entries = outgoing.entries
-            first = Outgoing(
-                outgoing.topic_bytes,
-                outgoing.qos,
-                outgoing.retain,
-                outgoing.properties,
-                outgoing.payloads[:free],
-                None if entries is None else entries[:free],
-            )
-            self._write(first, self.window.take(free))
-            outgoing.payloads = outgoing.payloads[free:]
-            outgoing.entries = None if entries is None else entries[free:]
-        self._keep(outgoing)
+        while start < count and (free := self.window.free()) > 0:
+            end = min(start + free, count)
+            self._write(outgoing.part(start, end) if end - start < count else outgoing)
+            start = end
+        if start < count:
+            self._keep(outgoing.part(start, count) if start else outgoing)
 
     def finished(self, packet_ids: list[int]) -> list[Entry]:
         """The client acknowledged these for good; gives the claims that settles."""
         self.window.release(packet_ids)
         claims = self.claims
         entries = [claims.pop(i) for i in packet_ids if i in claims] if claims else []
+        if self._orphans:
+            self._release_orphans(packet_ids)
         while self._pending and self.window.free() > 0:
             outgoing = self._pending.popleft()
-            self._pending_count -= len(outgoing.payloads)
+            self._count_pending(outgoing, -1)
             rest = self._pending
             self._pending = deque()
             self.send(outgoing)
@@ -176,11 +200,37 @@ class Outbound:
             self._client.transport.want_flush()
         return entries
 
-    def forget(self, entries: list[Entry]) -> None:
-        """The leases of these claims ended: acknowledging them late settles nothing."""
-        gone = set(map(id, entries))
-        for packet_id in [i for i, entry in self.claims.items() if id(entry) in gone]:
+    def forget_ended(self) -> None:
+        """Drop claims that ended otherwise (lease over, unsubscribed, queue deleted).
+
+        What waits of them is not sent, and acknowledging what was sent settles nothing.
+        """
+        ended = [i for i, entry in self.claims.items() if entry.state != IN_FLIGHT]
+        for packet_id in ended:
             del self.claims[packet_id]
+        self._orphans.update(ended)
+        self._client.pool.in_flight += len(ended)
+        kept: deque[Outgoing] = deque()
+        for outgoing in self._pending:
+            entries = outgoing.entries
+            if entries is None or all(entry.state == IN_FLIGHT for entry in entries):
+                kept.append(outgoing)
+                continue
+            self._count_pending(outgoing, -1)
+            for index, entry in enumerate(entries):
+                if entry.state == IN_FLIGHT:
+                    kept.append(outgoing.part(index, index + 1))
+                    self._count_pending(kept[-1], 1)
+        self._pending = kept
+
+    def _release_orphans(self, packet_ids: list[int]) -> None:
+        released = self._orphans.intersection(packet_ids)
+        if released:
+            self._orphans -= released
+            pool = self._client.pool
+            pool.in_flight -= len(released)
+            for consumer in pool.consumers:
+                self._client.hub.shard.manager.wake(consumer)
 
     def _has_room(self, count: int) -> bool:
         """Whether a plain message may still be added; a client that reads too slowly loses messages."""
@@ -188,6 +238,7 @@ class Outbound:
         if (
             client.transport.buffered_bytes() <= limits.SUBSCRIBER_BUFFER_BYTES_MAX
             and self._pending_count < limits.SESSION_PENDING_MESSAGES_MAX
+            and self._pending_bytes <= limits.SUBSCRIBER_BUFFER_BYTES_MAX
         ):
             return True
         client.hub.counters.dropped_slow_consumer += count
@@ -196,16 +247,22 @@ class Outbound:
 
     def _keep(self, outgoing: Outgoing) -> None:
         self._pending.append(outgoing)
-        self._pending_count += len(outgoing.payloads)
+        self._count_pending(outgoing, 1)
 
-    def _write(self, outgoing: Outgoing, packet_ids: list[int]) -> None:
+    def _count_pending(self, outgoing: Outgoing, sign: int) -> None:
+        self._pending_count += sign * len(outgoing.payloads)
+        self._pending_bytes += sign * (sum(map(len, outgoing.payloads)) + len(outgoing.properties))
+
+    def _write(self, outgoing: Outgoing) -> None:
+        """Write messages the window has room for."""
         connection = self._client.connection
         payloads = outgoing.payloads
-        if outgoing.entries is not None:
+        count = len(payloads)
+        packet_ids = self.window.take(count) if outgoing.qos else []
+        if outgoing.entries is not None and outgoing.by_ack:
             self.claims.update(zip(packet_ids, outgoing.entries, strict=True))
         tail = hot.encode_publish_tail(connection.protocol_version, outgoing.properties)
         start = 0
-        count = len(payloads)
         while start < count:
             size = len(payloads[start])
             end = start + 1
@@ -224,13 +281,15 @@ class Outbound:
             if len(head) + len(tail) + size + 2 <= connection.client_maximum_packet_size:
                 hot.encode_publish_run(connection.output, head, ids, tail, payloads[start:end])
             else:
-                self._skip_too_large(ids)
+                self._skip_too_large(outgoing.part(start, end), ids)
             start = end
 
-    def _skip_too_large(self, packet_ids: list[int]) -> None:
+    def _skip_too_large(self, skipped: Outgoing, packet_ids: list[int]) -> None:
         """[MQTT-3.1.2-25]: as if it had been sent, so that it does not come again and again."""
-        entries = self.finished(packet_ids) if packet_ids else []
-        self._client.settle_unsendable(entries)
+        self.window.release(packet_ids)
+        for packet_id in packet_ids:
+            self.claims.pop(packet_id, None)
+        self._client.settle_unsendable(len(skipped.payloads), skipped.entries or [])
 
 
 def with_identifier(properties: bytes, identifier: int) -> bytes:

@@ -54,7 +54,7 @@ def from_amqp(raw: bytes) -> bytes:
     result = Properties()
     pairs: list[tuple[str, str]] = []
     if source.content_type:
-        result.content_type = source.content_type
+        result.content_type = _clean(source.content_type)
     if source.correlation_id is not None:
         result.correlation_data = source.correlation_id.encode()
     if source.reply_to:
@@ -63,7 +63,11 @@ def from_amqp(raw: bytes) -> bytes:
         else:
             pairs.append(("reply-to", source.reply_to))
     if source.expiration:
-        if source.expiration.isdigit() and int(source.expiration) <= EXPIRY_S_MAX * 1000:
+        if (
+            source.expiration.isascii()
+            and source.expiration.isdigit()
+            and int(source.expiration) <= EXPIRY_S_MAX * 1000
+        ):
             result.message_expiry_interval_s = -(-int(source.expiration) // 1000)
         else:
             pairs.append(("expiration", source.expiration))
@@ -72,9 +76,8 @@ def from_amqp(raw: bytes) -> bytes:
         value = getattr(source, attribute)
         if value is not None:
             pairs.append((name, as_text(value)))
-    result.user_properties = [
-        (_clean(name), _clean(text)) for name, text in pairs if len(text.encode()) <= TEXT_BYTES_MAX
-    ]
+    cleaned = [(_clean(name), _clean(text)) for name, text in pairs]
+    result.user_properties = [pair for pair in cleaned if len(pair[1].encode()) <= TEXT_BYTES_MAX]
     return encode_properties(result, c.PUBLISH)
 
 

@@ -105,6 +105,8 @@ def _subscribe_queue(
     explicit = _is_explicit(client, options)
     prefetch = _prefetch(options, client.pool.credit_max)
     queue = manager.find_or_create(parsed.name, client, now_ms)
+    if request.no_local:
+        raise InvalidArgument("no-local is not supported on queues: who publishes may consume, too")
     if explicit and request.qos == 0:
         raise InvalidArgument("explicit settling needs QoS 1 or 2")
     sink = MqttConsumer(
@@ -125,7 +127,7 @@ def _subscribe_queue(
     sink.consumer.paused = client.paused
     old = client.consumers.pop(request.filter, None)
     if old is not None:  # [MQTT-3.8.4-3]: the new subscription replaces it
-        manager.unsubscribe(old.consumer, now_ms)
+        client.drop_consumer(old)
     client.consumers[request.filter] = sink
     return request.qos
 
@@ -136,7 +138,7 @@ def _own_group(client: MqttFrontend) -> str:
         raise InvalidArgument(
             f"a client without an identifier of its own must name a {GROUP_PROPERTY}: nobody could resume its"
         )
-    return client.client_id.replace("@", "%40")
+    return client.client_id.replace("%", "%25").replace("@", "%40").replace("\x1f", "%1F")
 
 
 def _is_explicit(client: MqttFrontend, options: dict[str, str]) -> bool:

@@ -31,7 +31,7 @@ def drain(h: Harness) -> None:
                 group.settle(group.items[offset], DONE)
             group.ready = []
     clean_up(h)
-    check_store(all_rows(h.store), h.oracle, may_leak_shared=h.may_leak_shared)
+    check_store(all_rows(h.store), h.oracle, may_leak=h.may_leak)
     check_memory(h.manager)
     h.crash()
     for queue in list(h.oracle.queues.values()):
@@ -39,7 +39,7 @@ def drain(h: Harness) -> None:
             h.subscribe(queue, group.name, group.pattern)
     h.quiesce()
     clean_up(h)
-    check_store(all_rows(h.store), h.oracle, may_leak_shared=h.may_leak_shared)
+    check_store(all_rows(h.store), h.oracle, may_leak=h.may_leak)
     check_memory(h.manager)
 
 

@@ -117,7 +117,7 @@ class Harness:
         self.oracle = Oracle()
         self.cache_bytes_max = cache_bytes_max
         self.body_count = 0
-        self.may_leak_shared = False
+        self.may_leak = False
         self.stale: list[Entry] = []
         self._attach(MemoryStore() if store is None else store)
 
@@ -174,7 +174,7 @@ class Harness:
     def delete(self, queue: OracleQueue) -> None:
         low, high = queue.ready_bounds()
         if not self.manager.find(queue.name).released_known:
-            self.may_leak_shared = True
+            self.may_leak = True
         count = self.manager.delete(self.manager.find(queue.name), self.clock.ms)
         assert low <= count <= high
         self._forget(queue)
@@ -388,7 +388,9 @@ class Harness:
             for group in queue.groups.values():
                 if any(c.credit() > 0 for c in group.consumers if not c.puller):
                     must = [offset for offset in group.ready if not group.items[offset].optional]
-                    assert not must, f"{queue.name}:{group.group_id} keeps {must[:5]} from consumers with credit"
+                    assert not must, (
+                        f"{queue.name}:{group.group_id} keeps {must[:5]} from consumers with credit"
+                    )
 
     def commit(self, *, everything: bool) -> None:
         drive(self.shard.commit_once(everything=everything))
@@ -400,7 +402,7 @@ class Harness:
 
     def crash(self, bucket_size: int | None = None) -> None:
         """End the process where it is, and start another on what is durable."""
-        self.may_leak_shared |= self.releases_shared()
+        self.may_leak |= self.is_releasing()
         store = self.store.crash()
         self.oracle.restart(self.clock.ms)
         self.stale = []
@@ -452,8 +454,8 @@ class Harness:
             assert set(real_consumer.in_flight) == set(held)
             assert real_consumer.bytes_in_flight == sum(len(i.message.body) for i in held.values())
 
-    def releases_shared(self) -> bool:
-        """Whether references to shared payloads are still to be taken back that only memory knows of."""
+    def is_releasing(self) -> bool:
+        """Whether payloads are still to be let go of, and only memory knows."""
         manager = self.manager
         purges = [p for q in manager.queues.values() for g in q.groups.values() for p in g.purges]
         return bool(

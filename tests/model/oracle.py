@@ -44,6 +44,7 @@ class Item:
         self.attempts_max = 0
         self.optional = fleeting
         self.fleeting = fleeting
+        self.may_have_failed = False
         self.holder: OracleConsumer | None = None
         self.entry: Any = None
         self.deadline_ms = 0
@@ -245,6 +246,7 @@ class OracleGroup:
             if item.durable_state in SETTLED:
                 item.state = item.durable_state
                 continue
+            item.may_have_failed |= item.state == FAILED
             if item.state in SETTLED or item.fleeting:
                 item.optional = True
             item.state = READY
@@ -257,7 +259,14 @@ class OracleQueue:
     """One queue. `durably_declared`: a commit has seen it."""
 
     def __init__(
-        self, name: str, policy: Any, topics: tuple[str, ...], *, durable: bool, auto_delete: bool, now_ms: int
+        self,
+        name: str,
+        policy: Any,
+        topics: tuple[str, ...],
+        *,
+        durable: bool,
+        auto_delete: bool,
+        now_ms: int,
     ) -> None:
         self.name = name
         self.policy = policy

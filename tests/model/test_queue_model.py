@@ -52,7 +52,8 @@ policies = st.builds(
 )
 SHARED = [topic for topic in PUBLISHED if topic.startswith("shop")]
 steps = st.lists(
-    st.sampled_from(["dispatch", "load", "commit", "commit all", "sweep", "sleep 30", "sleep 61000"]), max_size=4
+    st.sampled_from(["dispatch", "load", "commit", "commit all", "sweep", "sleep 30", "sleep 61000"]),
+    max_size=4,
 )
 picks = st.lists(st.integers(0, 10_000), min_size=1, max_size=30)
 dispatching = st.booleans()
@@ -133,7 +134,9 @@ class QueueModel(RuleBasedStateMachine):
         self.after(dispatch)
 
     @rule(
-        count=st.integers(5, 60), topics=st.lists(st.sampled_from(SHARED), min_size=1, max_size=3), steps=steps
+        count=st.integers(5, 60),
+        topics=st.lists(st.sampled_from(SHARED), min_size=1, max_size=3),
+        steps=steps,
     )
     def publish_mixed(self, count: int, topics: list[str], steps: list[str]) -> None:
         for topic in topics:
@@ -269,12 +272,12 @@ class QueueModel(RuleBasedStateMachine):
 
 
 QUICK = settings(
-    max_examples=60,
-    stateful_step_count=40,
+    max_examples=250,
+    stateful_step_count=50,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
-LONG = settings(QUICK, max_examples=3_000, stateful_step_count=80)
+LONG = settings(QUICK, max_examples=4_000, stateful_step_count=80)
 
 
 class TestQueueModel(QueueModel.TestCase):  # type: ignore[misc, name-defined]

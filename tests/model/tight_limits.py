@@ -1,4 +1,4 @@
-"""Limits so small that a handful of messages leaves memory, fills entries and buckets, and needs many steps."""
+"""Limits so small that a few messages leave memory, fill entries and buckets, and take many steps."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -139,3 +139,28 @@ def test_user_properties_survive_both_ways(pairs):
     _, headers = from_mqtt(Properties(user_properties=pairs))
     assert headers == pairs
     assert from_amqp(amqp(pairs)).user_properties == pairs
+
+
+def test_amqp_expiration_in_other_digits_is_kept_as_text():
+    assert from_amqp(amqp(expiration="²")).user_properties == [("expiration", "²")]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        amqp(content_type="a\0b"),
+        amqp([("n\0", "\0" * 60_000)]),
+        amqp([("n", "x" * 65_536)]),
+        amqp(correlation_id="\0", reply_to="a\0b", message_type="\0"),
+    ],
+    ids=["content type", "header that grows", "header too long", "short strings"],
+)
+def test_what_mqtt_strings_cannot_hold_stops_no_message(raw):
+    decode_properties(to_mqtt.from_amqp(raw), c.PUBLISH)
+
+
+def test_a_routing_key_is_cut_between_characters():
+    template = EnvelopeTemplate("a" + "é" * 200)
+    assert to_amqp.routing_key(template) == "a" + "é" * 127
+    assert content.decode_headers(to_amqp.of_template(template)) == [("x-topic", template.topic)]
+    assert to_amqp.routing_key(EnvelopeTemplate("é" * 127)) == "é" * 127

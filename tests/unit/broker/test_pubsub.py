@@ -106,3 +106,25 @@ def test_a_retained_message_expires_and_says_what_is_left():
     left = decode_properties(message.properties_at(4_500), PUBLISH)
     assert (left.message_expiry_interval_s, left.content_type) == (7, "x")
     assert not retained("u").has_expired(10**15)
+
+
+def test_whose_turn_it_was_is_forgotten_with_the_last_of_a_share_group():
+    pubsub = PubSub()
+    members = [subscription(number, "a", share="s") for number in range(2)]
+    for member in members:
+        pubsub.subscribe(member)
+    pubsub.pick(pubsub.route("a"))
+    pubsub.unsubscribe(members[0])
+    assert pubsub._turns
+    pubsub.unsubscribe(members[1])
+    assert not pubsub._turns
+
+
+def test_topics_count_towards_what_retained_messages_may_hold(monkeypatch):
+    monkeypatch.setattr(limits, "RETAINED_BYTES_MAX", 1_000)
+    pubsub = PubSub()
+    kept = sum(pubsub.retain(retained(f"{number:0100}", b"x")) for number in range(20))
+    assert 0 < kept < 10
+    for topic in list(pubsub.retained):
+        assert pubsub.retain(retained(topic, b""))
+    assert pubsub._retained_bytes == 0

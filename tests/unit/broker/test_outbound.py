@@ -1,0 +1,105 @@
+"""broker.mqtt.outbound: what a client that acknowledges late, or takes only small packets, costs."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from broker.mqtt.outbound import Outbound, Outgoing
+from config import limits
+from protocols.mqtt import constants as c
+from queue_manager.consumer import CreditPool
+from queue_manager.model import DONE, IN_FLIGHT, STALE
+
+
+class Client:
+    """As much of an MqttFrontend as its sending half asks for."""
+
+    def __init__(self, receive_maximum=10, packet_bytes_max=100):
+        self.connection = SimpleNamespace(
+            protocol_version=c.MQTT_5, client_maximum_packet_size=packet_bytes_max, output=[], closed=False
+        )
+        self.transport = SimpleNamespace(
+            buffered_bytes=lambda: 0, want_flush=lambda: None, flush=self.connection.output.clear
+        )
+        self.hub = SimpleNamespace(counters=SimpleNamespace(dropped_slow_consumer=0))
+        self.pool = CreditPool(receive_maximum)
+        self.unsendable = []
+        self.outbound = Outbound(self)
+        self.outbound.window.maximum = receive_maximum
+
+    def settle_unsendable(self, count, entries):
+        self.unsendable += entries
+
+    def note_slow(self):
+        pass
+
+    def sent_count(self):
+        return len(self.connection.output)
+
+
+def entry(state=IN_FLIGHT):
+    return SimpleNamespace(state=state)
+
+
+def outgoing(payloads, entries=None, **options):
+    return Outgoing(b"t", 1, False, b"", payloads, entries, **options)
+
+
+@pytest.fixture
+def client():
+    return Client()
+
+
+def test_what_is_too_large_for_the_client_does_not_hold_up_what_follows(client):
+    entries = [entry() for _ in range(21)]
+    client.outbound.send(outgoing([b"x" * 1_000] * 20 + [b"small"], entries))
+    assert client.unsendable == entries[:20]
+    assert client.sent_count() == 1
+    assert client.outbound.window.in_use == set(client.outbound.claims)
+
+
+def test_a_claim_settled_by_hand_fails_too_when_the_client_cannot_take_its_message(client):
+    claim = entry()
+    client.outbound.send(outgoing([b"x" * 1_000], [claim], by_ack=False))
+    assert client.unsendable == [claim]
+
+
+def test_the_acknowledgement_of_what_is_settled_by_hand_settles_nothing(client):
+    client.outbound.send(outgoing([b"x"], [entry()], by_ack=False))
+    assert client.outbound.finished([1]) == []
+    assert client.outbound.window.free() == 10
+
+
+def test_claims_whose_lease_ended_are_not_sent_any_more(client):
+    entries = [entry() for _ in range(30)]
+    client.outbound.send(outgoing([b"%d" % n for n in range(30)], entries))
+    sent = client.sent_count()
+    for claim in [*entries[:5], *entries[10:]]:
+        claim.state = STALE
+    client.outbound.forget_ended()
+    assert client.outbound._pending_count == 0
+    assert client.outbound._pending_bytes == 0
+    assert client.outbound.finished(list(range(1, 11))) == entries[5:10]
+    assert client.sent_count() == sent
+
+
+def test_an_identifier_that_is_not_acknowledged_takes_credit_though_its_claim_is_gone(client):
+    client.pool.in_flight = 4
+    entries = [entry() for _ in range(4)]
+    client.outbound.send(outgoing([b"x"] * 4, entries))
+    for claim in entries[:3]:
+        claim.state = DONE
+        client.pool.in_flight -= 1  # as the group does
+    client.outbound.forget_ended()
+    assert client.pool.in_flight == 4
+    client.outbound.finished([1, 2])
+    assert client.pool.in_flight == 2
+
+
+def test_waiting_messages_are_bounded_by_their_size(client, monkeypatch):
+    monkeypatch.setattr(limits, "SUBSCRIBER_BUFFER_BYTES_MAX", 500)
+    for _ in range(100):
+        if client.outbound._has_room(1):
+            client.outbound.send(outgoing([b"x" * 50]))
+    assert client.outbound._pending_bytes <= 550
+    assert client.hub.counters.dropped_slow_consumer == 100 - 10 - 11

@@ -1,0 +1,183 @@
+"""broker.shard: commits, loads and cleaning go on whatever happens, and in bounded steps."""
+
+import asyncio
+
+import pytest
+
+from broker.shard import Shard
+from config import limits
+from queue_manager.definitions import QueueDefinition
+from queue_manager.policy import QueuePolicy
+from storage.envelope import PROPERTIES_NONE
+from storage.memory_store import MemoryStore
+
+POLICY = QueuePolicy(visibility_timeout_ms=100, message_bytes_max=1 << 20, done_retention_ms=1)
+
+
+class Clock:
+    """Time that passes when told to."""
+
+    def __init__(self) -> None:
+        self.ms = 1_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic(self) -> float:
+        return self.ms / 1000
+
+
+class Sink:
+    """Keeps the claims it is given."""
+
+    def __init__(self) -> None:
+        self.entries = []
+
+    def deliver(self, consumer, messages, entries):
+        self.entries += entries
+
+    def revoked(self, consumer, entries):
+        self.revoked_count = len(entries)
+
+    def cancelled(self, consumer, reason):
+        pass
+
+
+class Waiter:
+    def __init__(self, error=None):
+        self.error = error
+        self.committed_count = 0
+
+    def committed(self, tokens):
+        self.committed_count += 1
+        if self.error is not None:
+            raise self.error
+
+
+class CountingStore(MemoryStore):
+    """Notes how many operations each write has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    async def write(self, ops):
+        self.sizes.append(len(ops.puts) + len(ops.deletes))
+        await super().write(ops)
+
+
+@pytest.fixture
+async def shard():
+    shard = await Shard.open(
+        CountingStore(), Clock(), default_policy=POLICY, auto_create=True, cache_bytes_max=1 << 30
+    )
+    yield shard
+    await shard.close()
+
+
+def publish(shard, count, name="q"):
+    manager = shard.manager
+    queue = manager.declare(QueueDefinition(name, durable=True, policy=POLICY), shard.clock.now_ms())
+    plan = manager.plan(f"$queue/{name}", PROPERTIES_NONE, b"", True)
+    plan.aim(manager, (queue,))
+    for _ in range(0, count, 1_000):
+        manager.publish(plan, [b"x"] * min(count, 1_000), shard.clock.now_ms())
+    return queue
+
+
+def consume(shard, queue, **options):
+    sink = Sink()
+    options = {"credit_max": 1 << 20, "lease_ms": 100, **options}
+    consumer = shard.manager.subscribe(
+        queue, "", "#", sink, consumer_id="c", no_ack=False, exclusive=False, **options
+    )
+    shard.manager.dispatch(shard.clock.now_ms())
+    return consumer, sink
+
+
+async def test_one_sweep_purges_all_that_is_due(shard):
+    queue = publish(shard, 45_000)
+    _, sink = consume(shard, queue)
+    shard.manager.ack(sink.entries, shard.clock.now_ms())
+    await shard.commit_once(everything=True)
+    shard.clock.ms += 10_000
+    await shard.sweep_once()
+    assert queue.head_offset == 45_000
+
+
+async def test_a_purge_of_a_backlog_is_many_small_commits(shard, monkeypatch):
+    monkeypatch.setattr(limits, "BACKGROUND_DELETES_PER_COMMIT_MAX", 1_000)
+    monkeypatch.setattr(limits, "LOG_ENTRY_MESSAGES_MAX", 50)
+    queue = publish(shard, 30_000)
+    shard.manager.group(queue, "")
+    await shard.commit_once(everything=True)
+    shard.store.sizes.clear()
+    shard.manager.purge(queue, shard.clock.now_ms())
+    await shard.sweep_once()
+    await shard.sweep_once()
+    assert queue.head_offset == 30_000
+    assert max(shard.store.sizes) < 3_000
+
+
+async def test_a_deleted_queue_found_at_the_start_goes_in_bounded_commits(monkeypatch):
+    store = CountingStore()
+    clock = Clock()
+    options = {"default_policy": POLICY, "auto_create": True, "cache_bytes_max": 1 << 30}
+    shard = await Shard.open(store, clock, **options)
+    queue = publish(shard, 30_000)
+    await shard.commit_once(everything=True)
+    shard.manager.delete(queue, clock.now_ms())
+    await shard.commit_once(everything=True)  # and here the broker ends
+    monkeypatch.setattr(limits, "BACKGROUND_DELETES_PER_COMMIT_MAX", 1_000)
+    store.sizes.clear()
+    shard = await Shard.open(store, clock, **options)
+    await shard.commit_once(everything=True)
+    assert len(store.sizes) > 1
+    assert max(store.sizes) < 20_000
+    await shard.close()
+
+
+async def test_leases_end_while_something_large_is_removed(shard, monkeypatch):
+    monkeypatch.setattr(limits, "SWEEP_INTERVAL_MS", 1)
+    queue = publish(shard, 1)
+    _, sink = consume(shard, queue)
+    doomed = publish(shard, 1, "doomed")
+    await shard.commit_once(everything=True)
+
+    async def scan_for_ever(*args, **options):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(shard.store, "scan", scan_for_ever)
+    shard._retention_ready = True
+    shard.manager.delete(doomed, shard.clock.now_ms())
+    shard.start()
+    shard.wake()
+    await asyncio.sleep(0.02)
+    shard.clock.ms += 1_000
+    await asyncio.sleep(0.05)
+    assert sink.revoked_count == 1
+    assert len(sink.entries) == 2
+
+
+async def test_a_loop_that_ends_by_our_own_bug_is_a_failure_and_not_silence(shard):
+    failures = []
+    shard.on_failure = failures.append
+    shard.start()
+    shard.manager.journal.wait(Waiter(KeyError("bug")), 0)
+    shard.wake()
+    await asyncio.sleep(0.05)
+    assert [failure.reason for failure in failures] == ["internal error: KeyError: 'bug'"]
+
+
+async def test_who_waits_for_a_load_is_called_when_the_queue_is_deleted_instead(shard):
+    queue = publish(shard, 1_000)
+    await shard.commit_once(everything=True)
+    group = shard.manager.group(queue, "")
+    queue.tail.drop_before(1_000)
+    called = []
+    puller = shard.manager.puller(queue, Sink(), "p", lease_ms=100)
+    assert shard.manager.pull(puller, False, shard.clock.now_ms()) is None
+    group.on_loaded.append(called.append)
+    shard.manager.delete(queue, shard.clock.now_ms())
+    await shard.load_once()
+    assert len(called) == 1

@@ -1,0 +1,170 @@
+"""Taking away what deleted and purged queues leave, also where others hold the same payloads."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker import removals
+from broker.shard import Shard
+from queue_manager.definitions import QueueDefinition
+from queue_manager.errors import QueueBusy
+from queue_manager.removal import Removal
+from storage import metadata_log
+from tests.model.drain import drain
+from tests.model.harness import DEFAULT_POLICY, Harness
+from tests.model.leaks import all_rows
+from tests.unit.broker.test_shard_recovery import policy, queue, two_queues
+
+
+def sweep(h: Harness) -> None:
+    for _ in range(3):
+        h.sweep()
+        h.commit(everything=True)
+
+
+def test_two_queues_with_the_same_messages_deleted_at_once() -> None:
+    h = two_queues()
+    h.delete(queue(h, "one"))
+    h.delete(queue(h, "two"))
+    drain(h)
+
+
+def test_two_queues_purged_at_once_before_they_had_groups() -> None:
+    h = two_queues()
+    h.purge(queue(h, "one"))
+    h.purge(queue(h, "two"))
+    drain(h)
+
+
+@pytest.mark.parametrize("sweeps", [0, 1, 2])
+def test_a_queue_purged_then_deleted(sweeps: int) -> None:
+    h = two_queues()
+    h.purge(queue(h, "one"))
+    for _ in range(sweeps):
+        h.sweep()
+    h.delete(queue(h, "one"))
+    sweep(h)
+    h.crash()
+    h.subscribe(queue(h, "two"))
+    h.quiesce()
+    assert len(h.held_items()) == 20
+    drain(h)
+
+
+def test_a_message_failed_in_two_groups_is_one_reference() -> None:
+    h = two_queues()
+    h.subscribe(queue(h, "one"), "a")
+    h.subscribe(queue(h, "one"), "b")
+    h.quiesce()
+    h.settle("reject", h.held_items())
+    h.commit(everything=True)
+    sweep(h)
+    h.delete(queue(h, "one"))
+    sweep(h)
+    h.crash()
+    h.subscribe(queue(h, "two"))
+    h.quiesce()
+    assert len(h.held_items()) == 20
+    drain(h)
+
+
+def test_a_message_failed_in_one_group_and_waiting_in_another_is_one_reference() -> None:
+    h = two_queues()
+    h.subscribe(queue(h, "one"), "a")
+    h.subscribe(queue(h, "one"), "b", credit_max=1)
+    h.quiesce()
+    h.settle("reject", [pair for pair in h.held_items() if pair[0].name == "a"])
+    h.commit(everything=True)
+    h.delete(queue(h, "one"))
+    sweep(h)
+    h.crash()
+    h.subscribe(queue(h, "two"))
+    h.quiesce()
+    assert len(h.held_items()) == 20
+    drain(h)
+
+
+def test_a_late_group_that_is_done_with_a_released_message_does_not_release_it_again() -> None:
+    h = two_queues()
+    h.subscribe(queue(h, "one"))
+    h.quiesce()
+    h.settle("ack", h.held_items()[1:])  # the first keeps the head of the log where it is
+    h.commit(everything=True)
+    sweep(h)
+    h.subscribe(queue(h, "one"), "late")
+    h.quiesce()
+    h.settle("ack", [pair for pair in h.held_items() if pair[0].name == "late"])
+    h.commit(everything=True)
+    sweep(h)
+    h.crash()
+    h.subscribe(queue(h, "two"))
+    h.quiesce()
+    assert len(queue(h, "two").groups[""].held()) == 20
+    drain(h)
+
+
+def test_two_sweeps_without_a_commit_between_them_count_both_references() -> None:
+    h = two_queues()
+    h.subscribe(queue(h, "one"))
+    h.quiesce()
+    h.settle("ack", h.held_items())
+    h.commit(everything=True)
+    h.sweep()
+    h.subscribe(queue(h, "two"))
+    h.quiesce()
+    h.settle("ack", h.held_items())
+    h.commit(everything=True)
+    h.sweep()
+    h.sweep()
+    drain(h)
+
+
+def test_a_name_is_free_again_when_nothing_is_left_of_its_queue() -> None:
+    h = Harness()
+    h.declare("one", policy())
+    h.publish("$queue/one", 5)
+    h.commit(everything=True)
+    real = h.manager.find("one")
+    h.delete(queue(h, "one"))
+    definition = QueueDefinition("one", durable=True, policy=DEFAULT_POLICY)
+    with pytest.raises(QueueBusy):
+        h.manager.declare(definition, h.clock.ms)
+    h.sweep()
+    h.declare("one", policy())
+    assert h.manager.find("one").log_id != real.log_id
+    h.publish("$queue/one", 3)
+    h.commit(everything=True)
+    h.crash()
+    assert h.manager.find("one").ready_count() == 3
+    drain(h)
+
+
+def test_a_queue_deleted_while_another_is_being_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    h = two_queues()
+    h.publish("$queue/two", 5)
+    perform = removals.perform
+
+    async def perform_and_delete(shard: Shard, removal: Removal) -> None:
+        await perform(shard, removal)
+        if "two" in h.oracle.queues:
+            h.publish("$queue/two", 5)
+            h.delete(queue(h, "two"))
+
+    monkeypatch.setattr(removals, "perform", perform_and_delete)
+    h.delete(queue(h, "one"))
+    h.sweep()
+    monkeypatch.undo()
+    drain(h)
+
+
+def test_deleted_queues_leave_no_listing_of_their_logs() -> None:
+    h = Harness()
+    for _ in range(3):
+        h.declare("one", policy())
+        h.publish("$queue/one", 2)
+        h.commit(everything=True)
+        h.delete(queue(h, "one"))
+        sweep(h)
+    listings = [key for key, _ in all_rows(h.store) if key[0] == 3 and key[6] == metadata_log.TAG_LISTING]
+    assert listings == []
+    drain(h)

@@ -1,0 +1,82 @@
+from queue_manager.bucket import Bucket
+from queue_manager.group import Group
+from queue_manager.manager import QueueManager
+from queue_manager.model import DONE, FAILED, Entry
+from storage.envelope import read_head
+from storage.records import active, done
+from tests.unit.queue_manager.managers import NOW_MS, consume, make_manager, make_queue, publish
+
+
+def claimed(count: int, **policy: int) -> tuple[QueueManager, Group, list[Entry]]:
+    """A group that has claimed `count` messages."""
+    manager = make_manager()
+    queue = make_queue(manager, **policy)
+    _, sink = consume(manager, queue)
+    publish(manager, count)
+    manager.dispatch(NOW_MS)
+    return manager, queue.groups[""], sink.entries
+
+
+def buckets(group: Group) -> list[Bucket]:
+    return [group.buckets[first] for first in sorted(group.buckets)]
+
+
+def test_a_claim_s_number_names_its_bucket() -> None:
+    _, group, entries = claimed(25, bucket_size=1)
+    assert [entry.claim_number for entry in entries] == list(range(25))
+    assert [bucket.first for bucket in buckets(group)] == [0, 10, 20]
+    assert [bucket.bucket_id for bucket in buckets(group)] == [1 << 60, 1 << 60 | 10, 1 << 60 | 20]
+    assert [bucket.open_count for bucket in buckets(group)] == [10, 10, 5]
+
+
+def test_the_records_hold_every_message_in_its_state_and_in_order() -> None:
+    manager, group, entries = claimed(10, bucket_size=1)
+    manager.ack([entries[4], entries[1]], NOW_MS + 7)
+    manager.reject([entries[2]], NOW_MS)
+    manager.requeue([entries[9], entries[3]], NOW_MS)
+    manager.extend(entries[5], 1_000, NOW_MS)
+    (bucket,) = buckets(group)
+    value = bucket.encode_active()
+    assert value is not None
+    available, in_flight = active.decode(value)
+    assert [row[1] & 0xFF for row in available] == [3, 9]
+    assert [row[1] & 0xFF for row in in_flight] == [0, 5, 6, 7, 8]
+    assert [row[3] - NOW_MS for row in in_flight] == [30_000, 1_000, 30_000, 30_000, 30_000]
+    value = bucket.encode_settled(DONE)
+    assert value is not None
+    settled = done.decode(value)
+    assert [(row.claim_id & 0xFF, row.settled_at_ms, row.attempts) for row in settled] == [
+        (1, NOW_MS + 7, 1),
+        (4, NOW_MS + 7, 1),
+    ]
+    assert [read_head(row.metadata)[1] for row in settled] == [1, 4]
+    value = bucket.encode_settled(FAILED)
+    assert value is not None
+    assert [row.claim_id & 0xFF for row in done.decode(value)] == [2]
+    assert bucket.open_count == 7
+
+
+def test_a_bucket_with_nothing_open_has_no_active_record() -> None:
+    manager, group, entries = claimed(3, bucket_size=1)
+    (bucket,) = buckets(group)
+    manager.ack(entries, NOW_MS)
+    assert bucket.encode_active() is None
+    assert not bucket.is_closed()  # numbers 3 to 9 will still be given out
+    assert bucket.encode_settled(FAILED) is None
+
+
+def test_a_settled_message_lets_go_of_its_payload_once_it_is_written() -> None:
+    manager, group, entries = claimed(1, bucket_size=0)
+    (bucket,) = buckets(group)
+    manager.ack(entries, NOW_MS)
+    first = bucket.encode_settled(DONE)
+    assert entries[0].message.body is None
+    assert bucket.encode_settled(DONE) == first
+    assert bucket.is_closed()
+
+
+def test_full_and_settled_buckets_do_not_stay_in_memory() -> None:
+    manager, group, entries = claimed(25, bucket_size=1, done_retention_ms=0)
+    manager.ack(entries, NOW_MS)
+    manager.seal(NOW_MS + 1_000)
+    assert [bucket.first for bucket in buckets(group)] == [20]

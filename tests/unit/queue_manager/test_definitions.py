@@ -1,0 +1,115 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queue_manager.definitions import (
+    QueueDefinition,
+    StoredQueue,
+    definition_of,
+    encode_spec,
+    stored_group,
+)
+from queue_manager.errors import InvalidAddress
+from queue_manager.policy import FOREVER, QueuePolicy
+from storage.errors import CorruptRecord
+from storage.records import queue_spec
+from storage.records.queue_spec import QueueSpec
+from tests.unit.queue_manager.managers import make_manager
+
+numbers = st.integers(0, 1 << 40)
+policies = st.builds(
+    QueuePolicy,
+    visibility_timeout_ms=numbers,
+    message_bytes_max=numbers,
+    done_retention_ms=st.one_of(st.just(FOREVER), st.integers(0, 1 << 40)),
+    bucket_size=st.integers(0, 4),
+    attempts_max=st.integers(0, 65_535),
+    depth_max=numbers,
+    expires_ms=numbers,
+)
+arguments = st.one_of(
+    st.none(), st.dictionaries(st.text(max_size=9), st.one_of(st.integers(), st.text(), st.booleans()))
+)
+POLICY = QueuePolicy(visibility_timeout_ms=1_000, message_bytes_max=100)
+
+
+@given(policies, arguments, st.sampled_from([(), ("a/+", "$queue/x/#")]))
+def test_a_spec_record_gives_back_what_the_queue_was_made_with(
+    policy: QueuePolicy, arguments: dict[str, object] | None, topics: tuple[str, ...]
+) -> None:
+    manager = make_manager()
+    definition = QueueDefinition("jobs", durable=True, policy=policy, topics=topics, arguments=arguments)
+    queue = manager.declare(definition, 0)
+    spec = queue_spec.decode(encode_spec(queue))
+    stored = StoredQueue(spec)
+    assert stored.policy == policy
+    assert stored.arguments == arguments
+    assert stored.topics == (topics or ("$queue/jobs/#",))
+    assert stored.log_id == queue.log_id
+    assert not stored.has_default_group
+    assert spec.bucket_exponent == policy.bucket_size
+    assert spec.max_attempts == policy.attempts_max
+    assert (spec.done_retention_s == 0) == (policy.done_retention_ms == FOREVER)
+    assert (spec.extensions.get("done") == b"\x00") == (policy.done_retention_ms == 0)
+
+
+def test_the_record_says_whether_the_default_group_was_used() -> None:
+    manager = make_manager()
+    queue = manager.declare(QueueDefinition("jobs", durable=True, policy=POLICY), 0)
+    manager.group(queue, "")
+    value = manager.journal.puts[queue_spec.key("jobs")]
+    assert StoredQueue(queue_spec.decode(value)).has_default_group
+
+
+@pytest.mark.parametrize("pattern", ["#", "eu/#", "+"])
+def test_a_group_s_record_names_it(pattern: str) -> None:
+    manager = make_manager()
+    queue = manager.declare(QueueDefinition("jobs", durable=True, policy=POLICY), 0)
+    group = manager.group(queue, "billing", pattern)
+    spec = queue_spec.decode(manager.journal.puts[queue_spec.key(group.storage_id)])
+    assert stored_group(spec) == ("billing", pattern)
+    assert spec.topic_filters == (f"$queue/jobs/{pattern}",)
+
+
+@pytest.mark.parametrize("extensions", [{}, {"policy": b"{"}, {"policy": b"{}"}, {"policy": b"[]"}])
+def test_a_damaged_record_is_named(extensions: dict[str, bytes]) -> None:
+    with pytest.raises(CorruptRecord):
+        StoredQueue(QueueSpec(extensions=extensions))
+    with pytest.raises(CorruptRecord):
+        stored_group(QueueSpec(extensions={"group": b"{}"}))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "difference"),
+    [
+        ({}, {}, ""),
+        ({"durable": False}, {}, "durable true, not false"),
+        ({"auto_delete": True}, {}, "auto-delete false, not true"),
+        ({"owner": "me"}, {}, "another exclusive flag"),
+        ({"arguments": {"x": 1}}, {"arguments": {"x": 2}}, "argument x = 2, not 1"),
+        ({"arguments": {}}, {"arguments": {"x": 2}}, "argument x = 2, not None"),
+        ({"arguments": {"x": 1}}, {"arguments": None}, ""),
+        ({"arguments": None}, {"arguments": {"x": 1}}, ""),
+    ],
+)
+def test_a_redeclaration_names_what_it_contradicts(
+    ours: dict[str, object], theirs: dict[str, object], difference: str
+) -> None:
+    common: dict[str, object] = {"durable": True, "policy": POLICY}
+    one = QueueDefinition("jobs", **{**common, **ours})  # type: ignore[arg-type]
+    other = QueueDefinition("jobs", **{**common, **theirs})  # type: ignore[arg-type]
+    assert one.difference(other) == difference
+
+
+def test_the_definition_of_a_queue_agrees_with_it() -> None:
+    manager = make_manager()
+    definition = QueueDefinition("jobs", durable=True, policy=POLICY, arguments={"x": 1})
+    queue = manager.declare(definition, 0)
+    assert definition_of(queue).difference(definition) == ""
+    assert manager.declare(definition, 0) is queue
+
+
+@pytest.mark.parametrize(("name", "topics"), [("a/b", ()), ("", ()), ("a", ("x#",))])
+def test_unusable_names_and_bindings_are_refused(name: str, topics: tuple[str, ...]) -> None:
+    with pytest.raises(InvalidAddress):
+        QueueDefinition(name, durable=True, policy=POLICY, topics=topics)

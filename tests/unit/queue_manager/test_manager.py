@@ -1,0 +1,213 @@
+"""What the queue manager refuses and counts."""
+
+import pytest
+
+from config import limits
+from queue_manager.definitions import QueueDefinition
+from queue_manager.errors import (
+    AccessRefused,
+    GroupNotFound,
+    InvalidAddress,
+    LimitReached,
+    PreconditionFailed,
+    QueueNotFound,
+    ResourceLocked,
+)
+from queue_manager.manager import ACCEPTED, REFUSED_DEPTH, REFUSED_SIZE, UNROUTED
+from tests.unit.queue_manager.managers import (
+    NOW_MS,
+    Sink,
+    consume,
+    make_manager,
+    make_policy,
+    make_queue,
+    publish,
+)
+
+
+def test_a_publish_to_a_full_queue_is_refused_as_a_whole() -> None:
+    manager = make_manager()
+    queue = make_queue(manager, depth_max=10)
+    assert publish(manager, 8) == ACCEPTED
+    assert publish(manager, 3) == REFUSED_DEPTH
+    assert publish(manager, 2) == ACCEPTED
+    _, sink = consume(manager, queue, credit_max=4)
+    manager.dispatch(NOW_MS)
+    assert publish(manager, 4) == ACCEPTED
+    manager.requeue(sink.entries, NOW_MS)
+    assert publish(manager, 1) == REFUSED_DEPTH
+    assert queue.tail.next_offset == 14
+
+
+def test_a_message_too_large_for_one_of_its_queues_is_refused_by_all() -> None:
+    manager = make_manager()
+    small = make_queue(manager, "small", message_bytes_max=10)
+    large = make_queue(manager, "large")
+    plan = manager.plan("shop/eu", 0, b"", True)
+    plan.aim(manager, (small, large))
+    assert manager.publish(plan, [b"x" * 11], NOW_MS) == REFUSED_SIZE
+    assert manager.publish(plan, [b"x" * 10, b"x" * 10], NOW_MS) == ACCEPTED
+    assert large.tail.next_offset == 2
+
+
+def test_a_queue_in_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "EPHEMERAL_BYTES_PER_QUEUE_MAX", 10_000)
+    manager = make_manager()
+    outcomes = [publish(manager, 5, "$queue/temp") for _ in range(10)]
+    assert outcomes[0] == ACCEPTED
+    assert outcomes[-1] == REFUSED_DEPTH
+
+
+def test_unknown_queues_are_made_only_where_that_is_allowed() -> None:
+    manager = make_manager()
+    assert publish(manager, 1, "$queue/new/eu") == ACCEPTED
+    assert not manager.find("new").durable
+    strict = make_manager(auto_create=False)
+    with pytest.raises(QueueNotFound):
+        strict.route("$queue/new/eu", NOW_MS)
+    with pytest.raises(QueueNotFound):
+        strict.find_or_create("new", None, NOW_MS)
+    assert not strict.queues
+    plan = strict.plan("nowhere", 0, b"", True)
+    assert strict.publish(plan, [b""], NOW_MS) == UNROUTED
+
+
+def test_a_queue_bound_elsewhere_is_not_made_a_second_time() -> None:
+    manager = make_manager()
+    definition = QueueDefinition("jobs", durable=True, policy=make_policy(), topics=("shop/#",))
+    manager.declare(definition, NOW_MS)
+    with pytest.raises(QueueNotFound):
+        manager.route("$queue/jobs/eu", NOW_MS)
+
+
+def test_declaring_again() -> None:
+    manager = make_manager()
+    queue = make_queue(manager)
+    assert make_queue(manager) is queue
+    with pytest.raises(PreconditionFailed):
+        make_queue(manager, durable=False)
+
+
+def test_an_exclusive_queue_is_its_owner_s() -> None:
+    manager = make_manager()
+    me = object()
+    definition = QueueDefinition("mine", durable=False, policy=make_policy(), owner=me)
+    queue = manager.declare(definition, NOW_MS)
+    assert manager.find("mine", me) is queue
+    for owner in (None, object()):
+        with pytest.raises(ResourceLocked):
+            manager.find("mine", owner)
+    with pytest.raises(ResourceLocked):
+        manager.declare(QueueDefinition("mine", durable=False, policy=make_policy()), NOW_MS)
+
+
+def test_exclusive_consumers_are_alone_in_their_group() -> None:
+    manager = make_manager()
+    queue = make_queue(manager)
+    first, _ = consume(manager, queue, exclusive=True)
+    with pytest.raises(AccessRefused):
+        consume(manager, queue)
+    consume(manager, queue, "other")
+    manager.unsubscribe(first, NOW_MS)
+    consume(manager, queue)
+    with pytest.raises(AccessRefused):
+        consume(manager, queue, exclusive=True)
+
+
+def test_deleting_conditionally() -> None:
+    manager = make_manager()
+    queue = make_queue(manager)
+    publish(manager, 3)
+    consumer, sink = consume(manager, queue, credit_max=1)
+    manager.dispatch(NOW_MS)
+    with pytest.raises(PreconditionFailed):
+        manager.delete(queue, NOW_MS, if_unused=True)
+    with pytest.raises(PreconditionFailed):
+        manager.delete(queue, NOW_MS, if_empty=True)
+    assert manager.delete(queue, NOW_MS) == 2
+    assert len(sink.cancelled_reasons) == 1
+    assert manager.ack(sink.entries, NOW_MS) == 1
+    manager.unsubscribe(consumer, NOW_MS)
+    assert not manager.queues
+
+
+def test_a_deleted_queue_gives_nothing_to_who_pulls() -> None:
+    manager = make_manager()
+    queue = make_queue(manager)
+    publish(manager, 3)
+    sink = Sink()
+    puller = manager.puller(queue, sink, "p", lease_ms=1_000)
+    assert manager.pull(puller, False, NOW_MS)
+    manager.delete(queue, NOW_MS)
+    assert manager.pull(puller, False, NOW_MS) is False
+    assert sink.offsets == [0]
+
+
+def test_an_auto_delete_queue_goes_with_its_last_consumer() -> None:
+    manager = make_manager()
+    definition = QueueDefinition("temp", durable=False, policy=make_policy(), auto_delete=True)
+    queue = manager.declare(definition, NOW_MS)
+    one, _ = consume(manager, queue)
+    two, _ = consume(manager, queue)
+    manager.unsubscribe(one, NOW_MS)
+    assert "temp" in manager.queues
+    manager.unsubscribe(two, NOW_MS)
+    assert "temp" not in manager.queues
+
+
+def test_an_unused_queue_in_memory_expires_even_if_it_never_had_a_consumer() -> None:
+    manager = make_manager()
+    publish(manager, 1, "$queue/temp")
+    publish(manager, 1, "$queue/used")
+    consumer, _ = consume(manager, manager.find("used"))
+    manager.expire(NOW_MS + 299_999)
+    assert set(manager.queues) == {"temp", "used"}
+    manager.expire(NOW_MS + 300_000)
+    assert set(manager.queues) == {"used"}
+    manager.unsubscribe(consumer, NOW_MS + 400_000)
+    manager.expire(NOW_MS + 699_999)
+    assert set(manager.queues) == {"used"}
+    manager.expire(NOW_MS + 700_000)
+    assert not manager.queues
+
+
+def test_finding_a_claim_by_its_offset() -> None:
+    manager = make_manager()
+    queue = make_queue(manager)
+    publish(manager, 2)
+    _, sink = consume(manager, queue, "g", "eu")
+    manager.dispatch(NOW_MS)
+    assert manager.find_claim(queue, "g@eu", 1) is sink.entries[1]
+    with pytest.raises(GroupNotFound):
+        manager.find_claim(queue, "g", 1)
+    manager.ack(sink.entries, NOW_MS)
+    with pytest.raises(InvalidAddress):
+        manager.find_claim(queue, "g@eu", 1)
+
+
+def test_groups_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "GROUPS_PER_QUEUE_MAX", 2)
+    monkeypatch.setattr(limits, "CONSUMERS_PER_GROUP_MAX", 2)
+    manager = make_manager()
+    queue = make_queue(manager)
+    for _ in range(2):
+        consume(manager, queue, "a")
+    with pytest.raises(LimitReached):
+        consume(manager, queue, "a")
+    consume(manager, queue, "b")
+    with pytest.raises(LimitReached):
+        consume(manager, queue, "c")
+
+
+def test_a_queue_made_by_use_can_be_declared_durable_only_when_its_name_is_free() -> None:
+    """The messages it holds survive the attempt."""
+    manager = make_manager()
+    queue = make_queue(manager)
+    manager.delete(queue, NOW_MS)
+    publish(manager, 3)  # in memory, while the records of the durable one are still being removed
+    with pytest.raises(Exception, match="being deleted"):
+        make_queue(manager)
+    assert manager.find("jobs").ready_count() == 3
+    manager.removing.clear()
+    assert make_queue(manager).durable
+    assert manager.find("jobs").ready_count() == 3
