@@ -208,7 +208,7 @@ class Shard:
                     manager.removals.append(HeadRemoval(queue))  # what a crash kept from being trimmed
         while purges := manager.take_purges(self.clock.now_ms()):
             await self._purge(purges)
-            if len(purges) < limits.PURGES_PER_SWEEP_MAX:
+            if sum(map(Purge.message_count, purges)) < limits.PURGED_MESSAGES_PER_SWEEP_MAX:
                 break
             await self.commit_room()
         for _ in range(REMOVAL_ROUNDS_MAX):

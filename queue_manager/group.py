@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from config import limits
 from queue_manager.bucket import Bucket
 from queue_manager.consumer import Consumer
+from queue_manager.group_records import forget_attempts
 from queue_manager.loads import LogLoad, PayloadLoad
 from queue_manager.model import AVAILABLE, DONE, FAILED, IN_FLIGHT, STALE, Entry, Message
 from queue_manager.patterns import MATCH_ALL, compile_pattern
@@ -265,6 +266,8 @@ class Group:
         tail = self.queue.tail
         position = self.position
         if position >= tail.first_offset:
+            if self.loaded:
+                self.forget_loaded()
             messages = tail.slice(position, count)
             self.position = position + len(messages)
             return messages
@@ -444,6 +447,7 @@ class Group:
                 if entry.bucket is not None:
                     entry.bucket.open_count -= 1
                     self._mark_bucket(entry.bucket)
+                    forget_attempts(self, entry, queue.manager.journal)
         self.returned = []
         self.mark_dirty()
         self.flushed_at_ms = 0  # with the next commit, before what is purged goes

@@ -33,6 +33,8 @@ def flush(group: Group, journal: Journal, now_ms: int) -> None:
         if history:
             journal.put(attempts.key(group.storage_id, message_id), attempts.encode(history))
     group.attempts_dirty.clear()
+    if len(group.attempts_log) > limits.ATTEMPTS_LOGS_PER_GROUP_MAX:
+        drop_attempts_of_settled(group)
     group.advance_cursor()
     storage_id = group.storage_id
     journal.put(log_cursor.key(storage_id, queue.log_id), log_cursor.encode(group.cursor_sequence))
@@ -94,7 +96,7 @@ def _release_now(group: Group, bucket: Bucket, journal: Journal) -> None:
 def forget_attempts(group: Group, entry: Entry, journal: Journal) -> None:
     """Delete the attempts record of a message that is gone, if it had one."""
     message_id = entry.message.message_id
-    if group.attempts_log.pop(message_id, None) is not None:
+    if group.attempts_log.pop(message_id, None) is not None or entry.attempts > 1:
         group.attempts_dirty.discard(message_id)
         journal.delete(attempts.key(group.storage_id, message_id))
 
@@ -108,13 +110,12 @@ def schedule_purge(group: Group, bucket: Bucket, now_ms: int) -> None:
 
 
 def drop_attempts_of_settled(group: Group) -> None:
-    """Bound the memory of attempt histories to what is still active."""
-    if len(group.attempts_log) > limits.ATTEMPTS_LOGS_PER_GROUP_MAX:
-        active_ids = {
-            entry.message.message_id
-            for bucket in group.buckets.values()
-            for entry in bucket.entries
-            if entry is not None and entry.state not in (DONE, STALE)
-        }
-        for message_id in [m for m in group.attempts_log if m not in active_ids]:
-            del group.attempts_log[message_id]
+    """Keep in memory only the attempt histories of what is still active; the records stay."""
+    active_ids = {
+        entry.message.message_id
+        for bucket in group.buckets.values()
+        for entry in bucket.entries
+        if entry is not None and entry.state not in (DONE, STALE)
+    }
+    for message_id in [m for m in group.attempts_log if m not in active_ids]:
+        del group.attempts_log[message_id]

@@ -21,14 +21,14 @@ class Journal:
     `log_ends` maps queues to the offset below which their log is durable with this commit.
     """
 
-    __slots__ = ("body_bytes", "deletes", "log_ends", "puts", "waiters")
+    __slots__ = ("held_bytes", "deletes", "log_ends", "puts", "waiters")
 
     def __init__(self) -> None:
         self.puts: dict[bytes, bytes] = {}
         self.deletes: dict[bytes, None] = {}
         self.waiters: dict[Waiter, list[int]] = {}
         self.log_ends: dict[object, int] = {}
-        self.body_bytes = 0
+        self.held_bytes = 0
 
     def __bool__(self) -> bool:
         return bool(self.puts or self.deletes or self.waiters)

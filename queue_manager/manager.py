@@ -32,6 +32,7 @@ from queue_manager.queue import Queue
 from queue_manager.removal import HeadRemoval, QueueRemoval, RangeRemoval, Removal
 from queue_manager.retention import NO_BUCKET, Purge, add_to_runs, advance_head, release_unshared
 from queue_manager.routing import Bindings
+from queue_manager.tail import MESSAGE_OVERHEAD_BYTES
 from storage.envelope import EnvelopeTemplate
 from storage.metadata_log import MetadataLog
 from storage.records import payload, payload_refs, queue_meta, queue_spec, removal
@@ -94,6 +95,7 @@ class QueueManager:
             self.check_owner(queue, definition.owner)
             difference = definition.difference(definition_of(queue))
             if not difference:
+                queue.unused_since_ms = now_ms
                 return queue
             if not queue.auto_created:
                 raise PreconditionFailed(f"queue {queue.name!r} exists with {difference}")
@@ -311,7 +313,7 @@ class QueueManager:
         if durable_count:
             keys = payload.key_run(first_id, count)
             journal.puts.update(zip(keys, bodies, strict=True))
-            journal.body_bytes += body_bytes
+            journal.held_bytes += body_bytes + count * MESSAGE_OVERHEAD_BYTES
             if durable_count > 1:
                 for queue in queues:
                     queue.shares_payloads = True
@@ -341,11 +343,16 @@ class QueueManager:
 
         Raises AccessRefused about exclusivity, InvalidAddress, LimitReached.
         """
+        existing = queue.groups.get(group_name if pattern == MATCH_ALL else f"{group_name}@{pattern}")
+        if existing is not None:
+            others = existing.consumers
+            if any(c.exclusive for c in others) or (exclusive and others):
+                raise AccessRefused(f"queue {queue.name!r} group {existing.group_id!r} is in exclusive use")
+            if len(others) >= limits.CONSUMERS_PER_GROUP_MAX:
+                raise LimitReached(
+                    f"group {existing.group_id!r} has {limits.CONSUMERS_PER_GROUP_MAX} consumers"
+                )
         group = self.group(queue, group_name, pattern)
-        if any(c.exclusive for c in group.consumers) or (exclusive and group.consumers):
-            raise AccessRefused(f"queue {queue.name!r} group {group.group_id!r} is in exclusive use")
-        if len(group.consumers) >= limits.CONSUMERS_PER_GROUP_MAX:
-            raise LimitReached(f"group {group.group_id!r} has {limits.CONSUMERS_PER_GROUP_MAX} consumers")
         consumer = Consumer(
             group,
             consumer_id,
@@ -398,6 +405,7 @@ class QueueManager:
         if consumer not in group.draining and consumer not in group.consumers:
             group.draining.append(consumer)
         consumer.no_ack = no_ack
+        group.queue.unused_since_ms = now_ms
         if group.claim(consumer, 1, now_ms):
             return True
         if group.loading:
@@ -532,8 +540,13 @@ class QueueManager:
     # committing
 
     def uncommitted_bytes(self) -> int:
-        """Payload that waits for durability; publishers are held back when it grows too much."""
-        return self.journal.body_bytes + self.sealed_bytes
+        """Memory of what waits for durability; publishers are held back when it grows too much."""
+        return self.journal.held_bytes + self.sealed_bytes
+
+    def flush_with_next_commit(self, group: Group) -> None:
+        """Have the group's state written with the open commit, whenever it was last written."""
+        if group.dirty:
+            group.flushed_at_ms = 0
 
     def needs_commit(self, now_ms: int) -> int | None:
         """In how many ms a commit is due: 0 for at once, None for not at all."""
@@ -567,12 +580,12 @@ class QueueManager:
         if not journal:
             return None
         self.journal = Journal()
-        self.sealed_bytes += journal.body_bytes
+        self.sealed_bytes += journal.held_bytes
         return journal
 
     def committed(self, journal: Journal, now_ms: int) -> None:
         """`journal` is durable: its waiters may be told, memory may be let go of."""
-        self.sealed_bytes -= journal.body_bytes
+        self.sealed_bytes -= journal.held_bytes
         share = max(limits.TAIL_BYTES_PER_QUEUE_MIN, self.cache_bytes_max // max(1, len(journal.log_ends)))
         for queue, end in journal.log_ends.items():
             assert isinstance(queue, Queue)
@@ -615,12 +628,13 @@ class QueueManager:
     # retention
 
     def take_purges(self, now_ms: int) -> list[Purge]:
-        """Done records whose retention has passed, at most `limits.PURGES_PER_SWEEP_MAX`.
+        """Done records whose retention has passed, some `limits.PURGED_MESSAGES_PER_SWEEP_MAX` at most.
 
         The driver reads the reference counts of their `shared_items` and calls `apply_purges`.
         """
         purges = self.unread_purges
         self.unread_purges = []
+        message_count = 0
         busy_count = sum(len(queue.tail) > 0 for queue in self.queues.values())
         share = max(limits.TAIL_BYTES_PER_QUEUE_MIN, self.cache_bytes_max // max(1, busy_count))
         for queue in self.queues.values():
@@ -628,14 +642,18 @@ class QueueManager:
             retention_ms = queue.policy.done_retention_ms
             for group in queue.groups.values():
                 due = group.purges
-                while due and due[0].due_ms <= now_ms and len(purges) < limits.PURGES_PER_SWEEP_MAX:
-                    purges.append(due.popleft())
+                while (
+                    due and due[0].due_ms <= now_ms and message_count < limits.PURGED_MESSAGES_PER_SWEEP_MAX
+                ):
+                    purge = due.popleft()
+                    message_count += purge.message_count()
+                    purges.append(purge)
                 if retention_ms != FOREVER:
                     for bucket in group.buckets.values():
                         if bucket.done_written and not bucket.dirty:
-                            purge = Purge.of_open_bucket(group, bucket, retention_ms, now_ms)
-                            if purge is not None:
-                                purges.append(purge)
+                            part = Purge.of_open_bucket(group, bucket, retention_ms, now_ms)
+                            if part is not None:
+                                purges.append(part)
         return purges
 
     def apply_purges(self, purges: list[Purge], references: dict[int, int]) -> None:

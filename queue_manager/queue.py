@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from config import limits
 from queue_manager.address import routing_key
-from queue_manager.errors import LimitReached
+from queue_manager.errors import InvalidAddress, LimitReached
 from queue_manager.group import Group
 from queue_manager.model import Message
 from queue_manager.patterns import MATCH_ALL
@@ -15,6 +15,7 @@ from queue_manager.policy import QueuePolicy
 from queue_manager.ranges import RangeSet
 from queue_manager.tail import Tail
 from storage.envelope import EnvelopeTemplate, encode_metadata_block
+from storage.layout import GROUP_SEPARATOR, QUEUE_ID_BYTES_MAX
 from storage.records import metadata
 
 if TYPE_CHECKING:
@@ -115,6 +116,10 @@ class Queue:
         if group is None:
             if len(self.groups) >= limits.GROUPS_PER_QUEUE_MAX:
                 raise LimitReached(f"queue {self.name!r} has {limits.GROUPS_PER_QUEUE_MAX} consumer groups")
+            if len(f"{self.name}{GROUP_SEPARATOR}{group_id}".encode()) > QUEUE_ID_BYTES_MAX:
+                raise InvalidAddress(
+                    f"queue, group and pattern have together at most {QUEUE_ID_BYTES_MAX - 1} bytes"
+                )
             group = Group(self, name, pattern, self.head_offset, self.head_sequence)
             # a sole group does not keep account of what it released: the queue does
             if len(self.groups) == 1:

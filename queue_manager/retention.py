@@ -98,6 +98,10 @@ class Purge:
                 purge.attempt_ids.append(message_id)
         return purge
 
+    def message_count(self) -> int:
+        """How many messages it lets go of."""
+        return sum(count for _, _, count in self.items) + sum(count for _, _, count in self.shared_items)
+
     def apply(self, journal: Journal, references: dict[int, int]) -> None:
         """Write the purge. `references` holds the stored counts of all `shared_items`; they are updated."""
         group = self.group

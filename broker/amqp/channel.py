@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
+from pamqp import base
 
 from broker.amqp import methods
 from broker.amqp.delivery import AmqpConsumer
@@ -90,6 +91,11 @@ class AmqpChannel:
         if self._held is None:
             self._held = deque()
             self.frontend.transport.hold_reading()
+
+    def reply_when_durable(self, method: base.Frame) -> None:
+        """Answer with `method` once all that was done so far is durable; what follows waits for it."""
+        self.hold()
+        self.frontend.hub.shard.manager.journal.wait(_DurableReply(self, method), 0)
 
     def hold_until_read(self, event: Any) -> None:
         """Handle `event` once the client has read what was sent to it."""
@@ -254,3 +260,20 @@ def _method_ids(event: Any) -> tuple[int, int]:
         return c.CLASS_BASIC, 40
     index = event.method.index
     return index >> 16, index & 0xFFFF
+
+
+class _DurableReply:
+    """Sends a method when its commit is durable, then lets the channel go on."""
+
+    __slots__ = ("_channel", "_method")
+
+    def __init__(self, channel: AmqpChannel, method: base.Frame) -> None:
+        self._channel = channel
+        self._method = method
+
+    def committed(self, tokens: list[int]) -> None:
+        """See `queue_manager.journal.Waiter`."""
+        channel = self._channel
+        if not channel.closed:
+            channel.frontend.connection.send_method(channel.number, self._method)
+            channel.release()

@@ -69,6 +69,7 @@ def _declare(channel: AmqpChannel, method: commands.Queue.Declare) -> None:
     manager = frontend.hub.shard.manager
     now_ms = frontend.hub.clock.now_ms()
     name = method.queue
+    exists = True
     if method.passive:
         queue = manager.find(name or channel.last_queue, frontend)
     else:
@@ -96,7 +97,7 @@ def _declare(channel: AmqpChannel, method: commands.Queue.Declare) -> None:
     channel.last_queue = queue.name
     if not method.nowait:
         answer = QueueDeclareOk(queue.name, min(queue.ready_count(), 0xFFFFFFFF), queue.consumer_count())
-        frontend.connection.send_method(channel.number, answer)
+        _answer(channel, answer, durable=queue.durable and not method.passive and not exists)
 
 
 def _purge(channel: AmqpChannel, method: commands.Queue.Purge) -> None:
@@ -105,7 +106,7 @@ def _purge(channel: AmqpChannel, method: commands.Queue.Purge) -> None:
     queue = manager.find(method.queue or channel.last_queue, frontend)
     count = manager.purge(queue, frontend.hub.clock.now_ms())
     if not method.nowait:
-        frontend.connection.send_method(channel.number, commands.Queue.PurgeOk(min(count, 0xFFFFFFFF)))
+        _answer(channel, commands.Queue.PurgeOk(min(count, 0xFFFFFFFF)), durable=queue.durable)
 
 
 def _delete(channel: AmqpChannel, method: commands.Queue.Delete) -> None:
@@ -113,14 +114,24 @@ def _delete(channel: AmqpChannel, method: commands.Queue.Delete) -> None:
     manager = frontend.hub.shard.manager
     name = method.queue or channel.last_queue
     count = 0
+    durable = False
     if name in manager.queues:  # deleting what is not there is no error, as everywhere since RabbitMQ 3.2
         queue = manager.find(name, frontend)
+        durable = queue.durable
         count = manager.delete(
             queue, frontend.hub.clock.now_ms(), if_unused=method.if_unused, if_empty=method.if_empty
         )
         frontend.exclusive_queues.pop(queue, None)
     if not method.nowait:
-        frontend.connection.send_method(channel.number, commands.Queue.DeleteOk(min(count, 0xFFFFFFFF)))
+        _answer(channel, commands.Queue.DeleteOk(min(count, 0xFFFFFFFF)), durable=durable)
+
+
+def _answer(channel: AmqpChannel, method: Any, *, durable: bool) -> None:
+    """Answer now, or (`durable`) when what was done is durable: an answer is a promise."""
+    if durable:
+        channel.reply_when_durable(method)
+    else:
+        channel.frontend.connection.send_method(channel.number, method)
 
 
 # consuming

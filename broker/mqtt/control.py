@@ -40,30 +40,46 @@ class ControlTarget:
         if publisher is None:
             _log.warning("mqtt.will_refused", topic=self._shape.topic, reason="a will cannot settle")
             return
-        connection = publisher.connection
+        ids = run.packet_ids
         for index in range(run.count):
-            reason = self._settle_once(hub, publisher)
-            packet_ids = run.packet_ids[index : index + 1]
-            if reason:
-                hub.counters.control_refused += 1
-                publisher.note_refused(self._shape.topic, reason)
-            code = c.TOPIC_NAME_INVALID if reason and version == c.MQTT_5 else c.SUCCESS
-            properties = Properties(reason_string=reason) if code else None
-            for packet_id in packet_ids:
-                if self._shape.qos == 1:
-                    connection.send_puback(packet_id, code, properties)
-                else:
-                    connection.send_pubrec(packet_id, code, properties)
+            try:
+                entry = self._settle(hub, publisher)
+            except QueueManagerError as error:
+                self._refuse(hub, publisher, ids[index : index + 1], version, error.reason)
+            else:
+                self._confirm(hub, publisher, ids[index : index + 1], entry)
 
-    def _settle_once(self, hub: Hub, publisher: MqttFrontend) -> str:
-        """Settle what the properties name; "" or why that was refused."""
-        try:
-            self._settle(hub, publisher)
-        except QueueManagerError as error:
-            return error.reason
-        return ""
+    def _confirm(self, hub: Hub, publisher: MqttFrontend, packet_ids: list[int], entry: Entry) -> None:
+        """PUBACK or PUBREC; for a durable queue once the verdict cannot be lost any more."""
+        if not packet_ids:
+            return
+        is_qos_1 = self._shape.qos == 1
+        if entry.group.queue.durable:
+            manager = hub.shard.manager
+            manager.flush_with_next_commit(entry.group)
+            waiter = publisher.puback_waiter if is_qos_1 else publisher.pubrec_waiter
+            manager.journal.wait_for(waiter, packet_ids)
+        elif is_qos_1:
+            publisher.connection.send_puback_run(packet_ids)
+        else:
+            publisher.connection.send_pubrec_run(packet_ids)
 
-    def _settle(self, hub: Hub, publisher: MqttFrontend) -> None:
+    def _refuse(
+        self, hub: Hub, publisher: MqttFrontend, packet_ids: list[int], version: int, reason: str
+    ) -> None:
+        """MQTT 5 is told; 3.1.1, which could not name a message anyway, gets its PUBACK."""
+        hub.counters.control_refused += 1
+        publisher.note_refused(self._shape.topic, reason)
+        code = c.TOPIC_NAME_INVALID if version == c.MQTT_5 else c.SUCCESS
+        properties = Properties(reason_string=reason) if code else None
+        for packet_id in packet_ids:
+            if self._shape.qos == 1:
+                publisher.connection.send_puback(packet_id, code, properties)
+            else:
+                publisher.connection.send_pubrec(packet_id, code, properties)
+
+    def _settle(self, hub: Hub, publisher: MqttFrontend) -> Entry:
+        """Do what the topic and its properties say; gives the claim. Raises QueueManagerError."""
         verb = self._address.verb
         if verb == "$commit":
             raise InvalidArgument("$commit is for streams, which are not supported by this version")
@@ -88,6 +104,7 @@ class ControlTarget:
         else:
             lease_ms = _lease_ms(values.get("lease"), queue.policy.visibility_timeout_ms)
             manager.extend(entry, lease_ms, now_ms)
+        return entry
 
 
 def _offset(message_id: str, queue_name: str) -> int:

@@ -13,7 +13,7 @@ from protocols.mqtt import constants as c
 from protocols.mqtt.events import PublishRun, PublishShape
 from protocols.mqtt.properties import Properties
 from queue_manager import address
-from queue_manager.errors import QueueManagerError
+from queue_manager.errors import LimitReached, QueueManagerError
 from queue_manager.manager import ACCEPTED, REFUSED_SIZE
 from queue_manager.plan import PublishPlan
 from storage.envelope import PROPERTIES_MQTT, PROPERTIES_NONE
@@ -141,7 +141,8 @@ class QueueTarget:
                 plan = self._aim(hub, now_ms)
             except QueueManagerError as error:
                 hub.counters.publishes_unrouted += run.count
-                refuse(publisher, run, c.NOT_AUTHORIZED, error.reason)
+                code = c.QUOTA_EXCEEDED if isinstance(error, LimitReached) else c.NOT_AUTHORIZED
+                refuse(publisher, run, code, error.reason)
                 return
         outcome = manager.publish(plan, run.payloads, now_ms)
         if outcome == ACCEPTED:

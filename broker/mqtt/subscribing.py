@@ -14,7 +14,13 @@ from protocols.mqtt.events import SubscribeReceived
 from protocols.mqtt.packets import SubscriptionRequest
 from protocols.mqtt.topics import split_shared
 from queue_manager import address
-from queue_manager.errors import InvalidAddress, InvalidArgument, QueueManagerError, QueueNotFound
+from queue_manager.errors import (
+    InvalidAddress,
+    InvalidArgument,
+    LimitReached,
+    QueueManagerError,
+    QueueNotFound,
+)
 from queue_manager.patterns import MATCH_ALL
 
 if TYPE_CHECKING:
@@ -49,6 +55,8 @@ def subscribe(
         return c.NOT_AUTHORIZED, error.reason
     except InvalidAddress as error:
         return c.TOPIC_FILTER_INVALID, error.reason
+    except LimitReached as error:
+        return c.QUOTA_EXCEEDED, error.reason
     except QueueManagerError as error:
         return c.IMPLEMENTATION_SPECIFIC_ERROR, error.reason
 

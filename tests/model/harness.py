@@ -307,6 +307,7 @@ class Harness:
             self.pullers[queue] = (model, real, sink)
         model, real, _ = self.pullers[queue]
         model.no_ack = no_ack
+        queue.unused_since_ms = self.clock.ms
         before = len(model.received)
         for _ in range(ROUNDS_MAX):
             answer = self.manager.pull(real, no_ack, self.clock.ms)

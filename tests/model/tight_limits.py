@@ -19,7 +19,7 @@ TIGHT: dict[ModuleType, dict[str, int]] = {
         "LOG_ENTRY_BYTES_MAX": 600,
         "LOG_INDEX_ENTRIES_MAX": 4,
         "NO_ACK_BURST_MAX": 6,
-        "PURGES_PER_SWEEP_MAX": 3,
+        "PURGED_MESSAGES_PER_SWEEP_MAX": 3,
         "ATTEMPTS_KEPT_MAX": 2,
         "ATTEMPTS_LOGS_PER_GROUP_MAX": 3,
         "BACKGROUND_DELETES_PER_COMMIT_MAX": 5,

@@ -162,6 +162,21 @@ def test_a_log_entry_s_worth_of_other_groups_messages_is_read_for_a_late_group()
         drain(h)
 
 
+def test_what_was_read_ahead_is_not_used_after_newer_messages_came_from_memory() -> None:
+    with tight_limits():
+        h = Harness()
+        h.declare("jobs", DEFAULT_POLICY)
+        h.publish("$queue/jobs", 5)
+        h.commit(everything=False)
+        h.publish("$queue/jobs", 2)
+        for _ in range(2):
+            h.pull(jobs(h), no_ack=False)  # the first from the store, the second from memory
+        h.commit(everything=False)
+        h.pull(jobs(h), no_ack=False)
+        assert [item.message.offset for _, item in h.held_items()] == [0, 1, 2]
+        drain(h)
+
+
 @pytest.mark.parametrize("pattern", ["eu/#", "us"])
 def test_a_pattern_over_a_backlog(pattern: str) -> None:
     with tight_limits():

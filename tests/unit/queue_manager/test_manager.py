@@ -3,7 +3,7 @@
 import pytest
 
 from config import limits
-from queue_manager.definitions import QueueDefinition
+from queue_manager.definitions import QueueDefinition, definition_of
 from queue_manager.errors import (
     AccessRefused,
     GroupNotFound,
@@ -169,6 +169,22 @@ def test_an_unused_queue_in_memory_expires_even_if_it_never_had_a_consumer() -> 
     assert set(manager.queues) == {"used"}
     manager.expire(NOW_MS + 700_000)
     assert not manager.queues
+
+
+def test_declaring_again_and_pulling_are_use() -> None:
+    manager = make_manager()
+    publish(manager, 1, "$queue/temp")
+    queue = manager.find("temp")
+    manager.expire(NOW_MS + 200_000)
+    puller = manager.puller(queue, Sink(), "p", lease_ms=1_000)
+    assert manager.pull(puller, True, NOW_MS + 200_000)
+    manager.expire(NOW_MS + 400_000)
+    assert "temp" in manager.queues
+    manager.declare(definition_of(queue), NOW_MS + 400_000)
+    manager.expire(NOW_MS + 600_000)
+    assert "temp" in manager.queues
+    manager.expire(NOW_MS + 700_000)
+    assert "temp" not in manager.queues
 
 
 def test_finding_a_claim_by_its_offset() -> None:
