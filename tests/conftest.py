@@ -4,6 +4,20 @@ import os
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import Phase, settings
+
+# the same examples on every run, and no minutes spent on making a failing one smaller;
+# `make fuzz` and HYPOTHESIS_PROFILE=explore look for new ones and do
+settings.register_profile(
+    "repeatable",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    phases=(Phase.explicit, Phase.generate),
+)
+settings.register_profile("explore", deadline=None)
+settings.register_profile("fuzz", deadline=None, max_examples=2_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 PEER_VARIABLES = ("E2E_AMQP_PORT", "E2E_MQTT_PORT")
 
