@@ -64,20 +64,25 @@ class Transport(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the peer: decode all of them, act, have the answers written this turn."""
-        hub = self._hub
-        connection = self.frontend.connection
+        frontend = self.frontend
+        connection = frontend.connection
         events = connection.receive(data, self._monotonic())
         if events:
-            self._handle(events)
+            try:  # as `guard`, without its calls: every message of a lone device comes this way
+                frontend.handle(events)
+            except Exception:
+                self._fail()
+            hub = self._hub
             if connection.closed:
                 self.end()  # before anything is dispatched to a client who will not read it
             if hub.has_work():
                 hub.settle_turn()
                 if hub.shard.manager.uncommitted_bytes() > limits.UNCOMMITTED_BYTES_MAX:
                     self._hold_back()
-        if connection.output or connection.closed:
-            self.want_flush()
-        if self.frontend.paused and not self._unread_holds:
+        if not self._flush_wanted and (connection.output or connection.closed):
+            self._flush_wanted = True
+            self._hub.want_flush(self)
+        if frontend.paused and not self._unread_holds:
             self._bound_answers()
 
     def eof_received(self) -> bool:
@@ -151,8 +156,11 @@ class Transport(asyncio.Protocol):
         try:
             call(*arguments)
         except Exception:
-            _log.exception("connection.internal_error", peer=self.peer)
-            self.frontend.fail_internal()
+            self._fail()
+
+    def _fail(self) -> None:
+        _log.exception("connection.internal_error", peer=self.peer)
+        self.frontend.fail_internal()
 
     def buffered_bytes(self) -> int:
         """What was written and the peer has not taken yet."""
