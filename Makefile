@@ -41,7 +41,7 @@ test: setup-dev lint types
 	$(BIN)/python -m pytest -m "not long" -n 3 --dist loadfile
 
 test-long: setup-dev
-	$(BIN)/python -m pytest
+	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -m "long or not long"
 
 fuzz: setup-dev
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest tests/unit/protocols -k "fuzz or random or split or truncat" -q
