@@ -187,6 +187,10 @@ class QueueManager:
         count = queue.ready_count()
         if if_empty and count:
             raise PreconditionFailed(f"queue {queue.name!r} is not empty")
+        for group in queue.groups.values():
+            if group.dirty and group.failed_count:
+                # where the log no longer stands for a payload, its failed record tells the removal of it
+                group_records.flush(group, self.journal, now_ms)
         queue.deleted = True
         del self.queues[queue.name]
         self.bindings.remove(queue)

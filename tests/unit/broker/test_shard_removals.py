@@ -84,6 +84,15 @@ def test_a_message_failed_in_one_group_and_waiting_in_another_is_one_reference()
     drain(h)
 
 
+def test_a_message_failed_just_before_its_queue_is_deleted() -> None:
+    h = two_queues()
+    h.subscribe(queue(h, "one"), credit_max=3)
+    h.quiesce()
+    h.settle("reject", h.held_items()[:1])
+    h.delete(queue(h, "one"))
+    drain(h)
+
+
 def test_a_late_group_that_is_done_with_a_released_message_does_not_release_it_again() -> None:
     h = two_queues()
     h.subscribe(queue(h, "one"))
