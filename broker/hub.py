@@ -44,6 +44,7 @@ class Hub:
             or manager.appended
             or manager.dirty_groups
             or manager.loads
+            or manager.timers.is_earlier
             or journal.puts
             or journal.deletes
             or journal.waiters

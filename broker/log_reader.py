@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from config import limits
 from queue_manager.loads import LogLoad, PayloadLoad
 from queue_manager.model import Message
@@ -52,11 +54,9 @@ class LogReader:
                 break
         if not wanted:
             return [], max(load.offset, log_end), sequence
-        bodies, end_id = await self.read_payloads([message_id for message_id, _, _ in wanted])
-        for message_id, envelope, entry_sequence in wanted:
-            if message_id >= end_id:
-                # the entry is read again from its beginning; offsets below next_offset are passed over
-                break
+        bodies, read_count = await self.read_payloads([message_id for message_id, _, _ in wanted])
+        # the entry of the first one not read is read again; offsets below next_offset are passed over then
+        for message_id, envelope, entry_sequence in wanted[:read_count]:
             sequence = entry_sequence
             _, offset, received_at_ms = read_head(envelope)
             body = bodies.get(message_id)
@@ -71,20 +71,21 @@ class LogReader:
         return await self.read_payloads([message.message_id for message in load.messages])
 
     async def read_payloads(self, message_ids: list[int]) -> tuple[dict[int, bytes], int]:
-        """Payloads by message ID, and the ID below which all were read (what is missing there is gone).
+        """Payloads by message ID, and how many of `message_ids`, from the first on, were looked for (those of
+        them that are missing are gone).
 
-        Reads at least one payload and stops at about `limits.LOAD_BYTES_MAX`. IDs close together are read
-        by one scan.
+        Looks for at least one and stops at about `limits.LOAD_BYTES_MAX`. IDs that rise and lie close
+        together are read by one scan; IDs need not rise with offsets (a delayed message keeps its own).
         """
         bodies: dict[int, bytes] = {}
-        ids = sorted(message_ids)
+        ids = message_ids
         index = 0
         body_bytes = 0
-        end_id = 0
         while index < len(ids) and body_bytes < limits.LOAD_BYTES_MAX:
             end = index
             while (
                 end + 1 < len(ids)
+                and ids[end] < ids[end + 1]
                 and ids[end + 1] - ids[index] < (end + 2 - index) * SPARSE_RATIO
                 and end + 1 - index < limits.LOAD_MESSAGES_MAX
             ):
@@ -94,12 +95,13 @@ class LogReader:
                 if body is not None:
                     bodies[ids[index]] = body
                     body_bytes += len(body)
-                end_id = ids[index] + 1
             else:
                 read_bytes, end_id = await self._scan_payloads(ids[index : end + 1], bodies, body_bytes)
                 body_bytes += read_bytes
+                if end_id <= ids[end]:
+                    return bodies, index + bisect_left(ids[index : end + 1], end_id)
             index = end + 1
-        return bodies, end_id
+        return bodies, index
 
     async def _scan_payloads(
         self, ids: list[int], bodies: dict[int, bytes], held_bytes: int

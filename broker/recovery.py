@@ -195,6 +195,7 @@ async def recover_done(store: Store, positions: dict[Group, int]) -> None:
             recovery.restore_failed(group, value)
         for group, found in purges.items():
             group.purges.extendleft(reversed(found))
+            group.mark_purgeable()
         recovery.restore_released(queue, groups, kept)
         for group in groups:
             del positions[group]

@@ -18,7 +18,7 @@ from broker.log_reader import LogReader
 from config import limits
 from queue_manager.group import Group
 from queue_manager.journal import Journal
-from queue_manager.loads import LogLoad
+from queue_manager.loads import BodiesLoad, LogLoad, ScanLoad
 from queue_manager.manager import QueueManager
 from queue_manager.policy import QueuePolicy
 from queue_manager.removal import HeadRemoval, QueueRemoval, Removal
@@ -54,6 +54,7 @@ class Shard:
         self._wake_commit = asyncio.Event()
         self._wake_load = asyncio.Event()
         self._wake_sweep = asyncio.Event()
+        self._wake_timers = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
 
@@ -84,7 +85,13 @@ class Shard:
 
     def start(self) -> None:
         """Begin committing, loading and cleaning in the background."""
-        for loop in (self._commit_loop(), self._load_loop(), self._sweep_loop(), self._expire_loop()):
+        for loop in (
+            self._commit_loop(),
+            self._load_loop(),
+            self._sweep_loop(),
+            self._expire_loop(),
+            self._timer_loop(),
+        ):
             self._tasks.append(asyncio.create_task(self._run(loop)))
 
     def wake(self) -> None:
@@ -94,6 +101,8 @@ class Shard:
             self._wake_load.set()
         if self.manager.removing:
             self._wake_sweep.set()
+        if self.manager.timers.is_earlier:
+            self._wake_timers.set()
 
     async def close(self) -> None:
         """Write what is open, stop the tasks, close the store."""
@@ -166,7 +175,15 @@ class Shard:
         performed = False
         while manager.loads:
             load = manager.loads[0]
-            if load.group.queue.deleted:
+            if isinstance(load, ScanLoad):
+                found = await self.store.scan(load.start, load.end, limit=load.limit)
+                manager.loads.pop(0)
+                manager.rows_loaded(load, found, self.clock.now_ms())
+            elif isinstance(load, BodiesLoad):
+                bodies, read_count = await self.reader.read_payloads(load.message_ids)
+                manager.loads.pop(0)
+                manager.bodies_loaded(load, bodies, read_count, self.clock.now_ms())
+            elif load.group.queue.deleted:
                 manager.loads.pop(0)
                 self._abandon(load.group)
             elif isinstance(load, LogLoad):
@@ -174,9 +191,9 @@ class Shard:
                 manager.loads.pop(0)
                 manager.log_loaded(load, rows, next_offset, sequence, self.clock.now_ms())
             else:
-                bodies, end_id = await self.reader.read_for(load)
+                bodies, read_count = await self.reader.read_for(load)
                 manager.loads.pop(0)
-                manager.payloads_loaded(load, bodies, end_id, self.clock.now_ms())
+                manager.payloads_loaded(load, bodies, read_count, self.clock.now_ms())
             performed = True
             self.wake()
         return performed
@@ -333,6 +350,20 @@ class Shard:
         while True:
             await asyncio.sleep(limits.SWEEP_INTERVAL_MS / 1000)
             self.expire_once()
+
+    async def _timer_loop(self) -> None:
+        """Call the manager when something is due by its timers."""
+        timers = self.manager.timers
+        while True:
+            due_ms = timers.next_ms()
+            timers.is_earlier = False
+            self._wake_timers.clear()
+            try:
+                wait_s = None if due_ms is None else max(0, due_ms - self.clock.now_ms()) / 1000
+                await asyncio.wait_for(self._wake_timers.wait(), wait_s)
+            except TimeoutError:
+                self.manager.fire_timers(self.clock.now_ms())
+                self.wake()
 
     async def _sweep_loop(self) -> None:
         while True:

@@ -18,6 +18,7 @@ QUEUES_MAX: Final = 100_000
 GROUPS_PER_QUEUE_MAX: Final = 1_000
 CONSUMERS_PER_GROUP_MAX: Final = 10_000
 ATTEMPTS_MAX: Final = 65_535  # u16 in the active record; the counter saturates
+PUBLISH_OPTION_BYTES_MAX: Final = 255  # deduplication and producer IDs
 ROUTE_CACHE_ENTRIES_MAX: Final = 10_000
 
 # AMQP 0.9.1
@@ -50,6 +51,7 @@ UNCOMMITTED_BYTES_MAX: Final = 32 * MIB  # publishers are held back while more w
 STATE_FLUSH_INTERVAL_MS: Final = 20  # claims and acks of a busy group are written at most this often
 LOAD_MESSAGES_MAX: Final = 2_048  # messages read back from the store at a time for one group
 LOAD_BYTES_MAX: Final = 16 * MIB
+PATTERN_SCAN_MESSAGES_MAX: Final = 16_384  # messages one dispatch of a group may look at in vain
 LOADED_LOW_WATER: Final = 512  # a group reads ahead when fewer loaded messages wait
 EPHEMERAL_BYTES_PER_QUEUE_MAX: Final = 256 * MIB
 

@@ -60,6 +60,7 @@ def _flush_bucket(group: Group, bucket: Bucket, journal: Journal, now_ms: int, k
     if value is not None:
         journal.put(done.key(storage_id, bucket_id), value)
         bucket.done_written = True
+        group.mark_purgeable()
     if group.failed_count:
         value = bucket.encode_settled(FAILED)
         if value is not None:
@@ -107,6 +108,7 @@ def schedule_purge(group: Group, bucket: Bucket, now_ms: int) -> None:
     if retention_ms == FOREVER or not bucket.done_written:
         return
     group.purges.append(Purge.of_bucket(group, bucket, now_ms + retention_ms))
+    group.mark_purgeable()
 
 
 def drop_attempts_of_settled(group: Group) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from queue_manager.options import PLAIN, PublishOptions
 from storage.envelope import EnvelopeTemplate
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ class PublishPlan:
         "durable",
         "durable_count",
         "generation",
+        "options",
         "persistent",
         "properties",
         "properties_kind",
@@ -31,12 +33,18 @@ class PublishPlan:
     )
 
     def __init__(
-        self, manager: QueueManager, topic: str, properties_kind: int, properties: bytes, persistent: bool
+        self,
+        topic: str,
+        properties_kind: int,
+        properties: bytes,
+        persistent: bool,
+        options: PublishOptions = PLAIN,
     ) -> None:
         self.topic = topic
         self.properties_kind = properties_kind
         self.properties = properties
         self.persistent = persistent
+        self.options = options
         self.queues: tuple[Queue, ...] = ()
         self.durable = False
         self.durable_count = 0

@@ -155,6 +155,23 @@ class Queue:
         """Whether a group keeps the message at `offset` as failed."""
         return any(group.failed_offsets.contains(offset) for group in self.groups.values())
 
+    # use
+
+    def watch_use(self) -> None:
+        """Have the queue looked at when it will have been unused for too long."""
+        expires_ms = self.policy.expires_ms
+        if expires_ms and not self.durable and self.owner is None:
+            self.manager.timers.set(self, self.unused_since_ms + expires_ms)
+
+    def on_timer(self, now_ms: int) -> None:
+        """Go, if nobody used the queue for as long as its policy says."""
+        if self.deleted or self.consumer_count():
+            return
+        if self.unused_since_ms + self.policy.expires_ms <= now_ms:
+            self.manager.delete(self, now_ms)
+        else:
+            self.watch_use()
+
     # appending
 
     def append(
@@ -179,6 +196,7 @@ class Queue:
         if self.durable:
             self._append_metadata(template, first_id, offset, now_ms, count)
             self.manager.appended[self] = None
+        self.manager.tailed[self] = None
         dispatchable = self.manager.dispatchable
         for group in self.groups.values():
             if group.consumers:

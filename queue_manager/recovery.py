@@ -120,6 +120,7 @@ def restore_bucket(
             group.log_attempt(message_id, claimed_at_ms, "")
     if done_value is not None:
         bucket.done_written = True
+        group.mark_purgeable()
         for message in done.decode(done_value):
             entry = _settled_entry(group, bucket, message)
             slots[entry.claim_number] = entry

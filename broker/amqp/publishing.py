@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.amqp import properties
+from broker.amqp.options import options_of
 from protocols.amqp091 import constants as c
 from protocols.amqp091 import content, hot
 from protocols.amqp091.events import PublishRun, PublishShape
@@ -108,7 +109,7 @@ class Publisher:
             if raw in (properties.NONE, properties.PERSISTENT):
                 plan = manager.plan(key, PROPERTIES_NONE, b"", persistent)
             else:
-                plan = manager.plan(key, PROPERTIES_AMQP, raw, persistent)
+                plan = manager.plan(key, PROPERTIES_AMQP, raw, persistent, options_of(raw))
             shape.context = plan
         plan.aim(manager, queues)
         return plan

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from broker.mqtt import control
+from broker.mqtt.options import options_of
 from broker.mqtt.outbound import Outbound, takes_as_is
 from broker.pubsub import PubSub, Retained, Subscription
 from protocols.mqtt import constants as c
 from protocols.mqtt.events import PublishRun, PublishShape
 from protocols.mqtt.properties import Properties
 from queue_manager import address
-from queue_manager.errors import LimitReached, QueueManagerError
+from queue_manager.errors import InvalidArgument, LimitReached, QueueManagerError
 from queue_manager.manager import ACCEPTED, REFUSED_SIZE
 from queue_manager.plan import PublishPlan
 from storage.envelope import PROPERTIES_MQTT, PROPERTIES_NONE
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
     from broker.mqtt.frontend import MqttFrontend
 
 _log: Final = structlog.get_logger("broker.mqtt")
+
+
+_REFUSAL_CODES: Final[dict[type[QueueManagerError], int]] = {
+    LimitReached: c.QUOTA_EXCEEDED,
+    InvalidArgument: c.IMPLEMENTATION_SPECIFIC_ERROR,
+}
 
 
 class Target(Protocol):
@@ -141,7 +148,7 @@ class QueueTarget:
                 plan = self._aim(hub, now_ms)
             except QueueManagerError as error:
                 hub.counters.publishes_unrouted += run.count
-                code = c.QUOTA_EXCEEDED if isinstance(error, LimitReached) else c.NOT_AUTHORIZED
+                code = _REFUSAL_CODES.get(type(error), c.NOT_AUTHORIZED)
                 refuse(publisher, run, code, error.reason)
                 return
         outcome = manager.publish(plan, run.payloads, now_ms)
@@ -172,7 +179,9 @@ class QueueTarget:
         if self._plan is None:
             # without properties or QoS the kind still tells an AMQP consumer that the mode is 1
             kind = PROPERTIES_NONE if shape.qos and not shape.properties else PROPERTIES_MQTT
-            self._plan = manager.plan(shape.topic, kind, shape.properties, shape.qos > 0)
+            self._plan = manager.plan(
+                shape.topic, kind, shape.properties, shape.qos > 0, options_of(shape.properties)
+            )
         self._plan.aim(manager, queues)
         return self._plan
 

@@ -6,7 +6,6 @@ from types import ModuleType
 
 from broker import log_reader, recovery, removals
 from config import limits
-from queue_manager import group
 from storage import sequence
 
 TIGHT: dict[ModuleType, dict[str, int]] = {
@@ -23,11 +22,11 @@ TIGHT: dict[ModuleType, dict[str, int]] = {
         "ATTEMPTS_KEPT_MAX": 2,
         "ATTEMPTS_LOGS_PER_GROUP_MAX": 3,
         "BACKGROUND_DELETES_PER_COMMIT_MAX": 5,
+        "PATTERN_SCAN_MESSAGES_MAX": 20,
     },
     log_reader: {"ENTRIES_PER_SCAN": 2},
     recovery: {"SCAN_ROWS": 3, "DONE_SCAN_ROWS": 2},
     removals: {"ENTRIES_PER_STEP": 2},
-    group: {"SCAN_MAX": 20},
     sequence: {"BLOCK_SIZE": 64},
 }
 

@@ -1,0 +1,33 @@
+"""What the properties of a basic.publish ask for: priority, expiration, and headers the broker acts on."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from protocols.amqp091 import content
+from queue_manager.errors import InvalidArgument
+from queue_manager.options import DELIVER_AT, NAMES, PLAIN, PublishOptions, read_options
+
+_NAMES: Final = tuple(name.encode() for name in NAMES)
+
+
+def options_of(raw: bytes) -> PublishOptions:
+    """The options in a raw content header; raises InvalidArgument."""
+    _, priority, expiration = content.peek_fields(raw)
+    values: dict[str, object] = {}
+    if any(name in raw for name in _NAMES):
+        values = {name: value for name, value in content.decode_headers(raw) if name in NAMES}
+        deliver_at = values.get(DELIVER_AT)
+        if isinstance(deliver_at, datetime):
+            values[DELIVER_AT] = int(deliver_at.timestamp() * 1000)
+    elif not priority and not expiration:
+        return PLAIN
+    ttl_ms = None
+    if expiration:
+        if not expiration.isdigit() or len(expiration) > 19:
+            raise InvalidArgument(
+                f"expiration must be milliseconds, not {expiration.decode(errors='replace')!r}"
+            )
+        ttl_ms = int(expiration)
+    return read_options(values, priority=priority, ttl_ms=ttl_ms)

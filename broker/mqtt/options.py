@@ -1,0 +1,33 @@
+"""What the properties of a PUBLISH to a queue ask for: expiry, and user properties the broker acts on."""
+
+from __future__ import annotations
+
+from protocols.mqtt import constants as c
+from protocols.mqtt.properties import decode_properties
+from queue_manager.errors import InvalidArgument
+from queue_manager.options import NAMES, PLAIN, PublishOptions, read_options
+
+PRIORITY_PROPERTY = "priority"
+
+
+def options_of(block: bytes) -> PublishOptions:
+    """The options in an MQTT 5 property block; raises InvalidArgument. Of several user properties of one
+    name the first counts.
+    """
+    if not block:
+        return PLAIN
+    properties = decode_properties(block, c.PUBLISH)
+    values: dict[str, object] = {}
+    priority = 0
+    for name, text in properties.user_properties:
+        if name in NAMES:
+            values.setdefault(name, text)
+        elif name == PRIORITY_PROPERTY and not priority:
+            if not text.isascii() or not text.isdigit() or int(text) > 255:
+                raise InvalidArgument(f"user property priority is 0 to 255, not {text!r}")
+            priority = int(text)
+    expiry_s = properties.message_expiry_interval_s
+    ttl_ms = None if expiry_s is None else expiry_s * 1000
+    if not values and not priority and ttl_ms is None:
+        return PLAIN
+    return read_options(values, priority=priority, ttl_ms=ttl_ms)

@@ -1,0 +1,1 @@
+"""The queue manager's public door, in parts; `queue_manager.manager` puts them together."""

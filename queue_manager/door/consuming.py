@@ -1,0 +1,140 @@
+"""Consumers and what they are given."""
+
+from __future__ import annotations
+
+from config import limits
+from queue_manager import address
+from queue_manager.consumer import UNLIMITED, Consumer, CreditPool, Sink
+from queue_manager.definitions import encode_spec
+from queue_manager.door.lifecycle import Lifecycle
+from queue_manager.errors import (
+    AccessRefused,
+    LimitReached,
+)
+from queue_manager.group import Group
+from queue_manager.patterns import MATCH_ALL, validate
+from queue_manager.queue import Queue
+from storage.records import queue_spec
+
+
+class Consuming(Lifecycle):
+    """Subscribe, pull, dispatch."""
+
+    def subscribe(
+        self,
+        queue: Queue,
+        group_name: str,
+        pattern: str,
+        sink: Sink,
+        *,
+        consumer_id: str,
+        credit_max: int,
+        no_ack: bool,
+        exclusive: bool,
+        lease_ms: int,
+        pool: CreditPool | None = None,
+    ) -> Consumer:
+        """Add a consumer to a group (made if need be). Deliveries begin at the next `dispatch`.
+
+        Raises AccessRefused about exclusivity, InvalidAddress, LimitReached.
+        """
+        existing = queue.groups.get(group_name if pattern == MATCH_ALL else f"{group_name}@{pattern}")
+        if existing is not None:
+            others = existing.consumers
+            if any(c.exclusive for c in others) or (exclusive and others):
+                raise AccessRefused(f"queue {queue.name!r} group {existing.group_id!r} is in exclusive use")
+            if len(others) >= limits.CONSUMERS_PER_GROUP_MAX:
+                raise LimitReached(
+                    f"group {existing.group_id!r} has {limits.CONSUMERS_PER_GROUP_MAX} consumers"
+                )
+        group = self.group(queue, group_name, pattern)
+        consumer = Consumer(
+            group,
+            consumer_id,
+            sink,
+            credit_max=credit_max,
+            no_ack=no_ack,
+            exclusive=exclusive,
+            lease_ms=lease_ms,
+            pool=pool,
+        )
+        queue.had_consumer = True
+        group.add(consumer)
+        return consumer
+
+    def group(self, queue: Queue, group_name: str, pattern: str = MATCH_ALL) -> Group:
+        """The group, made if need be; raises InvalidAddress, LimitReached."""
+        if group_name:
+            address.validate_group_name(group_name)
+        group = queue.group(group_name, validate(pattern))
+        if queue.durable and not group.spec_written:
+            group.spec_written = True
+            self.journal.put(queue_spec.key(group.storage_id), encode_spec(queue, group))
+        return group
+
+    def puller(self, queue: Queue, sink: Sink, consumer_id: str, *, lease_ms: int) -> Consumer:
+        """A consumer that is given nothing by itself and takes by `pull` (AMQP basic.get)."""
+        group = self.group(queue, "")
+        consumer = Consumer(
+            group,
+            consumer_id,
+            sink,
+            credit_max=UNLIMITED,
+            no_ack=False,
+            exclusive=False,
+            lease_ms=lease_ms,
+            pool=None,
+        )
+        group.draining.append(consumer)
+        self.consuming[group] = None
+        return consumer
+
+    def pull(self, consumer: Consumer, no_ack: bool, now_ms: int) -> bool | None:
+        """Claim one message for a puller and deliver it to its sink.
+
+        True: delivered; False: the group is empty; None: it must be read back first, ask again once
+        `consumer.group.on_loaded` calls.
+        """
+        group = consumer.group
+        if group.queue.deleted:
+            return False
+        if consumer not in group.draining and consumer not in group.consumers:
+            group.draining.append(consumer)
+            self.consuming[group] = None
+        consumer.no_ack = no_ack
+        group.queue.unused_since_ms = now_ms
+        if group.claim(consumer, 1, now_ms):
+            return True
+        if group.loading:
+            return None
+        return False
+
+    def unsubscribe(self, consumer: Consumer, now_ms: int, *, keep_claims: bool = False) -> None:
+        """Take a consumer away; its claims return at once, or stay with its holder (`keep_claims`)."""
+        group = consumer.group
+        if keep_claims:
+            group.cancel(consumer)
+        else:
+            group.remove(consumer, now_ms)
+        queue = group.queue
+        if not queue.consumer_count():
+            queue.unused_since_ms = now_ms
+            queue.watch_use()
+            if queue.auto_delete and queue.had_consumer and not queue.deleted:
+                self.delete(queue, now_ms)
+
+    def wake(self, consumer: Consumer) -> None:
+        """The consumer's credit grew or it is no longer paused."""
+        consumer.group.mark_dispatch()
+
+    def dispatch(self, now_ms: int) -> None:
+        """Deliver what can be delivered in every group that something happened to."""
+        while self.dispatchable:
+            groups = list(self.dispatchable)
+            self.dispatchable.clear()
+            for group in groups:
+                if group.consumers:
+                    group.dispatch(now_ms)
+                queue = group.queue
+                if not queue.durable:
+                    queue.trim_tail(0)

@@ -1,0 +1,181 @@
+"""Queues come and go."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, cast
+
+from config import limits
+from queue_manager import group_records
+from queue_manager.definitions import QueueDefinition, definition_of, encode_spec
+from queue_manager.door.appending import Appending
+from queue_manager.door.committing import Committing
+from queue_manager.errors import (
+    LimitReached,
+    PreconditionFailed,
+    QueueBusy,
+)
+from queue_manager.group import Group
+from queue_manager.groups.settling import release_claim
+from queue_manager.model import DONE
+from queue_manager.patterns import MATCH_ALL
+from queue_manager.queue import Queue
+from queue_manager.removal import HeadRemoval, QueueRemoval, RangeRemoval
+from storage.records import queue_meta, queue_spec, removal
+
+if TYPE_CHECKING:
+    from queue_manager.manager import QueueManager
+
+
+class Lifecycle(Committing, Appending):
+    """Declare, redefine, purge, delete."""
+
+    def declare(self, definition: QueueDefinition, now_ms: int) -> Queue:
+        """The queue of that name, created if it is not there.
+
+        Raises PreconditionFailed when it exists with another definition, ResourceLocked when it is exclusive
+        to another owner, QueueBusy while a queue of that name is being deleted, LimitReached.
+        """
+        queue = self.queues.get(definition.name)
+        if queue is not None:
+            self.check_owner(queue, definition.owner)
+            difference = definition.difference(definition_of(queue))
+            if not difference:
+                queue.unused_since_ms = now_ms
+                return queue
+            if not queue.auto_created:
+                raise PreconditionFailed(f"queue {queue.name!r} exists with {difference}")
+            if queue.groups:
+                raise PreconditionFailed(
+                    f"queue {queue.name!r} was made in memory, by its first use, and has consumer groups"
+                )
+            return self._adopt_auto_created(queue, definition, now_ms)
+        if len(self.queues) >= limits.QUEUES_MAX:
+            raise LimitReached(f"{limits.QUEUES_MAX} queues exist already")
+        if definition.durable and definition.name in self.removing:
+            raise QueueBusy(definition.name)
+        queue = Queue(
+            cast("QueueManager", self),
+            definition.name,
+            durable=definition.durable,
+            policy=definition.policy,
+            topics=definition.topics,
+            log_id=f"q{self.next_log_number}",
+            now_ms=now_ms,
+        )
+        queue.arguments = None if definition.arguments is None else dict(definition.arguments)
+        queue.owner = definition.owner
+        queue.auto_delete = definition.auto_delete
+        queue.auto_created = definition.auto_created
+        if definition.durable:
+            self.next_log_number += 1
+            queue.head_sequence = self.log.next_sequence
+            self.journal.put(queue_spec.key(queue.name), encode_spec(queue))
+            self.journal.put(queue_meta.key(queue.name), queue_meta.encode(0, queue.head_sequence))
+        self.adopt(queue)
+        queue.watch_use()
+        return queue
+
+    def _adopt_auto_created(self, old: Queue, definition: QueueDefinition, now_ms: int) -> Queue:
+        """Declare properly what was only published to so far; the messages come along, in order."""
+        if definition.durable and definition.name in self.removing:
+            raise QueueBusy(definition.name)
+        messages = old.tail.slice(old.head_offset, len(old.tail))
+        self.delete(old, now_ms)
+        queue = self.declare(definition, now_ms)
+        for template, run in groupby(messages, key=lambda message: message.template):
+            bodies = [message.body or b"" for message in run]
+            self.append([queue], template, bodies, sum(map(len, bodies)), int(queue.durable), now_ms)
+        return queue
+
+    def redefine(self, queue: Queue, definition: QueueDefinition) -> None:
+        """Give an existing queue another policy and other bindings; its messages stay."""
+        self.bindings.remove(queue)
+        queue.policy = definition.policy
+        queue.topics = definition.topics
+        self.bindings.add(queue)
+        for group in queue.groups.values():
+            group.resize_buckets()
+        queue.watch_use()
+        if queue.durable:
+            self.journal.put(queue_spec.key(queue.name), encode_spec(queue))
+
+    def find_or_create(self, name: str, owner: object, now_ms: int) -> Queue:
+        """As `find`, but an unknown name makes an ephemeral queue where `auto_create` allows it."""
+        if name not in self.queues and self.auto_create:
+            return self.declare(QueueDefinition.ephemeral(name, self.default_policy), now_ms)
+        return self.find(name, owner)
+
+    def delete(self, queue: Queue, now_ms: int, *, if_unused: bool = False, if_empty: bool = False) -> int:
+        """Delete a queue with all it holds; give how many messages waited in it.
+
+        Raises PreconditionFailed when it is used or not empty and that was a condition. The records go with
+        this commit as far as memory knows them, the rest by a `Removal` the driver performs.
+        """
+        if if_unused and queue.consumer_count():
+            raise PreconditionFailed(f"queue {queue.name!r} has consumers")
+        count = queue.ready_count()
+        if if_empty and count:
+            raise PreconditionFailed(f"queue {queue.name!r} is not empty")
+        for group in queue.groups.values():
+            if group.dirty and group.failed_count:
+                # where the log no longer stands for a payload, its failed record tells the removal of it
+                group_records.flush(group, self.journal, now_ms)
+        queue.deleted = True
+        self.timers.forget(queue)
+        del self.queues[queue.name]
+        self.bindings.remove(queue)
+        for table in (self.appended, self.trimmable, self.tailed):
+            table.pop(queue, None)
+        for group in queue.groups.values():
+            for groups in (self.dispatchable, self.dirty_groups, self.consuming, self.purgeable):
+                groups.pop(group, None)
+            self.skipped.pop(group, None)
+            for consumer in [*group.consumers, *group.draining]:
+                was_active = consumer.active
+                consumer.active = False
+                for entry in list(consumer.in_flight.values()):
+                    release_claim(entry)
+                    entry.state = DONE
+                if was_active:
+                    consumer.sink.cancelled(consumer, f"queue {queue.name!r} was deleted")
+            group.consumers = []
+            group.draining = []
+        if queue.durable:
+            storage_ids = tuple(dict.fromkeys([queue.name, *(g.storage_id for g in queue.groups.values())]))
+            for storage_id in storage_ids:
+                self.journal.delete(queue_spec.key(storage_id))
+            self.journal.delete(queue_meta.key(queue.name))
+            self.journal.put(removal.key(queue.log_id), removal.encode(queue.name, storage_ids))
+            # the open blocks must reach the log, or their payloads would never be found again
+            self._write_log(queue, now_ms)
+            self.removing[queue.name] = []
+            # what was purged before there was a group is below the head, but not gone yet
+            purged = [
+                r.start for r in self.removals if isinstance(r, RangeRemoval) and r.group.queue is queue
+            ]
+            head_offset = min(queue.head_offset, *purged, queue.tail.next_offset)
+            released = queue.released if queue.released_known else None
+            self.removals.append(QueueRemoval(queue.name, queue.log_id, storage_ids, head_offset, released))
+        return count
+
+    def purge(self, queue: Queue, now_ms: int) -> int:
+        """Drop every waiting message of every group; claimed ones stay. Give how many it were."""
+        count = queue.ready_count()
+        for group in queue.groups.values():
+            group.purge_ready()
+        if not queue.groups:
+            self._purge_unread(queue)
+        self.trimmable[queue] = None
+        return count
+
+    def _purge_unread(self, queue: Queue) -> None:
+        """Drop everything of a queue that has no group."""
+        end = queue.tail.next_offset
+        nobody = Group(queue, "", MATCH_ALL, queue.head_offset, queue.head_sequence)
+        if queue.durable and queue.head_offset < end:
+            self.removals.append(RangeRemoval(nobody, queue.head_offset, end, queue.head_sequence))
+            self.removals.append(HeadRemoval(queue))
+            self.journal.put(queue_meta.key(queue.name), queue_meta.encode(end, queue.head_sequence))
+        queue.head_offset = end
+        queue.tail.drop_before(end)

@@ -1,0 +1,81 @@
+"""From a topic to the queues that take it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from config import limits
+from queue_manager import address
+from queue_manager.definitions import QueueDefinition
+from queue_manager.door.lifecycle import Lifecycle
+from queue_manager.errors import (
+    QueueNotFound,
+)
+from queue_manager.options import PLAIN, PublishOptions
+from queue_manager.plan import PublishPlan
+from queue_manager.queue import Queue
+
+# outcomes of a publish
+ACCEPTED: Final = 0  # in every queue it was routed to; durable once the journal at the time of the call is
+UNROUTED: Final = 1  # no queue wanted it
+REFUSED_DEPTH: Final = 2  # a queue is full
+REFUSED_SIZE: Final = 3  # larger than a queue takes
+
+if TYPE_CHECKING:
+    pass
+
+
+class Publishing(Lifecycle):
+    """Routes and publishes."""
+
+    def plan(
+        self,
+        topic: str,
+        properties_kind: int,
+        properties: bytes,
+        persistent: bool,
+        options: PublishOptions = PLAIN,
+    ) -> PublishPlan:
+        """What to do with publishes of this topic, properties, options; reusable until it is stale."""
+        return PublishPlan(topic, properties_kind, properties, persistent, options)
+
+    def route(self, topic: str, now_ms: int) -> tuple[Queue, ...]:
+        """The queues a `$queue/...` topic goes to; creates an ephemeral one where that is allowed.
+
+        Raises InvalidAddress, or QueueNotFound when there is none and none may be made.
+        """
+        queues = self.bindings.match(topic)
+        if queues:
+            return queues
+        parsed = address.parse(topic)
+        if not self.auto_create:
+            raise QueueNotFound(f"no queue is bound to {topic!r}")
+        if parsed.name in self.queues:
+            raise QueueNotFound(f"queue {parsed.name!r} is not bound to {topic!r}")
+        self.declare(QueueDefinition.ephemeral(parsed.name, self.default_policy), now_ms)
+        return self.bindings.match(topic)
+
+    def publish(self, plan: PublishPlan, bodies: list[bytes], now_ms: int) -> int:
+        """Append one message per body to every queue of the plan; the outcome holds for all of them.
+
+        On ACCEPTED with `plan.durable` the messages are durable once `self.journal`, as it is now, is
+        (`journal.wait`). Deliveries happen at `dispatch`.
+        """
+        queues = plan.queues
+        if not queues:
+            return UNROUTED
+        sizes = list(map(len, bodies))
+        body_bytes = sum(sizes)
+        for queue in queues:
+            policy = queue.policy
+            if body_bytes > policy.message_bytes_max and max(sizes) > policy.message_bytes_max:
+                return REFUSED_SIZE
+            if policy.depth_max and queue.depth() + len(bodies) > policy.depth_max:
+                return REFUSED_DEPTH
+            if (
+                not queue.durable
+                and queue.tail.memory_bytes + body_bytes > limits.EPHEMERAL_BYTES_PER_QUEUE_MAX
+            ):
+                return REFUSED_DEPTH
+        self.append(queues, plan.template, bodies, body_bytes, plan.durable_count, now_ms)
+        return ACCEPTED

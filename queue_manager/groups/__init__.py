@@ -1,0 +1,1 @@
+"""A consumer group, in parts; `queue_manager.group` puts them together."""

@@ -1,0 +1,155 @@
+"""Where a group gets messages from: the tail in memory, or the store."""
+
+from __future__ import annotations
+
+from heapq import heapify, nsmallest
+from typing import TYPE_CHECKING, cast
+
+from config import limits
+from queue_manager.groups.state import GroupState
+from queue_manager.loads import LogLoad, PayloadLoad
+from queue_manager.model import AVAILABLE, DONE, Message
+from queue_manager.retention import release_gone
+
+if TYPE_CHECKING:
+    pass
+
+if TYPE_CHECKING:
+    from queue_manager.group import Group
+
+
+class GroupReading(GroupState):
+    """Taking messages in order, and having read back what memory does not hold."""
+
+    __slots__ = ()
+
+    def _fresh_at_hand(self) -> int:
+        """Messages beyond `position` that are in memory; asks for more from the store if there are none."""
+        tail = self.queue.tail
+        position = self.position
+        if position >= tail.first_offset:
+            if self.loaded:
+                self.forget_loaded()
+            return tail.next_offset - position
+        at_hand = len(self.loaded) - self.loaded_next
+        if at_hand < limits.LOADED_LOW_WATER and self.ahead_offset < tail.first_offset:
+            self._request_log()
+        return at_hand
+
+    def _take(self, count: int) -> list[Message]:
+        """The next `count` messages this group wants, `position` moved past them."""
+        if self.matches is None:
+            return self._take_unfiltered(count)
+        messages: list[Message] = []
+        scanned = 0
+        matches = self.matches
+        routing_key = self.queue.routing_key
+        while len(messages) < count:
+            want = count - len(messages)
+            part = self._take_unfiltered(want)
+            if not part:
+                break
+            wanted = [m for m in part if matches(routing_key(m.template.topic))]
+            if len(wanted) < len(part):
+                self._skip([m for m in part if not matches(routing_key(m.template.topic))])
+            messages += wanted
+            scanned += len(part)
+            if scanned >= limits.PATTERN_SCAN_MESSAGES_MAX:
+                self.mark_dispatch()
+                break
+        if scanned > len(messages):
+            self.mark_dirty()
+        return messages
+
+    def _skip(self, messages: list[Message]) -> None:
+        if self.queue.durable:
+            skipped = self.queue.manager.skipped.setdefault(cast("Group", self), [])
+            skipped += [(m.offset, m.message_id, m.template.shared) for m in messages]
+
+    def _take_unfiltered(self, count: int) -> list[Message]:
+        tail = self.queue.tail
+        position = self.position
+        if position >= tail.first_offset:
+            if self.loaded:
+                self.forget_loaded()
+            messages = tail.slice(position, count)
+            self.position = position + len(messages)
+            return messages
+        start = self.loaded_next
+        messages = self.loaded[start : start + count]
+        if not messages:
+            self._request_log()
+            return messages
+        self.loaded_next = start + len(messages)
+        self.position = messages[-1].offset + 1
+        if self.loaded_next == len(self.loaded):
+            self.loaded = []
+            self.loaded_next = 0
+            self.position = max(self.position, self.ahead_offset)
+        return messages
+
+    def _request_log(self) -> None:
+        if self.loading:
+            return
+        self.loading = True
+        offset = max(self.position, self.ahead_offset)
+        sequence = max(self.cursor_sequence, self.ahead_sequence)
+        self.queue.manager.loads.append(LogLoad(cast("Group", self), sequence, offset))
+
+    def forget_loaded(self) -> None:
+        """Let go of what was read ahead; it is read again when it is wanted."""
+        self.loaded = []
+        self.loaded_next = 0
+        self.ahead_offset = 0
+        self.ahead_sequence = 0
+
+    def _request_payloads(self) -> None:
+        if self.loading:
+            return
+        self.loading = True
+        entries = [entry for _, entry in nsmallest(limits.LOAD_MESSAGES_MAX, self.returned)]
+        self.queue.manager.loads.append(
+            PayloadLoad(cast("Group", self), [e.message for e in entries if e.message.body is None])
+        )
+
+    def log_loaded(self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int) -> None:
+        """Take what a LogLoad read: messages below `next_offset`; the rest continues at `sequence`."""
+        self.loading = False
+        self.mark_dispatch()
+        if load.offset > max(self.position, self.ahead_offset):
+            return  # what was read before it was forgotten meanwhile
+        if self.loaded_next:
+            del self.loaded[: self.loaded_next]
+            self.loaded_next = 0
+        start = load.offset
+        for row in rows:
+            release_gone(cast("Group", self), start, row.offset)
+            start = row.offset + 1
+        release_gone(cast("Group", self), start, next_offset)
+        self.loaded += [row for row in rows if row.offset >= self.position]
+        self.ahead_offset = next_offset
+        self.ahead_sequence = sequence
+        self.marks.append((next_offset, sequence))
+        if not self.loaded and next_offset > self.position:
+            # nothing of that stretch is kept any more
+            self.position = next_offset
+            self.mark_dirty()
+
+    def payloads_loaded(self, load: PayloadLoad, bodies: dict[int, bytes], read_count: int) -> None:
+        """Take what a PayloadLoad read of its first `read_count` messages; what is missing is done with."""
+        self.loading = False
+        gone: set[int] = set()
+        for message in load.messages[:read_count]:
+            message.body = bodies.get(message.message_id)
+            if message.body is None:
+                gone.add(message.message_id)
+        if gone:
+            for _, entry in self.returned:
+                if entry.message.message_id in gone and entry.state == AVAILABLE:
+                    entry.state = DONE
+                    if entry.bucket is not None:
+                        entry.bucket.open_count -= 1
+                        self._mark_bucket(entry.bucket)
+            self.returned = [item for item in self.returned if item[1].state == AVAILABLE]
+            heapify(self.returned)
+        self.mark_dispatch()

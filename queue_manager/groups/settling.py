@@ -1,0 +1,158 @@
+"""What comes back to a group: requeued, expired, failed, purged."""
+
+from __future__ import annotations
+
+from heapq import heappush
+from typing import TYPE_CHECKING, cast
+
+from config import limits
+from queue_manager import dead_letters
+from queue_manager.group_records import forget_attempts
+from queue_manager.groups.reading import GroupReading
+from queue_manager.model import AVAILABLE, DONE, FAILED, IN_FLIGHT, STALE, Entry
+from queue_manager.removal import RangeRemoval
+
+if TYPE_CHECKING:
+    from queue_manager.group import Group
+
+
+class GroupSettling(GroupReading):
+    """Claims that end otherwise than by an ack."""
+
+    __slots__ = ()
+
+    def requeue(self, entries: list[Entry], now_ms: int, *, failed: bool = False) -> None:
+        """Return claims to their original place, or fail them (`failed`, or attempts used up).
+
+        Entries that are not in flight (any more) are passed over.
+        """
+        attempts_max = self.queue.policy.attempts_max
+        for entry in entries:
+            if entry.state != IN_FLIGHT:
+                continue
+            release_claim(entry)
+            bucket = entry.bucket
+            entry.state = STALE
+            new = Entry(
+                entry.message,
+                entry.group,
+                entry.claim_number,
+                bucket,
+                entry.attempts,
+                AVAILABLE,
+                None,
+                now_ms,
+            )
+            if bucket is not None:
+                bucket.plain = False
+                bucket.entries[entry.claim_number - bucket.first] = new
+                self._mark_bucket(bucket)
+                holder = entry.consumer.consumer_id if entry.consumer is not None else ""
+                self.log_attempt(entry.message.message_id, entry.claimed_at_ms, holder)
+            if failed:
+                self.fail(new, dead_letters.REJECTED, now_ms)
+            elif attempts_max and entry.attempts >= attempts_max:
+                self.fail(new, dead_letters.DELIVERY_LIMIT, now_ms)
+            else:
+                heappush(self.returned, (entry.claim_number, new))
+        self.mark_dispatch()
+
+    def log_attempt(self, message_id: int, claimed_at_ms: int, consumer_id: str) -> None:
+        """Remember an attempt that ended without success."""
+        history = self.attempts_log.setdefault(message_id, [])
+        history.append((claimed_at_ms, consumer_id))
+        if len(history) > limits.ATTEMPTS_KEPT_MAX:
+            del history[0]
+        self.attempts_dirty.add(message_id)
+
+    def expire(self, now_ms: int) -> int:
+        """Return every claim whose lease has ended; give how many."""
+        expired_count = 0
+        for consumer in (*self.consumers, *self.draining):
+            expired = []
+            lease_ms = consumer.lease_ms
+            extended = False
+            for entry in consumer.in_flight.values():
+                if entry.lease_deadline_ms:
+                    if entry.lease_deadline_ms <= now_ms:
+                        expired.append(entry)
+                    else:
+                        extended = True
+                elif entry.claimed_at_ms + lease_ms <= now_ms:
+                    expired.append(entry)
+                elif not consumer.extended:
+                    break  # claims are in order of time
+            consumer.extended = extended
+            if expired:
+                expired_count += len(expired)
+                self.requeue(expired, now_ms)
+                consumer.sink.revoked(consumer, expired)
+        self.draining = [c for c in self.draining if c.in_flight]
+        return expired_count
+
+    def find_claim(self, offset: int) -> Entry | None:
+        """The in-flight entry of the message at `offset`, whoever holds it."""
+        for consumer in (*self.consumers, *self.draining):
+            entry = consumer.in_flight.get(offset)
+            if entry is not None:
+                return entry
+        return None
+
+    def purge_ready(self) -> None:
+        """Drop everything that waits for a claim."""
+        queue = self.queue
+        end = queue.tail.next_offset
+        if queue.durable and self.position < end:
+            removal = RangeRemoval(cast("Group", self), self.position, end, self.cursor_sequence)
+            queue.manager.removals.append(removal)
+        self.position = end
+        self.forget_loaded()
+        for _, entry in self.returned:
+            if entry.state == AVAILABLE:
+                entry.state = DONE
+                if entry.bucket is not None:
+                    entry.bucket.open_count -= 1
+                    self._mark_bucket(entry.bucket)
+                    forget_attempts(cast("Group", self), entry, queue.manager.journal)
+        self.returned = []
+        self.mark_dirty()
+        self.flushed_at_ms = 0  # with the next commit, before what is purged goes
+
+    def fail(self, entry: Entry, reason: str, now_ms: int) -> None:
+        """Give an entry up for good: dead-lettered it is done here, else kept with its failed record."""
+        bucket = entry.bucket
+        if dead_letters.send(entry.group, entry.message, entry.attempts, reason, now_ms):
+            entry.state = DONE
+            if bucket is not None:
+                bucket.open_count -= 1
+                self.flushed_at_ms = 0  # with the commit that holds the copy
+            return
+        entry.state = FAILED
+        if bucket is None:
+            return
+        bucket.open_count -= 1
+        self.failed_count += 1
+        queue = self.queue
+        offset = entry.message.offset
+        self.failed_offsets.add(offset, offset + 1)
+        if offset < queue.head_offset:
+            return  # nobody kept it for this group
+        others = [group for group in queue.groups.values() if group is not self]
+        if others:
+            self.released.add(offset, offset + 1)
+        if all(other.released.contains(offset) for other in others):
+            queue.released.add(offset, offset + 1)
+            queue.manager.trimmable[queue] = None
+
+
+def release_claim(entry: Entry) -> None:
+    """Take an in-flight entry out of its holder's accounts."""
+    consumer = entry.consumer
+    if consumer is None or consumer.in_flight.pop(entry.message.offset, None) is None:
+        return
+    consumer.bytes_in_flight -= len(entry.message.body or b"")
+    pool = consumer.pool
+    if pool is not None:
+        pool.in_flight -= 1
+        for other in pool.consumers:
+            other.group.mark_dispatch()

@@ -1,0 +1,159 @@
+"""What one consumer group knows."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from queue_manager.bucket import Bucket
+from queue_manager.consumer import Consumer
+from queue_manager.model import AVAILABLE, IN_FLIGHT, Entry, Message
+from queue_manager.patterns import MATCH_ALL, compile_pattern
+from queue_manager.ranges import RangeSet
+from storage.layout import NUMBER_BITS, align_claim_number, bucket_capacity
+
+if TYPE_CHECKING:
+    from queue_manager.group import Group
+    from queue_manager.queue import Queue
+    from queue_manager.retention import Purge
+
+
+class GroupState:
+    """The state of one (group, pattern) pair.
+
+    `position` is the first offset not yet looked at; `cursor_sequence` a metadata-log sequence at or before
+    the entry that holds it. `loaded` has been read back from the store: what is kept of the offsets from
+    `position` to `ahead_offset`, where reading goes on at `ahead_sequence`. `marks` are the pairs of offset
+    and sequence at which loads ended, for the cursor to advance to as the position does.
+    """
+
+    __slots__ = (
+        "_turn",
+        "ahead_offset",
+        "ahead_sequence",
+        "attempts_dirty",
+        "attempts_log",
+        "buckets",
+        "capacity",
+        "claim_base",
+        "consumers",
+        "cursor_sequence",
+        "dirty",
+        "dirty_buckets",
+        "draining",
+        "failed_count",
+        "failed_offsets",
+        "flushed_at_ms",
+        "group_id",
+        "loaded",
+        "loaded_next",
+        "loading",
+        "marks",
+        "matches",
+        "name",
+        "next_claim",
+        "on_loaded",
+        "pattern",
+        "position",
+        "purges",
+        "queue",
+        "redelivered_count",
+        "released",
+        "returned",
+        "spec_written",
+        "storage_id",
+    )
+
+    def __init__(self, queue: Queue, name: str, pattern: str, position: int, cursor_sequence: int) -> None:
+        self.queue = queue
+        self.name = name  # "" is the default group
+        self.pattern = pattern
+        self.matches: Callable[[str], bool] | None = (
+            None if pattern == MATCH_ALL else compile_pattern(pattern)
+        )
+        self.group_id = name if pattern == MATCH_ALL else f"{name}@{pattern}"
+        self.storage_id = f"{queue.name}\x1f{self.group_id}" if self.group_id else queue.name
+        self.position = position
+        self.cursor_sequence = cursor_sequence
+        self.next_claim = 0
+        self.capacity = 10**queue.policy.bucket_size
+        self.claim_base = queue.policy.bucket_size << 60
+        self.buckets: dict[int, Bucket] = {}
+        self.consumers: list[Consumer] = []
+        self.draining: list[Consumer] = []  # cancelled, or pulling one by one; they may hold claims
+        self._turn = 0
+        self.returned: list[tuple[int, Entry]] = []
+        self.loaded: list[Message] = []
+        self.loaded_next = 0
+        self.ahead_offset = 0
+        self.ahead_sequence = 0
+        self.marks: deque[tuple[int, int]] = deque()
+        self.loading = False
+        self.on_loaded: list[Callable[[int], None]] = []
+        self.dirty = False
+        self.dirty_buckets: list[Bucket] = []
+        self.attempts_log: dict[int, list[tuple[int, str]]] = {}
+        self.attempts_dirty: set[int] = set()
+        self.flushed_at_ms = 0
+        self.purges: deque[Purge] = deque()
+        self.released = RangeSet()
+        self.failed_count = 0
+        self.failed_offsets = RangeSet()
+        self.redelivered_count = 0
+        self.spec_written = False
+
+    def resize_buckets(self) -> None:
+        """Give out claim numbers for buckets of the size the queue's policy now says (R-24)."""
+        exponent = self.queue.policy.bucket_size
+        if exponent << NUMBER_BITS != self.claim_base:
+            self.next_claim = align_claim_number(self.next_claim, exponent)
+            self.capacity = bucket_capacity(exponent)
+            self.claim_base = exponent << NUMBER_BITS
+            self.mark_dirty()
+
+    def ready_count(self) -> int:
+        """Messages waiting for a claim (with a pattern: at most so many)."""
+        return self.queue.tail.next_offset - self.position + len(self.returned)
+
+    def in_flight_count(self) -> int:
+        """Messages claimed and not settled."""
+        return sum(len(c.in_flight) for c in self.consumers) + sum(len(c.in_flight) for c in self.draining)
+
+    def floor(self) -> int:
+        """The lowest offset this group has not done with."""
+        floor = self.position
+        for bucket in self.buckets.values():
+            for entry in bucket.entries:
+                if entry is not None and entry.state in (AVAILABLE, IN_FLIGHT):
+                    floor = min(floor, entry.message.offset)
+        return floor
+
+    def mark_purgeable(self) -> None:
+        """Have the sweep look for done records whose retention has passed."""
+        self.queue.manager.purgeable[cast("Group", self)] = None
+
+    def mark_dispatch(self) -> None:
+        """Have the manager dispatch this group before it returns to its caller."""
+        self.queue.manager.dispatchable[cast("Group", self)] = None
+
+    def advance_cursor(self) -> None:
+        """Move `cursor_sequence` up to the position."""
+        sequence = self.queue.sequence_at(self.position) or 0
+        marks = self.marks
+        while marks and marks[0][0] <= self.position:
+            sequence = max(sequence, marks.popleft()[1])
+        self.cursor_sequence = max(self.cursor_sequence, sequence)
+
+    def mark_dirty(self) -> None:
+        """Have position and claim counter written with one of the next commits, if the queue is kept."""
+        if not self.dirty and self.queue.durable and not self.queue.deleted:
+            self.dirty = True
+            self.queue.manager.dirty_groups[cast("Group", self)] = None
+
+    def _mark_bucket(self, bucket: Bucket) -> None:
+        if not bucket.dirty:
+            bucket.dirty = True
+            self.dirty_buckets.append(bucket)
+            if not self.dirty:
+                self.mark_dirty()

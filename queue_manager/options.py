@@ -1,0 +1,85 @@
+"""What a publisher asks for one message, whatever protocol he speaks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from config import limits
+from queue_manager.errors import InvalidArgument
+
+# AMQP headers and MQTT user properties of these names
+DELAY: Final = "x-delay"
+DELIVER_AT: Final = "deliver-at"
+DEDUPLICATION_ID: Final = "x-deduplication-id"
+PRODUCER_ID: Final = "x-producer-id"
+PRODUCER_SEQUENCE: Final = "x-producer-sequence"
+NAMES: Final = (DELAY, DELIVER_AT, DEDUPLICATION_ID, PRODUCER_ID, PRODUCER_SEQUENCE)
+
+TIME_MS_MAX: Final = 253_402_300_799_999  # the end of the year 9999
+_PRODUCER_SEQUENCE_MAX: Final = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishOptions:
+    """`ttl_ms` None: lives as long as its queue lets it. `delay_ms` counts from the publish, `deliver_at_ms`
+    is a time; 0 is at once. `producer_id` with `producer_sequence` (rising) or `deduplication_id` tell a
+    publish that was sent again.
+    """
+
+    priority: int = 0
+    ttl_ms: int | None = None
+    delay_ms: int = 0
+    deliver_at_ms: int = 0
+    deduplication_id: str = ""
+    producer_id: str = ""
+    producer_sequence: int = 0
+
+
+PLAIN: Final = PublishOptions()
+
+
+def read_options(
+    values: dict[str, object], *, priority: int = 0, ttl_ms: int | None = None
+) -> PublishOptions:
+    """Options from those of `NAMES` that a publish has; texts of digits count as numbers.
+
+    Raises InvalidArgument naming the one that is wrong.
+    """
+    sequence = values.get(PRODUCER_SEQUENCE)
+    producer_id = _text(PRODUCER_ID, values.get(PRODUCER_ID))
+    if (sequence is None) != (not producer_id):
+        raise InvalidArgument(f"{PRODUCER_ID} and {PRODUCER_SEQUENCE} go together")
+    if ttl_ms is not None and ttl_ms > limits.DURATION_MS_MAX:
+        raise InvalidArgument(f"a message lives at most {limits.DURATION_MS_MAX} ms, not {ttl_ms}")
+    return PublishOptions(
+        priority=priority,
+        ttl_ms=ttl_ms,
+        # a negative delay is none: the clock of who computed it was wrong, not his wish
+        delay_ms=max(0, _number(DELAY, values.get(DELAY), TIME_MS_MAX)),
+        deliver_at_ms=max(0, _number(DELIVER_AT, values.get(DELIVER_AT), TIME_MS_MAX)),
+        deduplication_id=_text(DEDUPLICATION_ID, values.get(DEDUPLICATION_ID)),
+        producer_id=producer_id,
+        producer_sequence=_number(PRODUCER_SEQUENCE, sequence, _PRODUCER_SEQUENCE_MAX),
+    )
+
+
+def _number(name: str, value: object, high: int) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, str):
+        digits = value.removeprefix("-")
+        if digits.isascii() and digits.isdigit() and len(digits) <= 19:
+            value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or value > high:
+        raise InvalidArgument(f"{name} must be a whole number up to {high}, not {value!r}")
+    return value
+
+
+def _text(name: str, value: object) -> str:
+    if value is None:
+        return ""
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(text, str) or not 1 <= len(text.encode()) <= limits.PUBLISH_OPTION_BYTES_MAX:
+        raise InvalidArgument(f"{name} must be a text of 1 to {limits.PUBLISH_OPTION_BYTES_MAX} bytes")
+    return text
