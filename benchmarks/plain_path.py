@@ -1,0 +1,100 @@
+"""CPU time per message of the queue manager alone: publish, claim, deliver, ack, commit, without store or wire.
+
+    python -m benchmarks.plain_path [--messages 400000] [--run 50] [--ephemeral]
+
+Takes CPU time, the best of several rounds, so that two checkouts can be compared on a noisy machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from queue_manager.consumer import Consumer
+from queue_manager.definitions import QueueDefinition
+from queue_manager.manager import QueueManager
+from queue_manager.model import Entry, Message
+from queue_manager.policy import QueuePolicy
+from storage.metadata_log import MetadataLog
+from storage.records import message_ids
+from storage.sequence import SequenceAllocator
+
+NOW_MS = 1_767_225_600_000
+ROUNDS = 7
+
+
+class Collector:
+    """A consumer that keeps what it was given until it settles."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+
+    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
+        """See `queue_manager.consumer.Sink`."""
+        self.entries += entries or []
+
+    def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
+        """See `queue_manager.consumer.Sink`."""
+
+    def cancelled(self, consumer: Consumer, reason: str) -> None:
+        """See `queue_manager.consumer.Sink`."""
+
+
+def cpu_ns_per_message(message_count: int, run_count: int, *, durable: bool) -> float:
+    """One round."""
+    policy = QueuePolicy(visibility_timeout_ms=30_000, message_bytes_max=1 << 20)
+    manager = QueueManager(
+        default_policy=policy,
+        auto_create=False,
+        cache_bytes_max=1 << 26,
+        log=MetadataLog(),
+        message_ids=SequenceAllocator(message_ids.KEY),
+    )
+    queue = manager.declare(QueueDefinition("jobs", durable=durable, policy=policy), NOW_MS)
+    sink = Collector()
+    manager.subscribe(
+        queue,
+        "",
+        "#",
+        sink,
+        consumer_id="c",
+        credit_max=10_000,
+        no_ack=False,
+        exclusive=False,
+        lease_ms=30_000,
+    )
+    plan = manager.plan("$queue/jobs", 0, b"", True)
+    plan.aim(manager, manager.route("$queue/jobs", NOW_MS))
+    bodies = [b"x" * 100] * run_count
+    now_ms = NOW_MS
+    begun = time.process_time_ns()
+    for turn in range(message_count // run_count):
+        manager.publish(plan, bodies, now_ms)
+        manager.dispatch(now_ms)
+        manager.ack(sink.entries, now_ms)
+        sink.entries = []
+        if turn % 10 == 9:
+            now_ms += 5
+            journal = manager.seal(now_ms)
+            if journal is not None:
+                journal.write_ops()
+                manager.committed(journal, now_ms)
+    return (time.process_time_ns() - begun) / message_count
+
+
+def main() -> None:
+    """Print the best round."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=200_000)
+    parser.add_argument("--run", type=int, default=50, help="messages published at a time")
+    parser.add_argument("--ephemeral", action="store_true")
+    options = parser.parse_args()
+    best = min(
+        cpu_ns_per_message(options.messages, options.run, durable=not options.ephemeral)
+        for _ in range(ROUNDS)
+    )
+    print(f"{best:.0f} ns of CPU per message, published {options.run} at a time")
+
+
+if __name__ == "__main__":
+    main()
