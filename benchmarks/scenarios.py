@@ -24,6 +24,7 @@ class Effort:
     drain_messages: int = 1_000_000
     drain_publish_seconds: float = 45.0  # a slow publisher stops here, wherever it is
     backlog_messages: int = 1_000_000
+    deep_backlog_messages: int = 5_000_000
     idle_connections: int = 5_000
     restart_brokers: bool = True
 
@@ -34,6 +35,7 @@ QUICK = Effort(
     latency_seconds=1.5,
     drain_messages=20_000,
     backlog_messages=30_000,
+    deep_backlog_messages=100_000,
     idle_connections=1_000,
     restart_brokers=False,
 )
@@ -138,13 +140,23 @@ def _latency(broker: Broker, effort: Effort) -> dict[str, Any]:
 
 
 def _backlog(broker: Broker, effort: Effort) -> dict[str, Any]:
+    return backlog.run(broker.target, backlog.BacklogLoad(effort.backlog_messages), _restart(broker))
+
+
+def _deep_backlog(broker: Broker, effort: Effort) -> dict[str, Any]:
+    return backlog.run(
+        broker.target, backlog.BacklogLoad(effort.deep_backlog_messages, 100), _restart(broker)
+    )
+
+
+def _restart(broker: Broker) -> Callable[[], tuple[Target, float]]:
     def restart() -> tuple[Target, float]:
         broker.stop()
         started = time.monotonic()
         broker.start()
         return broker.target, started
 
-    return backlog.run(broker.target, backlog.BacklogLoad(messages=effort.backlog_messages), restart)
+    return restart
 
 
 def _idle(broker: Broker, effort: Effort) -> dict[str, Any]:
@@ -228,6 +240,20 @@ SCENARIOS = (
             Metric("drain_rate", "msg/s"),
         ),
         _backlog,
+        fresh=True,
+        runs_max=1,
+    ),
+    Scenario(
+        "backlog-5M-100B",
+        "5 M x 100 B waiting: memory, restart, drain; classic durable queue",
+        RabbitMQ.name,
+        (
+            Metric("rss_mb", "MB", more_is_better=False, value_max=500.0),
+            Metric("restart_serving_s", "s", more_is_better=False, value_max=5.0),
+            Metric("rate", "msg/s"),
+            Metric("drain_rate", "msg/s"),
+        ),
+        _deep_backlog,
         fresh=True,
         runs_max=1,
     ),
