@@ -1,4 +1,4 @@
-"""CPU time per message of the queue manager alone: publish, claim, deliver, ack, commit, without store or wire.
+"""CPU time per message of the queue manager alone: publish, claim, ack, commit, without store or wire.
 
     python -m benchmarks.plain_path [--messages 400000] [--run 50] [--ephemeral]
 
