@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help run demo test test-long fuzz bench bench-quick format lint types setup setup-dev lock clean
+.PHONY: help run demo test test-long fuzz soak bench bench-quick format lint types setup setup-dev lock clean
 
 help:
 	@echo "make run         set up and start the broker (MQTT 1883, AMQP 5672, data under ./data)"
 	@echo "make demo        the main job end to end, with a kill -9 in the middle"
 	@echo "make test        set up and run all tests (about 4 minutes on 2 cores)"
 	@echo "make test-long   the same with the long modes of model and crash tests"
+	@echo "make soak        half an hour of mixed load: does anything grow, does anything get lost?"
 	@echo "make fuzz        hammer the decoders with random input for a while"
 	@echo "make bench       side by side with RabbitMQ and mosquitto where they are installed"
 	@echo "make bench-quick a short version of it"
@@ -42,6 +43,9 @@ test: setup-dev lint types
 
 test-long: setup-dev
 	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -m "long or not long"
+
+soak: setup-dev
+	$(BIN)/python -m benchmarks.soak --minutes $(or $(MINUTES),30)
 
 fuzz: setup-dev
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest tests/unit/protocols -k "fuzz or random or split or truncat" -q

@@ -13,6 +13,7 @@ from broker.clock import Clock
 from broker.configured import declare_configured, default_policy
 from broker.frontend import Frontend
 from broker.hub import Hub
+from broker.memory import memory_returner
 from broker.mqtt.frontend import MqttFrontend
 from broker.pubsub import PubSub
 from broker.shard import Shard
@@ -72,6 +73,7 @@ class Broker:
         self._shard: Shard | None = None
         self._hub: Hub | None = None
         self._ticker: asyncio.Task[None] | None = None
+        self._keeper: asyncio.Task[None] | None = None
 
     @property
     def hub(self) -> Hub:
@@ -121,13 +123,15 @@ class Broker:
             await self.stop()
             raise
         self._ticker = asyncio.create_task(self._tick())
+        self._keeper = asyncio.create_task(self._keep_small())
 
     async def stop(self) -> None:
         """Stop taking connections, say goodbye to clients, write what is open, close the store."""
         for server in self._servers:
             server.close()
-        if self._ticker is not None:
-            self._ticker.cancel()
+        for task in (self._ticker, self._keeper):
+            if task is not None:
+                task.cancel()
         if self._hub is not None:
             for transport in list(self._hub.transports):
                 transport.frontend.shut_down()
@@ -166,6 +170,13 @@ class Broker:
             for transport in list(hub.transports):
                 transport.check_deadline(now)
             hub.settle_turn()
+
+    async def _keep_small(self) -> None:
+        loop = asyncio.get_running_loop()
+        give_back = memory_returner()
+        while True:
+            await asyncio.sleep(limits.MEMORY_RETURN_INTERVAL_S)
+            await loop.run_in_executor(None, give_back)
 
     def _on_failure(self, error: StorageError) -> None:
         self.failure = error

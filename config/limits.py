@@ -92,6 +92,7 @@ STORE_BLOCK_CACHE_BYTES: Final = 32 * MIB
 STORE_SWEEP_INTERVAL_S: Final = 5  # new tables and manifests of a local disk reach it within this time
 STORE_GARBAGE_INTERVAL_S: Final = 15
 STORE_GARBAGE_AGE_MIN_S: Final = 30  # nothing younger is deleted: six sweeps old, so its successor is on disk
+STORE_COMPACTED_AGE_MIN_S: Final = 60  # tables replaced by a compaction stay so long; calls end in 20 s
 STORE_REMOTE_FLUSH_INTERVAL_MS: Final = 50  # commits to an object store start no closer together
 BACKGROUND_DELETES_PER_COMMIT_MAX: Final = 20_000  # so that cleaning up never makes a commit long
 STORE_READ_AHEAD_BYTES: Final = 256 * KIB  # fetched ahead by one scan
@@ -109,6 +110,7 @@ AMQP_LATE_TAGS_MAX: Final = 10_000  # delivery tags per channel whose late settl
 RETAINED_MESSAGES_MAX: Final = 100_000
 RETAINED_BYTES_MAX: Final = 256 * MIB
 LISTEN_BACKLOG: Final = 4_096
+MEMORY_RETURN_INTERVAL_S: Final = 60  # freed memory goes back to the system so often
 GOODBYE_TIMEOUT_S: Final = 1.0  # how long clients may take to answer the close when the broker stops
 STORE_RETRY_DELAY_MS_MIN: Final = (
     100  # a commit that failed for a reason that may pass is tried again so soon

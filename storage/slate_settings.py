@@ -10,6 +10,10 @@
 - max_unflushed_bytes 96 MiB, l0_sst_size_bytes 16 MiB, one compaction of one part at a time: memory.
 - garbage collection every 15 s of what is 30 s old: a busy broker makes hundreds of log objects a second, and
   the library's own rules (10 and 5 minutes) would let half a million pile up in one directory.
+- checkpoint_lifetime: tables that a compaction replaced are kept so long for readers of older manifests. Ours
+  are calls that end within seconds; the library's 15 minutes would be gigabytes under load.
+- boundary_files_enabled only far away: the library cannot rewrite a file on a local disk as they need it, so
+  that after the first time no manifest would ever be collected.
 """
 
 import json
@@ -52,6 +56,8 @@ def broker_settings(*, local: bool) -> Settings:
         "compactor_options.worker.bytes_to_fetch": _FETCH_BYTES,
         "compactor_options.worker.max_fetch_tasks": 2,
         "compactor_options.worker.max_subcompactions": 1,
+        "compactor_options.checkpoint_lifetime": f"{limits.STORE_COMPACTED_AGE_MIN_S}s",
+        "garbage_collector_options.boundary_files_enabled": not local,
         "garbage_collector_options.wal_options": collect,
         "garbage_collector_options.compacted_options": collect,
         "garbage_collector_options.manifest_options": collect,

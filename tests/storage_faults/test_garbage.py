@@ -17,6 +17,7 @@ async def test_log_objects_are_collected_while_rows_come_and_go(tmp_path, monkey
     monkeypatch.setattr(limits, "STORE_GARBAGE_AGE_MIN_S", 1)
     monkeypatch.setattr(limits, "STORE_TABLE_BYTES", 256 * limits.KIB)
     monkeypatch.setattr(limits, "STORE_SWEEP_INTERVAL_S", 0.2)
+    monkeypatch.setattr(limits, "STORE_COMPACTED_AGE_MIN_S", 1)
     store = await open_store(StorageSettings(url=str(tmp_path)))
     for commit in range(COMMITS):
         ops = WriteOps()
@@ -26,18 +27,20 @@ async def test_log_objects_are_collected_while_rows_come_and_go(tmp_path, monkey
                 ops.delete(b"k%08d-%d" % (commit - 20, row))
         await store.write(ops)
 
-    def counts() -> tuple[int, int]:
-        return len(os.listdir(tmp_path / "db" / "wal")), len(os.listdir(tmp_path / "db" / "manifest"))
+    def count(folder: str) -> int:
+        return len(os.listdir(tmp_path / "db" / folder))
+
+    tables = count("compacted")
 
     loop = asyncio.get_running_loop()
     give_up = loop.time() + 60
     while True:
         # what keeps the newest objects is the next ones
         await store.write(batch({b"last": b""}))
-        log_count, manifest_count = counts()
-        if log_count < COMMITS // 2 and manifest_count < 60:
+        left = {folder: count(folder) for folder in ("wal", "manifest", "compacted")}
+        if left["wal"] < COMMITS // 2 and left["manifest"] < 10 and left["compacted"] < tables:
             break
-        assert loop.time() < give_up, f"{log_count} log objects and {manifest_count} manifests are left"
+        assert loop.time() < give_up, f"garbage is left: {left}, {tables} tables at first"
         await asyncio.sleep(0.3)
     assert len(await store.scan(b"k", b"l", limit=1_000)) in range(200, 220)
     await store.close()
