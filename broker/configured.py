@@ -37,6 +37,7 @@ def policy_of(settings: Settings, queue: QueueSettings) -> QueuePolicy:
         bucket_size=queue.bucket_size,
         attempts_max=retries + 1 if retries else 0,
         depth_max=queue.limits.max_depth,
+        single_active=queue.single_active_consumer,
     )
 
 

@@ -18,6 +18,7 @@ QUEUES_MAX: Final = 100_000
 GROUPS_PER_QUEUE_MAX: Final = 1_000
 CONSUMERS_PER_GROUP_MAX: Final = 10_000
 ATTEMPTS_MAX: Final = 65_535  # u16 in the active record; the counter saturates
+CONSUMER_PRIORITY_MAX: Final = 1 << 31  # and as far below 0
 PUBLISH_OPTION_BYTES_MAX: Final = 255  # deduplication and producer IDs
 ROUTE_CACHE_ENTRIES_MAX: Final = 10_000
 

@@ -89,6 +89,8 @@ class QueueSettings(Section):
     """Exponent e of the active bucket: 10**e messages share one record."""
     retry: RetrySettings = RetrySettings()
     limits: QueueLimitsSettings = QueueLimitsSettings()
+    single_active_consumer: bool = False
+    """One consumer of each group at a time is given messages; the next takes over when it goes."""
     overflow: Annotated[Literal["reject-publish"], BeforeValidator(_refuse_drop_head)] = "reject-publish"
 
     @model_validator(mode="before")

@@ -52,7 +52,8 @@ class Consumer:
     """One consumer of one group.
 
     `credit_max` is how many unsettled messages it may hold (UNLIMITED when it set no bound). `in_flight`
-    maps message offset to Entry in order of claiming. `no_ack` consumers hold nothing.
+    maps message offset to Entry in order of claiming. `no_ack` consumers hold nothing. Of consumers with
+    credit only those of the highest `priority` are given messages.
     """
 
     __slots__ = (
@@ -68,6 +69,7 @@ class Consumer:
         "no_ack",
         "paused",
         "pool",
+        "priority",
         "sink",
     )
 
@@ -82,6 +84,7 @@ class Consumer:
         exclusive: bool,
         lease_ms: int,
         pool: CreditPool | None,
+        priority: int = 0,
     ) -> None:
         self.group = group
         self.consumer_id = consumer_id
@@ -91,6 +94,7 @@ class Consumer:
         self.exclusive = exclusive
         self.lease_ms = lease_ms
         self.pool = pool
+        self.priority = priority
         self.in_flight: dict[int, Entry] = {}
         self.bytes_in_flight = 0
         self.extended = False  # some claim has a lease of its own

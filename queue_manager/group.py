@@ -12,6 +12,7 @@ from heapq import heappop
 from typing import TYPE_CHECKING
 
 from config import limits
+from queue_manager import ranking
 from queue_manager.bucket import Bucket
 from queue_manager.consumer import Consumer
 from queue_manager.groups.settling import GroupSettling
@@ -29,6 +30,7 @@ class Group(GroupSettling):
     def add(self, consumer: Consumer) -> None:
         """Let a consumer take part; nothing is delivered before the next dispatch."""
         self.consumers.append(consumer)
+        self.is_ranked = self.is_ranked or consumer.priority != 0 or self.queue.policy.single_active
         self.queue.manager.consuming[self] = None
         self.mark_dispatch()
 
@@ -52,7 +54,10 @@ class Group(GroupSettling):
         consumer.active = False
         if consumer.pool is not None and consumer in consumer.pool.consumers:
             consumer.pool.consumers.remove(consumer)
+        if self.active_consumer is consumer:
+            self.active_consumer = None
         if not self.consumers:
+            self.is_ranked = False
             self.forget_loaded()
 
     def dispatch(self, now_ms: int) -> None:
@@ -64,6 +69,8 @@ class Group(GroupSettling):
             turn = self._turn % len(self.consumers)
             in_turn = self.consumers[turn:] + self.consumers[:turn] if turn else self.consumers
             takers = [c for c in in_turn if c.credit() > 0]
+            if self.is_ranked:
+                takers = ranking.entitled(self, takers)
             if not takers:
                 return
             share = max(1, waiting // len(takers))

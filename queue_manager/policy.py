@@ -15,7 +15,8 @@ class QueuePolicy:
     """Limits and behaviour of one queue. Everything but `done_retention_ms` is 0 or "" for "not set".
 
     `attempts_max` 0 = unlimited; `done_retention_ms` FOREVER or >= 0; `depth_max` 0 = unlimited;
-    `expires_ms` 0 = never. `dead_letter` is the queue that takes what is given up.
+    `expires_ms` 0 = never. `dead_letter` is the queue that takes what is given up. `single_active`: one
+    consumer of each group at a time is given messages.
     """
 
     visibility_timeout_ms: int
@@ -26,6 +27,7 @@ class QueuePolicy:
     depth_max: int = 0
     expires_ms: int = 0
     dead_letter: str = ""
+    single_active: bool = False
 
     def fields(self) -> dict[str, Any]:
         """Everything by name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from config import limits
@@ -10,6 +11,7 @@ from queue_manager.errors import InvalidArgument
 from queue_manager.policy import QueuePolicy
 
 GROUP_ARGUMENT: Final = "x-consumer-group"
+PRIORITY_ARGUMENT: Final = "x-priority"
 
 _LATER: Final = "is not supported by this version"
 
@@ -39,6 +41,10 @@ def queue_policy(arguments: Mapping[str, Any], default: QueuePolicy, *, durable:
         elif name == "x-overflow":
             if value != "reject-publish":
                 raise InvalidArgument(f"x-overflow {value!r} {_LATER}; use 'reject-publish'")
+        elif name == "x-single-active-consumer":
+            if not isinstance(value, bool):
+                raise InvalidArgument(f"{name} must be true or false, not {value!r}")
+            fields["single_active"] = value
         elif name == "x-expires":
             if durable:
                 raise InvalidArgument(f"x-expires on a durable queue {_LATER}")
@@ -53,15 +59,31 @@ def equivalence(arguments: Mapping[str, Any]) -> dict[str, object]:
     return {name: value for name, value in arguments.items() if name != "x-queue-type"}
 
 
-def consumer_group(arguments: Mapping[str, Any]) -> str:
-    """The group of a basic.consume ("" is the default group); refuses every other argument."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerArguments:
+    """What the arguments of a basic.consume ask for; group "" is the default group."""
+
+    group: str = ""
+    priority: int = 0
+
+
+def consumer_arguments(arguments: Mapping[str, Any]) -> ConsumerArguments:
+    """Read the arguments of a basic.consume; refuses those that mean nothing here."""
     for name in arguments:
-        if name != GROUP_ARGUMENT:
+        if name not in (GROUP_ARGUMENT, PRIORITY_ARGUMENT):
             raise InvalidArgument(f"consumer argument {name!r} {_LATER}")
     group = arguments.get(GROUP_ARGUMENT, "")
     if not isinstance(group, str):
         raise InvalidArgument(f"{GROUP_ARGUMENT} must be a string")
-    return group
+    return ConsumerArguments(
+        group=group,
+        priority=_integer(
+            PRIORITY_ARGUMENT,
+            arguments.get(PRIORITY_ARGUMENT, 0),
+            -limits.CONSUMER_PRIORITY_MAX,
+            limits.CONSUMER_PRIORITY_MAX,
+        ),
+    )
 
 
 def _integer(name: str, value: Any, low: int, high: int) -> int:

@@ -182,12 +182,12 @@ def _consume(channel: AmqpChannel, method: commands.Basic.Consume) -> None:
         return
     if len(channel.consumers) >= limits.AMQP_CONSUMERS_PER_CHANNEL_MAX:
         raise LimitReached(f"a channel has at most {limits.AMQP_CONSUMERS_PER_CHANNEL_MAX} consumers")
-    group = arguments.consumer_group(method.arguments or {})
+    wanted = arguments.consumer_arguments(method.arguments or {})
     queue, pattern = _source(channel, method.queue)
     sink = AmqpConsumer(channel, tag)
     sink.consumer = manager.subscribe(
         queue,
-        group,
+        wanted.group,
         pattern,
         sink,
         consumer_id=f"{frontend.transport.peer}/{channel.number}/{tag}",
@@ -196,6 +196,7 @@ def _consume(channel: AmqpChannel, method: commands.Basic.Consume) -> None:
         exclusive=method.exclusive,
         lease_ms=frontend.hub.settings.queue_manager.consumer_timeout_ms,
         pool=None if method.no_ack else channel.pool,
+        priority=wanted.priority,
     )
     sink.consumer.paused = frontend.paused
     channel.consumers[tag] = sink

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker.mqtt.delivery import MqttConsumer
 from broker.pubsub import Subscription
+from config import limits
 from protocols.errors import ProtocolError
 from protocols.mqtt import constants as c
 from protocols.mqtt.events import SubscribeReceived
@@ -112,6 +113,8 @@ def _subscribe_queue(
     group = options.get(GROUP_PROPERTY) or share or _own_group(client)
     explicit = _is_explicit(client, options)
     prefetch = _prefetch(options, client.pool.credit_max)
+    priority = _priority(options)
+    exclusive = _exclusive(options)
     queue = manager.find_or_create(parsed.name, client, now_ms)
     if request.no_local:
         raise InvalidArgument("no-local is not supported on queues: who publishes may consume, too")
@@ -128,9 +131,10 @@ def _subscribe_queue(
         consumer_id=client.client_id,
         credit_max=prefetch,
         no_ack=request.qos == 0,
-        exclusive=False,
+        exclusive=exclusive,
         lease_ms=queue.policy.visibility_timeout_ms,
         pool=None if request.qos == 0 or explicit else client.pool,
+        priority=priority,
     )
     sink.consumer.paused = client.paused
     old = client.consumers.pop(request.filter, None)
@@ -156,6 +160,21 @@ def _is_explicit(client: MqttFrontend, options: dict[str, str]) -> bool:
     if wanted is not None:
         return wanted == EXPLICIT
     return client.connection.protocol_version == c.MQTT_5 and GROUP_PROPERTY in options
+
+
+def _priority(options: dict[str, str]) -> int:
+    text = options.get("x-priority", "0")
+    digits = text.removeprefix("-")
+    if not digits.isascii() or not digits.isdigit() or int(digits) > limits.CONSUMER_PRIORITY_MAX:
+        raise InvalidArgument(f"user property x-priority is a whole number, not {text!r}")
+    return int(text)
+
+
+def _exclusive(options: dict[str, str]) -> bool:
+    text = options.get("exclusive", "false")
+    if text not in ("true", "false"):
+        raise InvalidArgument(f"user property exclusive is 'true' or 'false', not {text!r}")
+    return text == "true"
 
 
 def _prefetch(options: dict[str, str], receive_maximum: int) -> int:

@@ -82,6 +82,7 @@ CAPABILITIES: Final[dict[str, Any]] = {
     "consumer_cancel_notify": True,
     "authentication_failure_close": True,
     "per_consumer_qos": True,
+    "consumer_priorities": True,
 }
 
 

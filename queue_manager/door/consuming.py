@@ -33,6 +33,7 @@ class Consuming(Lifecycle):
         exclusive: bool,
         lease_ms: int,
         pool: CreditPool | None = None,
+        priority: int = 0,
     ) -> Consumer:
         """Add a consumer to a group (made if need be). Deliveries begin at the next `dispatch`.
 
@@ -57,6 +58,7 @@ class Consuming(Lifecycle):
             exclusive=exclusive,
             lease_ms=lease_ms,
             pool=pool,
+            priority=priority,
         )
         queue.had_consumer = True
         group.add(consumer)
@@ -93,11 +95,13 @@ class Consuming(Lifecycle):
         """Claim one message for a puller and deliver it to its sink.
 
         True: delivered; False: the group is empty; None: it must be read back first, ask again once
-        `consumer.group.on_loaded` calls.
+        `consumer.group.on_loaded` calls. Raises AccessRefused while there is an exclusive consumer.
         """
         group = consumer.group
         if group.queue.deleted:
             return False
+        if any(c.exclusive for c in group.consumers):
+            raise AccessRefused(f"queue {group.queue.name!r} is in exclusive use")
         if consumer not in group.draining and consumer not in group.consumers:
             group.draining.append(consumer)
             self.consuming[group] = None

@@ -96,6 +96,7 @@ class Lifecycle(Committing, Appending):
         self.bindings.add(queue)
         for group in queue.groups.values():
             group.resize_buckets()
+            group.is_ranked |= queue.policy.single_active
         queue.watch_use()
         if queue.durable:
             self.journal.put(queue_spec.key(queue.name), encode_spec(queue))

@@ -6,7 +6,7 @@ from heapq import heappush
 from typing import TYPE_CHECKING, cast
 
 from config import limits
-from queue_manager import dead_letters
+from queue_manager import dead_letters, ranking
 from queue_manager.group_records import forget_attempts
 from queue_manager.groups.reading import GroupReading
 from queue_manager.model import AVAILABLE, DONE, FAILED, IN_FLIGHT, STALE, Entry
@@ -85,6 +85,8 @@ class GroupSettling(GroupReading):
             consumer.extended = extended
             if expired:
                 expired_count += len(expired)
+                if self.active_consumer is consumer:
+                    ranking.pass_on(cast("Group", self))
                 self.requeue(expired, now_ms)
                 consumer.sink.revoked(consumer, expired)
         self.draining = [c for c in self.draining if c.in_flight]

@@ -32,6 +32,7 @@ class GroupState:
         "_turn",
         "ahead_offset",
         "ahead_sequence",
+        "active_consumer",
         "attempts_dirty",
         "attempts_log",
         "buckets",
@@ -46,6 +47,7 @@ class GroupState:
         "failed_offsets",
         "flushed_at_ms",
         "group_id",
+        "is_ranked",
         "loaded",
         "loaded_next",
         "loading",
@@ -81,6 +83,8 @@ class GroupState:
         self.claim_base = queue.policy.bucket_size << 60
         self.buckets: dict[int, Bucket] = {}
         self.consumers: list[Consumer] = []
+        self.is_ranked = False  # not every consumer with credit may have messages
+        self.active_consumer: Consumer | None = None  # the one, where the policy wants a single one
         self.draining: list[Consumer] = []  # cancelled, or pulling one by one; they may hold claims
         self._turn = 0
         self.returned: list[tuple[int, Entry]] = []

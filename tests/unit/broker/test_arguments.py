@@ -49,9 +49,17 @@ def test_refused_with_the_name_of_the_argument(table):
     assert next(iter(table)) in refusal.value.reason
 
 
-def test_consumer_group():
-    assert arguments.consumer_group({}) == ""
-    assert arguments.consumer_group({"x-consumer-group": "g"}) == "g"
-    for table in ({"x-consumer-group": 1}, {"x-priority": 2}):
-        with pytest.raises(InvalidArgument):
-            arguments.consumer_group(table)
+def test_consumer_arguments():
+    assert arguments.consumer_arguments({}) == arguments.ConsumerArguments()
+    wanted = arguments.consumer_arguments({"x-consumer-group": "g", "x-priority": -5})
+    assert (wanted.group, wanted.priority) == ("g", -5)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [{"x-consumer-group": 1}, {"x-priority": "high"}, {"x-priority": 1 << 40}, {"x-no-such-thing": 2}],
+)
+def test_refused_consumer_arguments_are_named(table):
+    with pytest.raises(InvalidArgument) as refusal:
+        arguments.consumer_arguments(table)
+    assert next(iter(table)) in refusal.value.reason

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from queue_manager.consumer import UNLIMITED, Consumer, CreditPool
 from queue_manager.definitions import QueueDefinition
 from queue_manager.manager import QueueManager
@@ -39,7 +41,7 @@ class Sink:
         self.cancelled_reasons.append(reason)
 
 
-def make_policy(**fields: int) -> QueuePolicy:
+def make_policy(**fields: Any) -> QueuePolicy:
     """A policy with the fields given."""
     return QueuePolicy(**{"visibility_timeout_ms": 30_000, "message_bytes_max": 1 << 20, **fields})
 
@@ -55,7 +57,7 @@ def make_manager(*, auto_create: bool = True) -> QueueManager:
     )
 
 
-def make_queue(manager: QueueManager, name: str = "jobs", *, durable: bool = True, **fields: int) -> Queue:
+def make_queue(manager: QueueManager, name: str = "jobs", *, durable: bool = True, **fields: Any) -> Queue:
     """A queue whose policy has the fields given."""
     return manager.declare(QueueDefinition(name, durable=durable, policy=make_policy(**fields)), NOW_MS)
 
@@ -78,6 +80,7 @@ def consume(
     exclusive: bool = False,
     pool: CreditPool | None = None,
     lease_ms: int = 30_000,
+    priority: int = 0,
 ) -> tuple[Consumer, Sink]:
     """A consumer and its sink."""
     sink = Sink()
@@ -92,5 +95,6 @@ def consume(
         exclusive=exclusive,
         lease_ms=lease_ms,
         pool=pool,
+        priority=priority,
     )
     return consumer, sink

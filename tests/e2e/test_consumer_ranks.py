@@ -1,0 +1,55 @@
+"""Consumer priorities, the single active consumer and exclusive consumers, over both protocols."""
+
+import pytest
+
+from tests.e2e import amqp
+from tests.e2e.amqp import Collector
+
+
+def test_the_higher_priority_is_served_first(channel, amqp_connect, queue):
+    low = Collector(amqp_connect().channel(), queue)
+    high = Collector(amqp_connect().channel(), queue, arguments={"x-priority": 10})
+    amqp.publish(channel, queue, "a", "b", "c")
+    high.wait(3)
+    assert low.bodies() == []
+
+
+def test_single_active_consumer_hands_over(channel, amqp_connect, name):
+    channel.queue_declare(name, durable=True, arguments={"x-single-active-consumer": True})
+    connection = amqp_connect()
+    holder = connection.channel()
+    holder.basic_qos(prefetch_count=2)
+    first = Collector(holder, name)
+    second = Collector(amqp_connect().channel(), name, ack=True)
+    amqp.publish(channel, name, "a", "b", "c")
+    first.wait(2)
+    second.wait_quiet(0.3)
+    assert second.bodies() == []
+    connection.close()
+    second.wait(3)
+    assert second.bodies() == ["a", "b", "c"]
+
+
+def test_basic_get_beside_an_exclusive_consumer_is_403(channel, amqp_connect, queue):
+    Collector(channel, queue, exclusive=True)
+    with pytest.raises(amqp.ChannelClosedByBroker) as closed:
+        amqp_connect().channel().basic_get(queue)
+    assert closed.value.reply_code == 403
+
+
+def test_mqtt_members_have_priorities_too(mqtt, channel, queue):
+    low = mqtt()
+    low.subscribe(f"$queue/{queue}", user=[("consumer-group", "g")])
+    high = mqtt()
+    high.subscribe(f"$queue/{queue}", user=[("consumer-group", "g"), ("x-priority", "3")])
+    amqp.publish(channel, queue, "a", "b")
+    assert [message.payload for message in high.take(2)] == [b"a", b"b"]
+    assert low.quiet()
+
+
+def test_an_exclusive_mqtt_member_is_alone(mqtt, queue):
+    first = mqtt()
+    user = [("consumer-group", "g"), ("exclusive", "true")]
+    assert first.subscribe(f"$queue/{queue}", user=user) == 1
+    assert mqtt().subscribe(f"$queue/{queue}", user=user) >= 0x80
+    assert mqtt().subscribe(f"$queue/{queue}", user=[("exclusive", "perhaps")]) >= 0x80
