@@ -7,6 +7,8 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import pytest
+
 from broker.shard import Shard
 from queue_manager.consumer import UNLIMITED, Consumer, CreditPool
 from queue_manager.definitions import QueueDefinition
@@ -297,7 +299,7 @@ class Harness:
             self._forget(queue)
 
     def pull(self, queue: OracleQueue, *, no_ack: bool) -> bool:
-        """Take one message as AMQP `basic.get` does; whether there was one."""
+        """Take one message as AMQP `basic.get` does; whether there was one and it was not refused."""
         if queue not in self.pullers:
             group = queue.group("")
             model = OracleConsumer(group, UNLIMITED, 30_000, puller=True)
@@ -307,6 +309,10 @@ class Harness:
             self.pullers[queue] = (model, real, sink)
         model, real, _ = self.pullers[queue]
         model.no_ack = no_ack
+        if any(c.exclusive and c.active for c in model.group.consumers):
+            with pytest.raises(AccessRefused):
+                self.manager.pull(real, no_ack, self.clock.ms)
+            return False
         queue.unused_since_ms = self.clock.ms
         before = len(model.received)
         for _ in range(ROUNDS_MAX):
