@@ -34,6 +34,7 @@ from storage.records import (
     queue_meta,
     queue_spec,
     removal,
+    scheduled,
 )
 from storage.sequence import SequenceAllocator, decode_block
 from storage.store import Store
@@ -120,6 +121,7 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Grou
             claims.get(storage_id),
         )
     await _restore_buckets(store, groups)
+    await _restore_schedules(store, manager)
     async for key, value in scan_prefix(store, attempts.PREFIX):
         storage_id, message_id = attempts.parse_key(key)
         group = groups.get(storage_id)
@@ -160,6 +162,21 @@ async def _restore_buckets(store: Store, groups: dict[str, Group]) -> None:
                 await store.get(failed.key(storage_id, bucket_id)),
                 templates,
             )
+
+
+async def _restore_schedules(store: Store, manager: QueueManager) -> None:
+    """Find the queues with scheduled messages: one look for each of them, and one for the end."""
+    start: bytes | None = scheduled.PREFIX
+    end = prefix_end(scheduled.PREFIX)
+    while start is not None:
+        rows = await store.scan(start, end, limit=1)
+        if not rows:
+            return
+        name = scheduled.parse_key(rows[0][0]).queue_id
+        queue = manager.queues.get(name)
+        if queue is not None:
+            manager.restore_schedule(queue)
+        start = prefix_end(scheduled.prefix(name))
 
 
 async def recover_done(store: Store, positions: dict[Group, int]) -> None:

@@ -21,6 +21,7 @@ from storage.records import (
     payload,
     payload_refs,
     queue_meta,
+    scheduled,
 )
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 SHARED_FLAG: Final = 0x10
 ENTRIES_PER_STEP: Final = 16
+ROWS_PER_STEP: Final = 200
 
 
 async def perform(shard: Shard, removal: Removal) -> None:
@@ -120,6 +122,7 @@ async def _remove_queue(shard: Shard, removal: QueueRemoval) -> None:
             if len(rows) < ENTRIES_PER_STEP:
                 break
             start = rows[-1][0] + b"\x00"
+    await _remove_scheduled(shard, removal)
     failed_ids: set[int] = set()
     for storage_id in removal.storage_ids:
         await _remove_group_records(shard, removal, storage_id, failed_ids)
@@ -127,6 +130,16 @@ async def _remove_queue(shard: Shard, removal: QueueRemoval) -> None:
         listed = log_key(manager.log.instance_id, removal.log_id)
         manager.journal.delete(listing_key(segment.segment_id, listed))
     manager.removed(removal)
+
+
+async def _remove_scheduled(shard: Shard, removal: QueueRemoval) -> None:
+    async for key, value in scan_prefix(shard.store, scheduled.prefix(removal.name), ROWS_PER_STEP):
+        flags, _, _ = read_head(value)
+        message_id = scheduled.parse_key(key).message_id
+        # row and reference go in one commit: whatever row there is still counts
+        await _release_payload(shard, message_id, flags, may_be_counted=True)
+        shard.manager.journal.delete(key)
+        await shard.commit_room()
 
 
 async def _remove_group_records(

@@ -273,6 +273,10 @@ class Shard:
         value = await self.store.get(key)
         return 0 if value is None else payload_refs.decode(value)
 
+    def is_being_deleted(self, key: bytes) -> bool:
+        """Whether a commit that is not written yet deletes this record."""
+        return any(key in journal.deletes for journal in (self.manager.journal, *self._sealed))
+
     async def barrier(self) -> None:
         """Wait until everything done so far is durable."""
         if not self._tasks:

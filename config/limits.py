@@ -53,6 +53,10 @@ STATE_FLUSH_INTERVAL_MS: Final = 20  # claims and acks of a busy group are writt
 LOAD_MESSAGES_MAX: Final = 2_048  # messages read back from the store at a time for one group
 LOAD_BYTES_MAX: Final = 16 * MIB
 PATTERN_SCAN_MESSAGES_MAX: Final = 16_384  # messages one dispatch of a group may look at in vain
+LISTED_MESSAGES_MAX: Final = 1_000  # on one page of a listing
+SCHEDULE_WINDOW_MESSAGES: Final = 10_000  # next scheduled messages of a queue whose keys are in memory
+SCHEDULE_NEAR_MS: Final = 2_000  # payloads are read so long before they are due
+SCHEDULE_STEP_MESSAGES: Final = 1_000  # appended before others have their turn
 LOADED_LOW_WATER: Final = 512  # a group reads ahead when fewer loaded messages wait
 EPHEMERAL_BYTES_PER_QUEUE_MAX: Final = 256 * MIB
 

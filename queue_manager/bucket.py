@@ -72,7 +72,7 @@ class Bucket:
         last = messages[-1]
         span = len(messages) - 1
         contiguous = last.offset - first.offset == span and last.message_id - first.message_id == span
-        if not contiguous or self.group.queue.shares_payloads:
+        if not contiguous or self.group.queue.mixes_payloads:
             self.plain = False
         else:
             self.runs.append((first.offset, first.message_id, span + 1))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from queue_manager.door.cleaning import Cleaning
 from queue_manager.door.loading import Loading
-from queue_manager.door.publishing import ACCEPTED, REFUSED_DEPTH, REFUSED_SIZE, UNROUTED, Publishing
+from queue_manager.door.publishing import Publishing
 from queue_manager.door.settling import Settling
+from queue_manager.outcomes import ACCEPTED, REFUSED_DEPTH, REFUSED_SIZE, UNROUTED
 
 __all__ = ["ACCEPTED", "REFUSED_DEPTH", "REFUSED_SIZE", "UNROUTED", "QueueManager"]
 

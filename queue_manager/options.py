@@ -35,6 +35,10 @@ class PublishOptions:
     producer_id: str = ""
     producer_sequence: int = 0
 
+    def due_ms(self, now_ms: int) -> int:
+        """When a message published at `now_ms` may be delivered."""
+        return max(now_ms + self.delay_ms, self.deliver_at_ms)
+
 
 PLAIN: Final = PublishOptions()
 

@@ -20,6 +20,7 @@ from storage.records import metadata
 
 if TYPE_CHECKING:
     from queue_manager.manager import QueueManager
+    from queue_manager.schedule import Schedule
 
 
 class Queue:
@@ -55,7 +56,8 @@ class Queue:
         "recovered_end",
         "released",
         "released_known",
-        "shares_payloads",
+        "schedule",
+        "mixes_payloads",
         "tail",
         "topics",
         "unused_since_ms",
@@ -96,7 +98,8 @@ class Queue:
         self.recovered_end = 0  # log entries below it may hold payloads a crash kept from being deleted
         self.released = RangeSet()  # offsets at or above head_offset whose payloads are gone
         self.released_known = True  # False after a start, until the done records have been read
-        self.shares_payloads = False  # whether any of its messages may be in other queues too
+        self.mixes_payloads = False  # some may be in other queues too, or have IDs out of order
+        self.schedule: Schedule | None = None
         self.log_index: list[tuple[int, int]] = []
         self.open_blocks: list[bytes] = []
         self.open_count = 0
@@ -201,6 +204,19 @@ class Queue:
         for group in self.groups.values():
             if group.consumers:
                 dispatchable[group] = None
+
+    def append_due(self, template: EnvelopeTemplate, message_id: int, body: bytes, now_ms: int) -> None:
+        """Append a message that was scheduled; its payload is stored already."""
+        self.mixes_payloads = True
+        self.append(template, message_id, [body], len(body), now_ms)
+
+    def scheduled_count(self) -> int:
+        """Messages that are not due yet, as far as they were counted since the start."""
+        return 0 if self.schedule is None else self.schedule.count
+
+    def scheduled_bytes(self) -> int:
+        """Payloads of scheduled messages that are in memory."""
+        return 0 if self.schedule is None else self.schedule.memory_bytes
 
     def _append_metadata(
         self, template: EnvelopeTemplate, first_id: int, offset: int, now_ms: int, count: int

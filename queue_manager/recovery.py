@@ -52,7 +52,7 @@ def restore_queue(
         head_sequence=meta.head_sequence if meta is not None else 0,
     )
     queue.arguments = stored.arguments
-    queue.shares_payloads = True  # as far as this process knows
+    queue.mixes_payloads = True  # as far as this process knows
     queue.recovered_end = queue.tail.next_offset
     queue.released_known = False
     number = int(stored.log_id[1:]) if stored.log_id[1:].isdigit() else 0

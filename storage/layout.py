@@ -24,6 +24,7 @@ PAYLOAD_REFS: Final = 0x0A
 GROUP_POSITION: Final = 0x0B
 QUEUE_META: Final = 0x0C
 REMOVAL: Final = 0x0D
+SCHEDULED: Final = 0x0E
 FORMAT: Final = 0x0F
 
 BUCKET_EXPONENT_MAX: Final = 4  # 10^5 elements would not fit an array's u16 count

@@ -24,6 +24,14 @@ class Appending(ManagerState):
         now_ms: int,
     ) -> None:
         """Append one message per body to every queue; the payloads are stored once for `durable_count`."""
+        first_id = self.store_payloads(queues, bodies, body_bytes, durable_count)
+        for queue in queues:
+            queue.append(template, first_id, bodies, body_bytes, now_ms)
+
+    def store_payloads(
+        self, queues: Sequence[Queue], bodies: list[bytes], body_bytes: int, durable_count: int
+    ) -> int:
+        """Put payloads into the open commit for `durable_count` of the queues; gives the first message ID."""
         count = len(bodies)
         first_id, put = self.message_ids.allocate(count)
         journal = self.journal
@@ -35,9 +43,8 @@ class Appending(ManagerState):
             journal.held_bytes += body_bytes + count * MESSAGE_OVERHEAD_BYTES
             if durable_count > 1:
                 for queue in queues:
-                    queue.shares_payloads = True
+                    queue.mixes_payloads = True
                 value = payload_refs.encode(durable_count)
                 for message_id in range(first_id, first_id + count):
                     journal.puts[payload_refs.key(message_id)] = value
-        for queue in queues:
-            queue.append(template, first_id, bodies, body_bytes, now_ms)
+        return first_id

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, cast
 from config import limits
 from queue_manager import group_records
 from queue_manager.definitions import QueueDefinition, definition_of, encode_spec
-from queue_manager.door.appending import Appending
 from queue_manager.door.committing import Committing
+from queue_manager.door.scheduling import Scheduling
 from queue_manager.errors import (
     LimitReached,
     PreconditionFailed,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from queue_manager.manager import QueueManager
 
 
-class Lifecycle(Committing, Appending):
+class Lifecycle(Committing, Scheduling):
     """Declare, redefine, purge, delete."""
 
     def declare(self, definition: QueueDefinition, now_ms: int) -> Queue:
@@ -81,8 +81,10 @@ class Lifecycle(Committing, Appending):
         if definition.durable and definition.name in self.removing:
             raise QueueBusy(definition.name)
         messages = old.tail.slice(old.head_offset, len(old.tail))
+        planned = [] if old.schedule is None else old.schedule.take_all()
         self.delete(old, now_ms)
         queue = self.declare(definition, now_ms)
+        self.plan_again(queue, planned, now_ms)
         for template, run in groupby(messages, key=lambda message: message.template):
             bodies = [message.body or b"" for message in run]
             self.append([queue], template, bodies, sum(map(len, bodies)), int(queue.durable), now_ms)
@@ -124,6 +126,8 @@ class Lifecycle(Committing, Appending):
                 group_records.flush(group, self.journal, now_ms)
         queue.deleted = True
         self.timers.forget(queue)
+        if queue.schedule is not None:
+            self.timers.forget(queue.schedule)
         del self.queues[queue.name]
         self.bindings.remove(queue)
         for table in (self.appended, self.trimmable, self.tailed):

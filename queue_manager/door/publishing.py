@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from config import limits
 from queue_manager import address
@@ -12,14 +12,9 @@ from queue_manager.errors import (
     QueueNotFound,
 )
 from queue_manager.options import PLAIN, PublishOptions
+from queue_manager.outcomes import ACCEPTED, REFUSED_DEPTH, REFUSED_SIZE, UNROUTED
 from queue_manager.plan import PublishPlan
 from queue_manager.queue import Queue
-
-# outcomes of a publish
-ACCEPTED: Final = 0  # in every queue it was routed to; durable once the journal at the time of the call is
-UNROUTED: Final = 1  # no queue wanted it
-REFUSED_DEPTH: Final = 2  # a queue is full
-REFUSED_SIZE: Final = 3  # larger than a queue takes
 
 if TYPE_CHECKING:
     pass
@@ -64,6 +59,9 @@ class Publishing(Lifecycle):
         queues = plan.queues
         if not queues:
             return UNROUTED
+        options = plan.options
+        if options is not PLAIN and (due_ms := options.due_ms(now_ms)) > now_ms:
+            return self.publish_later(plan, bodies, due_ms, now_ms)
         sizes = list(map(len, bodies))
         body_bytes = sum(sizes)
         for queue in queues:

@@ -1,0 +1,90 @@
+"""Looking at scheduled messages, and cancelling them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from config import limits
+from queue_manager.schedule import Key
+from storage.encoding import prefix_end
+from storage.envelope import EnvelopeTemplate, TemplateCache, decode_envelope
+from storage.records import payload_refs, scheduled
+
+if TYPE_CHECKING:
+    from broker.shard import Shard
+    from queue_manager.queue import Queue
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledMessage:
+    """A message that is not due yet. `template` has its topic and properties."""
+
+    due_ms: int
+    message_id: int
+    template: EnvelopeTemplate
+
+
+async def list_scheduled(
+    shard: Shard, queue_name: str, *, after: Key = (0, 0), limit: int = 100
+) -> list[ScheduledMessage]:
+    """The next scheduled messages of a queue, at most `limit`, in the order they are due.
+
+    `after` is the (due_ms, message_id) of the last one of the page before. Raises QueueNotFound,
+    StorageError.
+    """
+    queue = shard.manager.find(queue_name)
+    limit = min(limit, limits.LISTED_MESSAGES_MAX)
+    if not queue.durable:
+        return _list_memory(queue, after, limit)
+    await shard.barrier()
+    prefix = scheduled.prefix(queue_name)
+    start = scheduled.key(queue_name, *after) + b"\x00"
+    templates = TemplateCache()
+    found = []
+    for key, value in await shard.store.scan(start, prefix_end(prefix), limit=limit):
+        _, due_ms, message_id = scheduled.parse_key(key)
+        found.append(ScheduledMessage(due_ms, message_id, templates.find(value)))
+    return found
+
+
+def _list_memory(queue: Queue, after: Key, limit: int) -> list[ScheduledMessage]:
+    if queue.schedule is None:
+        return []
+    keys = [key for key in queue.schedule.order if key > after][:limit]
+    return [ScheduledMessage(*key, queue.schedule.planned[key].template) for key in keys]
+
+
+async def cancel_scheduled(shard: Shard, queue_name: str, due_ms: int, message_id: int) -> bool:
+    """Cancel one scheduled message; True once that is durable, False if it is not there or is due.
+
+    Raises QueueNotFound, StorageError.
+    """
+    manager = shard.manager
+    queue = manager.find(queue_name)
+    key = (due_ms, message_id)
+    if not queue.durable:
+        if queue.schedule is None or key not in queue.schedule.planned:
+            return False
+        queue.schedule.cancel(key)
+        queue.schedule.cancelled(key)
+        return True
+    await shard.barrier()
+    value = await shard.store.get(scheduled.key(queue_name, *key))
+    if value is None or queue.deleted:
+        return False
+    shared = decode_envelope(value).shared
+    left = await shard.references(message_id) - 1 if shared else 0
+    raw = scheduled.key(queue_name, *key)
+    if queue.deleted or due_ms <= shard.clock.now_ms() or shard.is_being_deleted(raw):
+        return False
+    if shared:
+        if left > 0:
+            manager.journal.put(payload_refs.key(message_id), payload_refs.encode(left))
+        else:
+            manager.journal.delete(payload_refs.key(message_id))
+    manager.cancel_scheduled(queue, key, keep_payload=left > 0)
+    await shard.barrier()
+    if queue.schedule is not None:
+        queue.schedule.cancelled(key)
+    return True

@@ -1,0 +1,60 @@
+"""Publishes for a later time."""
+
+from __future__ import annotations
+
+from config import limits
+from queue_manager.door.appending import Appending
+from queue_manager.outcomes import ACCEPTED, REFUSED_DEPTH, REFUSED_SIZE
+from queue_manager.plan import PublishPlan
+from queue_manager.queue import Queue
+from queue_manager.schedule import Key, Planned, Schedule
+from storage.records import payload, scheduled
+
+
+class Scheduling(Appending):
+    """Messages that wait for their time."""
+
+    def publish_later(self, plan: PublishPlan, bodies: list[bytes], due_ms: int, now_ms: int) -> int:
+        """As `publish`, for messages that are due at `due_ms`. Depth limits do not count them before."""
+        sizes = list(map(len, bodies))
+        body_bytes = sum(sizes)
+        for queue in plan.queues:
+            if max(sizes) > queue.policy.message_bytes_max:
+                return REFUSED_SIZE
+            if not queue.durable and (
+                queue.tail.memory_bytes + queue.scheduled_bytes() + body_bytes
+                > limits.EPHEMERAL_BYTES_PER_QUEUE_MAX
+            ):
+                return REFUSED_DEPTH
+        first_id = self.store_payloads(plan.queues, bodies, body_bytes, plan.durable_count)
+        for queue in plan.queues:
+            self.schedule_of(queue).add(plan.template, first_id, bodies, due_ms, now_ms)
+        return ACCEPTED
+
+    def schedule_of(self, queue: Queue) -> Schedule:
+        """The queue's schedule, made if need be."""
+        if queue.schedule is None:
+            queue.schedule = Schedule(queue)
+        return queue.schedule
+
+    def restore_schedule(self, queue: Queue) -> None:
+        """After a start: the store holds scheduled messages of this queue."""
+        queue.schedule = Schedule(queue, horizon=(0, 0))
+        queue.schedule.begin()
+
+    def cancel_scheduled(self, queue: Queue, key: Key, *, keep_payload: bool) -> None:
+        """Delete a scheduled message that is not due yet; the driver has looked that it is there.
+
+        `keep_payload`: other queues need it.
+        """
+        self.journal.delete(scheduled.key(queue.name, *key))
+        if not keep_payload:
+            self.journal.delete(payload.key(key[1]))
+        self.schedule_of(queue).cancel(key)
+
+    def plan_again(self, queue: Queue, planned: list[tuple[Key, Planned]], now_ms: int) -> None:
+        """Schedule in `queue` what another queue had scheduled."""
+        for (due_ms, _), message in planned:
+            bodies = [message.body or b""]
+            first_id = self.store_payloads([queue], bodies, message.body_bytes, int(queue.durable))
+            self.schedule_of(queue).add(message.template, first_id, bodies, due_ms, now_ms)
