@@ -8,6 +8,7 @@ from typing import Final, Self
 
 import structlog
 
+from broker import dead_letters
 from broker.amqp.frontend import AmqpFrontend
 from broker.clock import Clock
 from broker.configured import declare_configured, default_policy
@@ -111,6 +112,7 @@ class Broker:
             await store.close()
             raise
         self._shard = shard
+        dead_letters.install(shard.manager)
         shard.on_failure = self._on_failure
         loop = asyncio.get_running_loop()
         self._hub = Hub(self.settings, shard, PubSub(), self.clock, loop)

@@ -38,11 +38,16 @@ def policy_of(settings: Settings, queue: QueueSettings) -> QueuePolicy:
         attempts_max=retries + 1 if retries else 0,
         depth_max=queue.limits.max_depth,
         single_active=queue.single_active_consumer,
+        dead_letter=queue.dead_letter,
+        retry_initial_ms=queue.retry.initial_backoff_ms,
+        retry_max_ms=queue.retry.max_backoff_ms if queue.retry.initial_backoff_ms else 0,
+        retry_multiplier=queue.retry.multiplier if queue.retry.initial_backoff_ms else 0.0,
+        retry_jitter=queue.retry.jitter,
     )
 
 
 def declare_configured(settings: Settings, manager: QueueManager, now_ms: int) -> None:
-    """Make the configured queues, and apply what was changed in those that exist.
+    """Make the configured queues and the dead-letter queues they name, and apply what was changed.
 
     Raises PreconditionFailed when one exists as another type.
     """
@@ -58,6 +63,10 @@ def declare_configured(settings: Settings, manager: QueueManager, now_ms: int) -
             raise PreconditionFailed(f"queue {entry.name!r} exists, but not as {entry.type}")
         else:
             _apply(manager, existing, definition)
+    for entry in settings.queues:
+        if entry.dead_letter and entry.dead_letter not in manager.queues:
+            policy = policy_of(settings, QueueSettings(name=entry.dead_letter))
+            manager.declare(QueueDefinition(entry.dead_letter, durable=True, policy=policy), now_ms)
 
 
 def _apply(manager: QueueManager, queue: Queue, definition: QueueDefinition) -> None:

@@ -120,7 +120,7 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Grou
             cursors.get(storage_id),
             claims.get(storage_id),
         )
-    await _restore_buckets(store, groups)
+    await _restore_buckets(store, groups, now_ms)
     await _restore_schedules(store, manager)
     async for key, value in scan_prefix(store, attempts.PREFIX):
         storage_id, message_id = attempts.parse_key(key)
@@ -142,7 +142,7 @@ async def _log_end(store: Store, log: MetadataLog, log_id: str) -> int:
     return 0
 
 
-async def _restore_buckets(store: Store, groups: dict[str, Group]) -> None:
+async def _restore_buckets(store: Store, groups: dict[str, Group], now_ms: int) -> None:
     templates = TemplateCache()
     pending: dict[tuple[str, int], bytes | None] = {}
     async for key, active_value in scan_prefix(store, active.PREFIX):
@@ -161,6 +161,7 @@ async def _restore_buckets(store: Store, groups: dict[str, Group]) -> None:
                 await store.get(done.key(storage_id, bucket_id)),
                 await store.get(failed.key(storage_id, bucket_id)),
                 templates,
+                now_ms,
             )
 
 

@@ -149,19 +149,32 @@ async def _remove_group_records(
     journal.delete(claim_state.key(storage_id))
     journal.delete(group_position.key(storage_id))
     journal.delete(log_cursor.key(storage_id, removal.log_id))
-    for prefix in (active.prefix(storage_id), attempts.prefix(storage_id), done.prefix(storage_id)):
-        async for key, _ in scan_prefix(shard.store, prefix, 200):
-            shard.manager.journal.delete(key)
-            await shard.commit_room()
-    async for key, value in scan_prefix(shard.store, failed.prefix(storage_id), ENTRIES_PER_STEP):
-        # failed messages outlive their log entries, and several groups may have failed one
-        for message in failed.decode(value):
-            flags, offset, _ = read_head(message.metadata)
-            if removal.is_gone(offset) and message.message_id not in failed_ids:
-                failed_ids.add(message.message_id)
-                await _release_payload(shard, message.message_id, flags, removal.released is not None)
+    async for key, _ in scan_prefix(shard.store, attempts.prefix(storage_id), 200):
         shard.manager.journal.delete(key)
         await shard.commit_room()
+    # failed messages, also those redriven since, outlive their log entries; several groups may hold one
+    for prefix, read in (
+        (active.prefix(storage_id), _active_messages),
+        (done.prefix(storage_id), _settled_messages),
+        (failed.prefix(storage_id), _settled_messages),
+    ):
+        async for key, value in scan_prefix(shard.store, prefix, ENTRIES_PER_STEP):
+            for message_id, metadata_bytes in read(value):
+                flags, offset, _ = read_head(metadata_bytes)
+                if removal.is_gone(offset) and message_id not in failed_ids:
+                    failed_ids.add(message_id)
+                    await _release_payload(shard, message_id, flags, removal.released is not None)
+            shard.manager.journal.delete(key)
+            await shard.commit_room()
+
+
+def _active_messages(value: bytes) -> list[tuple[int, bytes]]:
+    available, in_flight = active.decode(value)
+    return [(row[0], row[3]) for row in available] + [(row[0], row[5]) for row in in_flight]
+
+
+def _settled_messages(value: bytes) -> list[tuple[int, bytes]]:
+    return [(message.message_id, message.metadata) for message in failed.decode(value)]
 
 
 async def _release_payload(shard: Shard, message_id: int, flags: int, may_be_counted: bool) -> None:

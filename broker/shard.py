@@ -55,6 +55,8 @@ class Shard:
         self._wake_load = asyncio.Event()
         self._wake_sweep = asyncio.Event()
         self._wake_timers = asyncio.Event()
+        self._retention_known = asyncio.Event()
+        self.redriving = asyncio.Lock()  # one redrive of failed messages at a time
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
 
@@ -219,6 +221,7 @@ class Shard:
             await recovery.recover_done(self.store, self._recovered)
             self._recovered = {}
             self._retention_ready = True
+            self._retention_known.set()
             for queue in manager.queues.values():
                 if not queue.released_known:
                     queue.released_known = True
@@ -286,6 +289,22 @@ class Shard:
         self.manager.journal.wait(barrier, 0)
         self.wake()
         await barrier.event.wait()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the background tasks were started; otherwise the caller takes the steps."""
+        return bool(self._tasks)
+
+    async def retention_known(self) -> None:
+        """Wait until the done and failed records have been read, which happens soon after the start."""
+        if not self._tasks:
+            await self.sweep_once()
+        await self._retention_known.wait()
+
+    async def room_to_write(self) -> None:
+        """Wait while more payload waits for the store than publishers may leave there."""
+        if self.manager.uncommitted_bytes() > limits.UNCOMMITTED_BYTES_MAX:
+            await self.barrier()
 
     async def commit_room(self) -> None:
         """Wait until the open commit is small enough to add more background deletes to it."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationInfo
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
 from config import limits, units
 
@@ -19,6 +19,9 @@ class Section(BaseModel):
 
     unsupported_keys: ClassVar[Mapping[str, str]] = {}
     """Keys that are refused with a reason of their own rather than as unknown."""
+
+    short_key: ClassVar[str] = ""
+    """The key that a bare text in place of the section stands for."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -63,7 +66,14 @@ def _refuse_zero(value: int) -> int:
     return value
 
 
+def _refuse_no_number(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("must be a number")
+    return value
+
+
 Count = Annotated[int, BeforeValidator(_refuse_bool)]
+Fraction = Annotated[float, BeforeValidator(_refuse_no_number), Field(allow_inf_nan=False)]
 DurationMs = Annotated[int, BeforeValidator(_read_duration)]
 PositiveDurationMs = Annotated[int, BeforeValidator(_read_duration), AfterValidator(_refuse_zero)]
 RetentionMs = Annotated[int | None, BeforeValidator(_read_retention)]

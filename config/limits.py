@@ -59,8 +59,16 @@ SCHEDULE_NEAR_MS: Final = 2_000  # payloads are read so long before they are due
 SCHEDULE_STEP_MESSAGES: Final = 1_000  # appended before others have their turn
 LOADED_LOW_WATER: Final = 512  # a group reads ahead when fewer loaded messages wait
 EPHEMERAL_BYTES_PER_QUEUE_MAX: Final = 256 * MIB
+DELAYED_MESSAGES_PER_GROUP_MAX: Final = (
+    1_000_000  # waiting for their next attempt; then nothing new is claimed
+)
+DELAYED_BYTES_PER_GROUP_MAX: Final = 16 * MIB  # their payload kept in memory; the rest is read back when due
+REDRIVEN_MESSAGES_PER_CALL_MAX: Final = 100_000  # one redrive; the next call takes the next ones
+REDRIVE_HELD_MESSAGES_MAX: Final = 10_000  # dead letters that could not go back, held until the redrive ends
+REDRIVE_STEP_MESSAGES_MAX: Final = 256  # redriven between two looks at everything else
 
 # configuration (ceilings of settings)
+RETRY_MULTIPLIER_MAX: Final = 1_000
 DURATION_MS_MAX: Final = 3_650 * 86_400_000  # ten years; fits the u32 seconds of the queue record
 SIZE_BYTES_MAX: Final = 1 << 40  # ceiling of every size setting
 QUEUE_DEPTH_MESSAGES_MAX: Final = 1 << 40  # ceiling of limits.max_depth

@@ -86,6 +86,8 @@ def _validated(layers: Layers) -> Settings:
 
 def _known_keys(section: type[Section], value: Any, path: Path, layers: Layers) -> dict[str, Any]:
     """The part of `value` that the models can check; what has no place in `section` becomes a problem."""
+    if section.short_key and isinstance(value, str):
+        return {section.short_key: value}
     if not isinstance(value, dict):
         layers.add_problem(path, "must be a mapping of keys to values")
         return {}

@@ -6,7 +6,15 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from config import limits, names, units
-from config.fields import Count, PositiveDurationMs, RetentionMs, Section, SizeBytes
+from config.fields import (
+    Count,
+    DurationMs,
+    Fraction,
+    PositiveDurationMs,
+    RetentionMs,
+    Section,
+    SizeBytes,
+)
 
 QueueName = Annotated[str, AfterValidator(names.check_queue_name)]
 TopicFilter = Annotated[str, AfterValidator(names.check_topic_filter)]
@@ -25,17 +33,45 @@ def _refuse_drop_head(value: Any) -> Any:
 
 
 class RetrySettings(Section):
-    """How often a message is tried again before it counts as failed."""
-
-    unsupported_keys: ClassVar[Mapping[str, str]] = {
-        "initial_backoff": "not supported by this version: messages return at once",
-        "max_backoff": "not supported by this version: messages return at once",
-        "multiplier": "not supported by this version: messages return at once",
-        "jitter": "not supported by this version: messages return at once",
-    }
+    """How often, and after how long, a message is tried again before it counts as failed."""
 
     max_retries: Count = Field(default=0, ge=0, lt=limits.ATTEMPTS_MAX)
     """Tries after the first; a message failing `max_retries + 1` attempts is failed. 0: tried without end."""
+    initial_backoff_ms: DurationMs = Field(default=0, validation_alias="initial_backoff")
+    """Wait before the second attempt, in ms; 0: messages return at once."""
+    max_backoff_ms: PositiveDurationMs = Field(default=300_000, validation_alias="max_backoff")
+    """Longest wait in ms."""
+    multiplier: Fraction = Field(default=2.0, ge=1, le=limits.RETRY_MULTIPLIER_MAX)
+    """What each wait is longer by than the one before."""
+    jitter: Fraction = Field(default=0.0, ge=0, le=1)
+    """The part of a wait by which it may be longer or shorter."""
+
+    @model_validator(mode="after")
+    def _back_off_makes_sense(self) -> "RetrySettings":
+        others = self.model_fields_set & {"max_backoff_ms", "multiplier", "jitter"}
+        if not self.initial_backoff_ms:
+            if others:
+                raise ValueError("max_backoff, multiplier and jitter need an initial_backoff")
+        elif self.initial_backoff_ms > self.max_backoff_ms:
+            raise ValueError("initial_backoff is longer than max_backoff")
+        return self
+
+
+class DlqSettings(Section):
+    """Where messages go that a queue gives up."""
+
+    short_key: ClassVar[str] = "topic"
+
+    enabled: bool = True
+    """Whether they go anywhere; otherwise they stay, as failed ones."""
+    topic: str = ""
+    """The dead-letter queue: its name or `$queue/<name>`; "" is the queue's own name with `.dlq`."""
+
+    @field_validator("topic")
+    @classmethod
+    def _topic_is_a_queue(cls, value: str) -> str:
+        name = value.removeprefix("$queue/")
+        return names.check_queue_name(name) if name or value else ""
 
 
 class QueueLimitsSettings(Section):
@@ -67,7 +103,6 @@ class QueueSettings(Section):
 
     unsupported_keys: ClassVar[Mapping[str, str]] = {
         "primary_group": "not supported by this version: streams are not",
-        "dlq": "not supported by this version",
         "retention": "not supported by this version",
         "max_priority": "not supported by this version",
         "message_groups": "not supported by this version",
@@ -88,10 +123,32 @@ class QueueSettings(Section):
     bucket_size: Count = Field(default=2, ge=0, le=4)
     """Exponent e of the active bucket: 10**e messages share one record."""
     retry: RetrySettings = RetrySettings()
+    dlq: DlqSettings | None = None
+    """None: messages that are given up stay, as failed ones. A bare name means `topic`."""
     limits: QueueLimitsSettings = QueueLimitsSettings()
     single_active_consumer: bool = False
     """One consumer of each group at a time is given messages; the next takes over when it goes."""
     overflow: Annotated[Literal["reject-publish"], BeforeValidator(_refuse_drop_head)] = "reject-publish"
+
+    @field_validator("dlq", mode="before")
+    @classmethod
+    def _dlq_by_name(cls, value: Any) -> Any:
+        return {"topic": value} if isinstance(value, str) else value
+
+    @property
+    def dead_letter(self) -> str:
+        """The name of the dead-letter queue; "" if there is none."""
+        if self.dlq is None or not self.dlq.enabled:
+            return ""
+        return self.dlq.topic or f"{self.name}.dlq"
+
+    @model_validator(mode="after")
+    def _dead_letters_leave(self) -> "QueueSettings":
+        if self.dead_letter:
+            names.check_queue_name(self.dead_letter)
+            if self.dead_letter == self.name:
+                raise ValueError("dlq must be another queue")
+        return self
 
     @model_validator(mode="before")
     @classmethod

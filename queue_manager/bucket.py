@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from queue_manager.model import AVAILABLE, DONE, IN_FLIGHT, Message
 from storage.envelope import EnvelopeTemplate
 from storage.records import active, done
+from storage.visible_at import with_visible_at
 
 Run = tuple[int, int, int]  # first offset, first message ID, count of consecutive ones
 
@@ -96,9 +97,12 @@ class Bucket:
                 continue
             message = entry.message
             if entry.state == AVAILABLE:
+                envelope = message.envelope()
+                if entry.lease_deadline_ms:
+                    envelope = with_visible_at(envelope, entry.lease_deadline_ms)
                 available.append(
                     active.pack_available(
-                        message.message_id, base | entry.claim_number, entry.attempts, message.envelope()
+                        message.message_id, base | entry.claim_number, entry.attempts, envelope
                     )
                 )
             elif entry.state == IN_FLIGHT:

@@ -48,7 +48,7 @@ class Group(GroupSettling):
         elif consumer in self.draining:
             self.draining.remove(consumer)
         self._forget(consumer)
-        self.requeue(list(consumer.in_flight.values()), now_ms)
+        self.requeue(list(consumer.in_flight.values()), now_ms, delay_ms=0)
 
     def _forget(self, consumer: Consumer) -> None:
         consumer.active = False
@@ -64,7 +64,7 @@ class Group(GroupSettling):
         """Hand out messages while there are both messages and credit, in even shares, in turn."""
         while self.consumers:
             waiting = len(self.returned) or self._fresh_at_hand()
-            if not waiting:
+            if not waiting or (self.delays is not None and not self.returned and self.delays.is_full()):
                 return
             turn = self._turn % len(self.consumers)
             in_turn = self.consumers[turn:] + self.consumers[:turn] if turn else self.consumers
@@ -146,7 +146,9 @@ class Group(GroupSettling):
             return []
         entries: list[Entry] = []
         while returned and len(entries) < count and returned[0][1].message.body is not None:
-            number, entry = heappop(returned)
+            if entries and (returned[0][1].attempts > 0) != (entries[0].attempts > 1):
+                break  # a redriven message is at its first attempt again
+            _, entry = heappop(returned)
             if entry.state != AVAILABLE:
                 continue
             entry.attempts = min(entry.attempts + 1, limits.ATTEMPTS_MAX)
@@ -167,7 +169,8 @@ class Group(GroupSettling):
                 if consumer.pool is not None:
                     consumer.pool.in_flight += 1
             entries.append(entry)
-        self.redelivered_count += len(entries)
+        if entries and entries[0].attempts > 1:
+            self.redelivered_count += len(entries)
         return entries
 
     def _bucket(self, claim_number: int) -> Bucket:

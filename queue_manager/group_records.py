@@ -61,11 +61,14 @@ def _flush_bucket(group: Group, bucket: Bucket, journal: Journal, now_ms: int, k
         journal.put(done.key(storage_id, bucket_id), value)
         bucket.done_written = True
         group.mark_purgeable()
-    if group.failed_count:
+    if group.failed_count or bucket.failed_written:
         value = bucket.encode_settled(FAILED)
         if value is not None:
             journal.put(failed.key(storage_id, bucket_id), value)
             bucket.failed_written = True
+        elif bucket.failed_written:
+            journal.delete(failed.key(storage_id, bucket_id))
+            bucket.failed_written = False
     if bucket.is_closed():
         del group.buckets[bucket.first]
         schedule_purge(group, bucket, now_ms)

@@ -94,5 +94,6 @@ class Entry:
         self.state = state
         self.consumer = consumer
         self.claimed_at_ms = at_ms  # when DONE or FAILED: the time of that
-        self.lease_deadline_ms = 0  # 0: claimed_at_ms + the consumer's lease
+        # 0: claimed_at_ms + the consumer's lease; while AVAILABLE, when it may be claimed (0: at once)
+        self.lease_deadline_ms = 0
         self.packed = b""  # the done or failed record, once written

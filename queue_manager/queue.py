@@ -152,7 +152,19 @@ class Queue:
         next_offset = self.tail.next_offset
         if not self.groups:
             return next_offset - self.head_offset
-        return max(next_offset - group.position + len(group.returned) for group in self.groups.values())
+        return max(
+            next_offset - group.position + len(group.returned) + group.delayed_count()
+            for group in self.groups.values()
+        )
+
+    def waiting_count(self) -> int:
+        """As `ready_count`, with the messages that came back and wait for their next attempt."""
+        default = self.groups.get("")
+        if default is not None:
+            return default.ready_count() + default.delayed_count()
+        if self.groups:
+            return max(group.ready_count() + group.delayed_count() for group in self.groups.values())
+        return self.ready_count()
 
     def has_failed(self, offset: int) -> bool:
         """Whether a group keeps the message at `offset` as failed."""

@@ -38,6 +38,23 @@ class RangeSet:
         for start, end in zip(other.starts, other.ends, strict=True):
             self.add(start, end)
 
+    def discard(self, start: int, end: int) -> None:
+        """Take every offset in `[start, end)` out, where it is in."""
+        low = bisect_right(self.ends, start)
+        high = bisect_left(self.starts, end)
+        if low >= high:
+            return
+        starts: list[int] = []
+        ends: list[int] = []
+        if self.starts[low] < start:
+            starts.append(self.starts[low])
+            ends.append(start)
+        if self.ends[high - 1] > end:
+            starts.append(end)
+            ends.append(self.ends[high - 1])
+        self.starts[low:high] = starts
+        self.ends[low:high] = ends
+
     def contains(self, offset: int) -> bool:
         """Whether `offset` is in the set."""
         index = bisect_right(self.starts, offset) - 1

@@ -21,6 +21,7 @@ from storage import layout
 from storage.envelope import TemplateCache, read_head
 from storage.records import active, done, queue_spec
 from storage.records.settled import SettledMessage
+from storage.visible_at import without_visible_at
 
 if TYPE_CHECKING:
     from queue_manager.manager import QueueManager
@@ -101,6 +102,7 @@ def restore_bucket(
     done_value: bytes | None,
     failed_value: bytes | None,
     templates: TemplateCache,
+    now_ms: int = 0,
 ) -> None:
     """One bucket that still has something active, or is not yet full."""
     exponent = bucket_id >> layout.NUMBER_BITS
@@ -112,8 +114,11 @@ def restore_bucket(
         available, in_flight = active.decode(active_value)
         bucket.active_written = True
         for message_id, claim_id, attempts, metadata in available:
-            entry = _entry(group, bucket, templates, message_id, claim_id, attempts, metadata, AVAILABLE, 0)
+            plain, due_ms = without_visible_at(metadata)
+            entry = _entry(group, bucket, templates, message_id, claim_id, attempts, plain, AVAILABLE, 0)
             slots[entry.claim_number] = entry
+            if due_ms > now_ms:
+                group.delay(entry, due_ms)
         for message_id, claim_id, claimed_at_ms, _, attempts, metadata in in_flight:
             entry = _entry(group, bucket, templates, message_id, claim_id, attempts, metadata, AVAILABLE, 0)
             slots[entry.claim_number] = entry
@@ -137,8 +142,13 @@ def restore_bucket(
     waiting = [entry for entry in slots.values() if entry.state == AVAILABLE]
     bucket.open_count = len(waiting)
     group.buckets[first] = bucket
-    group.returned += [(entry.claim_number, entry) for entry in waiting]
-    heapify(group.returned)
+    head_offset = group.queue.head_offset
+    for entry in waiting:
+        if entry.message.offset < head_offset:  # it was redriven
+            group.failed_offsets.add(entry.message.offset, entry.message.offset + 1)
+    if waiting:
+        group.returned += [(e.claim_number, e) for e in waiting if not e.lease_deadline_ms]
+        heapify(group.returned)
 
 
 def _entry(
@@ -199,6 +209,8 @@ def restore_released(queue: Queue, positions: dict[Group, int], kept: dict[Group
     whose done records were still there.
     """
     let_go: RangeSet | None = None
+    below_head = RangeSet()
+    below_head.add(0, queue.head_offset)
     for group, position in positions.items():
         held = kept[group]
         for offset in _active_offsets(group, position):
@@ -206,6 +218,8 @@ def restore_released(queue: Queue, positions: dict[Group, int], kept: dict[Group
         for purge in group.purges:
             for first_offset, _, count in (*purge.items, *purge.shared_items):
                 held.add(first_offset, first_offset + count)
+        # what is still held below the head was redriven
+        group.failed_offsets.add_all(held.intersection(below_head))
         released = held.complement(queue.head_offset, position)
         # what this process released does not count as let go of before a group it may have made meanwhile
         before = released.intersection(group.released.complement(queue.head_offset, position))

@@ -14,6 +14,7 @@ from queue_manager.bucket import Run
 from queue_manager.model import DONE
 from queue_manager.ranges import RangeSet
 from storage.envelope import read_head
+from storage.layout import NUMBER_MASK
 from storage.records import attempts, done, payload, payload_refs
 
 if TYPE_CHECKING:
@@ -108,7 +109,9 @@ class Purge:
         storage_id = group.storage_id
         if self.bucket_id != NO_BUCKET:
             # as the bucket is now: more may have been done since the purge was taken
-            remaining = None if self.bucket is None else self.bucket.encode_settled(DONE)
+            # (or opened again, by a redrive)
+            bucket = self.bucket or group.buckets.get(self.bucket_id & NUMBER_MASK)
+            remaining = None if bucket is None else bucket.encode_settled(DONE)
             if remaining is None:
                 journal.delete(done.key(storage_id, self.bucket_id))
             else:
@@ -148,6 +151,8 @@ def _deletable(group: Group, runs: list[Run]) -> list[Run]:
             queue.released.add(first_offset, end)
             deletable.append(run)
             continue
+        if group.failed_offsets.starts and first_offset < queue.head_offset:
+            _release_redriven(group, others, run, deletable)
         first_kept = max(first_offset, queue.head_offset)
         if others:
             group.released.add(first_kept, end)
@@ -159,6 +164,16 @@ def _deletable(group: Group, runs: list[Run]) -> list[Run]:
                 if not any(other.failed_offsets.contains(offset) for other in others):
                     add_to_runs(deletable, offset, first_id + offset - first_offset)
     return deletable
+
+
+def _release_redriven(group: Group, others: list[Group], run: Run, deletable: list[Run]) -> None:
+    """The part of `run` below the head: redriven messages, which only failed records or this group kept."""
+    first_offset, first_id, count = run
+    for offset in range(first_offset, min(first_offset + count, group.queue.head_offset)):
+        if group.failed_offsets.contains(offset):
+            group.failed_offsets.discard(offset, offset + 1)
+            if not any(other.failed_offsets.contains(offset) for other in others):
+                add_to_runs(deletable, offset, first_id + offset - first_offset)
 
 
 def release_unshared(group: Group, runs: list[Run], journal: Journal) -> None:

@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from config import limits
-from queue_manager.errors import InvalidArgument
+from queue_manager.address import validate_queue_name
+from queue_manager.errors import InvalidAddress, InvalidArgument
 from queue_manager.policy import QueuePolicy
 
 GROUP_ARGUMENT: Final = "x-consumer-group"
 PRIORITY_ARGUMENT: Final = "x-priority"
+DEAD_LETTER_EXCHANGE: Final = "x-dead-letter-exchange"
+DEAD_LETTER_KEY: Final = "x-dead-letter-routing-key"
+DEAD_LETTER_STRATEGY: Final = "x-dead-letter-strategy"  # always at least once here
 
 _LATER: Final = "is not supported by this version"
 
@@ -49,9 +53,33 @@ def queue_policy(arguments: Mapping[str, Any], default: QueuePolicy, *, durable:
             if durable:
                 raise InvalidArgument(f"x-expires on a durable queue {_LATER}")
             fields["expires_ms"] = _integer(name, value, 1, limits.DURATION_MS_MAX)
+        elif name in (DEAD_LETTER_EXCHANGE, DEAD_LETTER_KEY, DEAD_LETTER_STRATEGY):
+            _check_dead_letter(name, value, arguments)
         else:
             raise InvalidArgument(f"queue argument {name!r} {_LATER}")
+    if DEAD_LETTER_EXCHANGE in arguments:
+        fields["dead_letter"] = arguments.get(DEAD_LETTER_KEY, "")
+        fields["dead_letter_by_key"] = DEAD_LETTER_KEY not in arguments
     return QueuePolicy(**fields)
+
+
+def _check_dead_letter(name: str, value: Any, arguments: Mapping[str, Any]) -> None:
+    """Only the default exchange can be named, so that the routing key is the dead-letter queue."""
+    if name == DEAD_LETTER_STRATEGY:
+        if value not in ("at-least-once", "at-most-once"):
+            raise InvalidArgument(f"{name} must be 'at-least-once' or 'at-most-once', not {value!r}")
+    elif name == DEAD_LETTER_EXCHANGE:
+        if value != "":
+            raise InvalidArgument(f"{name} {value!r} {_LATER}; use '' with {DEAD_LETTER_KEY}: <queue>")
+    else:
+        if DEAD_LETTER_EXCHANGE not in arguments:
+            raise InvalidArgument(f"{name} needs {DEAD_LETTER_EXCHANGE}")
+        if not isinstance(value, str):
+            raise InvalidArgument(f"{name} must be a string, not {value!r}")
+        try:
+            validate_queue_name(value)
+        except InvalidAddress as error:
+            raise InvalidArgument(f"{name}: {error.reason}") from None
 
 
 def equivalence(arguments: Mapping[str, Any]) -> dict[str, object]:

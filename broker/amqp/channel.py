@@ -156,7 +156,7 @@ class AmqpChannel:
         # first nobody of this channel may take anything, then everything returns in order
         for consumer in [*self.consumers.values(), *self.puller.values()]:
             consumer.consumer.paused = True
-        manager.requeue(entries, now_ms)
+        manager.requeue(entries, now_ms, delay_ms=0)  # no fault of theirs
         for consumer in [*self.consumers.values(), *self.puller.values()]:
             if not consumer.consumer.group.queue.deleted:
                 manager.unsubscribe(consumer.consumer, now_ms)

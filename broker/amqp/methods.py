@@ -290,7 +290,7 @@ def _requeue_all(channel: AmqpChannel) -> None:
     entries = list(channel.unacked.values())
     channel.unacked.clear()
     frontend = channel.frontend
-    frontend.hub.shard.manager.requeue(entries, frontend.hub.clock.now_ms())
+    frontend.hub.shard.manager.requeue(entries, frontend.hub.clock.now_ms(), delay_ms=0)
 
 
 # the rest

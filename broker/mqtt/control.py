@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from config import limits, units
 from protocols.mqtt import constants as c
 from protocols.mqtt.events import PublishRun, PublishShape
 from protocols.mqtt.properties import Properties, decode_properties
@@ -92,12 +93,12 @@ class ControlTarget:
             raise InvalidArgument(f"{verb} needs user properties message-id and group-id")
         entry = manager.find_claim(queue, group_id, _offset(values["message-id"], queue.name))
         _check_attempts(entry, values.get("attempts"))
-        if "delay" in values:
-            raise InvalidArgument("user property delay is not supported by this version")
+        if "delay" in values and verb != "$nack":
+            raise InvalidArgument(f"user property delay is for $nack, not for {verb}")
         if verb == "$ack":
             manager.ack([entry], now_ms)
         elif verb == "$nack":
-            manager.requeue([entry], now_ms)
+            manager.requeue([entry], now_ms, delay_ms=_delay_ms(values.get("delay")))
         elif verb == "$reject":
             _log.info("queue.rejected", queue=queue.name, group=group_id, reason=values.get("reason", ""))
             manager.reject([entry], now_ms)
@@ -119,6 +120,20 @@ def _offset(message_id: str, queue_name: str) -> int:
 def _check_attempts(entry: Entry, attempts: str | None) -> None:
     if attempts is not None and attempts != str(entry.attempts):
         raise InvalidArgument(f"attempts {attempts} is stale: the message is at attempt {entry.attempts}")
+
+
+def _delay_ms(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if text.isascii() and text.isdigit() and len(text) <= 19:
+        delay_ms = int(text)
+        if delay_ms > limits.DURATION_MS_MAX:
+            raise InvalidArgument(f"delay is at most {limits.DURATION_MS_MAX} ms, not {text}")
+        return delay_ms
+    try:
+        return units.parse_duration_ms(text)
+    except ValueError as error:
+        raise InvalidArgument(f"delay: {error}") from None
 
 
 def _lease_ms(text: str | None, default_ms: int) -> int:

@@ -217,6 +217,34 @@ def _without(raw: bytes, at: int, names: set[bytes]) -> bytes:
     return b"".join([raw[first:last] for name, first, last in spans if name not in names])
 
 
+def without_headers(raw: bytes, names: Iterable[str]) -> bytes:
+    """`raw` without the headers of these names; everything else stays byte for byte."""
+    flags = _FLAGS.unpack_from(raw)[0]
+    if not flags & _HEADERS_FLAG:
+        return raw
+    at = _headers_at(raw, flags)
+    end = at + 4 + _U32.unpack_from(raw, at)[0]
+    kept = _without(raw, at, {name.encode() for name in names})
+    return b"".join((raw[:at], _U32.pack(len(kept)), kept, raw[end:]))
+
+
+def without_expiration(raw: bytes) -> bytes:
+    """`raw` without its expiration; everything else stays byte for byte."""
+    flags = _FLAGS.unpack_from(raw)[0]
+    if not flags & _EXPIRATION_FLAG:
+        return raw
+    pos = 2
+    before = flags & ~(2 * _EXPIRATION_FLAG - 1)
+    for kind in _plan(before):
+        if kind > 0:
+            pos += kind
+        elif kind == _TABLE:
+            pos += 4 + _U32.unpack_from(raw, pos)[0]
+        else:
+            pos += 1 + raw[pos]
+    return b"".join((_FLAGS.pack(flags & ~_EXPIRATION_FLAG), raw[2:pos], raw[pos + 1 + raw[pos] :]))
+
+
 def append_headers(raw: bytes, extra: Sequence[tuple[str, Any]]) -> bytes:
     """`raw` with these headers added, each replacing what had its name; everything else stays byte for byte.
 

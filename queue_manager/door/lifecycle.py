@@ -117,7 +117,7 @@ class Lifecycle(Committing, Scheduling):
         """
         if if_unused and queue.consumer_count():
             raise PreconditionFailed(f"queue {queue.name!r} has consumers")
-        count = queue.ready_count()
+        count = queue.waiting_count()
         if if_empty and count:
             raise PreconditionFailed(f"queue {queue.name!r} is not empty")
         for group in queue.groups.values():
@@ -128,6 +128,7 @@ class Lifecycle(Committing, Scheduling):
         self.timers.forget(queue)
         if queue.schedule is not None:
             self.timers.forget(queue.schedule)
+        self.dead_letters.forget(queue.name)
         del self.queues[queue.name]
         self.bindings.remove(queue)
         for table in (self.appended, self.trimmable, self.tailed):
@@ -136,6 +137,8 @@ class Lifecycle(Committing, Scheduling):
             for groups in (self.dispatchable, self.dirty_groups, self.consuming, self.purgeable):
                 groups.pop(group, None)
             self.skipped.pop(group, None)
+            if group.delays is not None:
+                group.delays.clear()
             for consumer in [*group.consumers, *group.draining]:
                 was_active = consumer.active
                 consumer.active = False
@@ -166,7 +169,7 @@ class Lifecycle(Committing, Scheduling):
 
     def purge(self, queue: Queue, now_ms: int) -> int:
         """Drop every waiting message of every group; claimed ones stay. Give how many it were."""
-        count = queue.ready_count()
+        count = queue.waiting_count()
         for group in queue.groups.values():
             group.purge_ready()
         if not queue.groups:

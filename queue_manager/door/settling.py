@@ -52,15 +52,20 @@ class Settling(ManagerState):
         self.stale_settle_count += stale
         return stale
 
-    def requeue(self, entries: Iterable[Entry], now_ms: int) -> int:
-        """Return claims to their place in the queue (nack); give how many came too late."""
-        return self._give_back(entries, now_ms, failed=False)
+    def requeue(self, entries: Iterable[Entry], now_ms: int, *, delay_ms: int | None = None) -> int:
+        """Return claims to their place in the queue (nack) after `delay_ms`; give how many came too late.
+
+        None: after the back-off of the queue's retry policy, if it has one.
+        """
+        return self._give_back(entries, now_ms, failed=False, delay_ms=delay_ms)
 
     def reject(self, entries: Iterable[Entry], now_ms: int) -> int:
         """Fail claims for good; give how many came too late."""
         return self._give_back(entries, now_ms, failed=True)
 
-    def _give_back(self, entries: Iterable[Entry], now_ms: int, *, failed: bool) -> int:
+    def _give_back(
+        self, entries: Iterable[Entry], now_ms: int, *, failed: bool, delay_ms: int | None = None
+    ) -> int:
         stale = 0
         by_group: dict[Group, list[Entry]] = {}
         for entry in entries:
@@ -69,7 +74,7 @@ class Settling(ManagerState):
             else:
                 stale += 1
         for group, group_entries in by_group.items():
-            group.requeue(group_entries, now_ms, failed=failed)
+            group.requeue(group_entries, now_ms, failed=failed, delay_ms=delay_ms)
         self.stale_settle_count += stale
         return stale
 
@@ -80,6 +85,8 @@ class Settling(ManagerState):
             return False
         entry.lease_deadline_ms = now_ms + lease_ms
         consumer.extended = True
+        if entry.bucket is not None:
+            entry.group.touch(entry.bucket)
         return True
 
     def find_claim(self, queue: Queue, group_id: str, offset: int) -> Entry:

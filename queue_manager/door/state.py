@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from queue_manager import dead_letters
-from queue_manager.dead_letters import Stamp
+from queue_manager import dead_letters, redrive
+from queue_manager.dead_letters import DeadLetterBook, Stamp
 from queue_manager.errors import (
     QueueNotFound,
     ResourceLocked,
@@ -15,6 +15,7 @@ from queue_manager.journal import Journal
 from queue_manager.loads import Load
 from queue_manager.policy import QueuePolicy
 from queue_manager.queue import Queue
+from queue_manager.redrive import OriginOf
 from queue_manager.removal import Removal
 from queue_manager.retention import Purge
 from queue_manager.routing import Bindings
@@ -55,7 +56,9 @@ class ManagerState:
         self.skipped: dict[Group, list[tuple[int, int, bool]]] = {}
         self.unread_purges: list[Purge] = []
         self.timers = Timers()
+        self.dead_letters = DeadLetterBook()
         self.stamp_death: Stamp = dead_letters.keep_properties
+        self.origin_of: OriginOf = redrive.no_origin
         self.consuming: dict[Group, None] = {}  # groups with consumers, which leases may end in
         self.purgeable: dict[Group, None] = {}  # groups with done records
         self.tailed: dict[Queue, None] = {}  # queues with messages in memory

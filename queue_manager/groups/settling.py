@@ -6,7 +6,8 @@ from heapq import heappush
 from typing import TYPE_CHECKING, cast
 
 from config import limits
-from queue_manager import dead_letters, ranking
+from queue_manager import backoff, dead_letters, ranking
+from queue_manager.delays import Delays
 from queue_manager.group_records import forget_attempts
 from queue_manager.groups.reading import GroupReading
 from queue_manager.model import AVAILABLE, DONE, FAILED, IN_FLIGHT, STALE, Entry
@@ -21,12 +22,18 @@ class GroupSettling(GroupReading):
 
     __slots__ = ()
 
-    def requeue(self, entries: list[Entry], now_ms: int, *, failed: bool = False) -> None:
+    def requeue(
+        self, entries: list[Entry], now_ms: int, *, failed: bool = False, delay_ms: int | None = None
+    ) -> None:
         """Return claims to their original place, or fail them (`failed`, or attempts used up).
 
-        Entries that are not in flight (any more) are passed over.
+        They wait there for `delay_ms`; None: as the retry policy says. Entries that are not in flight (any
+        more) are passed over.
         """
-        attempts_max = self.queue.policy.attempts_max
+        policy = self.queue.policy
+        attempts_max = policy.attempts_max
+        wait_ms = delay_ms or 0
+        backs_off = delay_ms is None and policy.retry_initial_ms > 0
         for entry in entries:
             if entry.state != IN_FLIGHT:
                 continue
@@ -54,7 +61,40 @@ class GroupSettling(GroupReading):
             elif attempts_max and entry.attempts >= attempts_max:
                 self.fail(new, dead_letters.DELIVERY_LIMIT, now_ms)
             else:
-                heappush(self.returned, (entry.claim_number, new))
+                if backs_off:
+                    wait_ms = backoff.delay_ms(policy, entry.message.message_id, entry.attempts)
+                if wait_ms:
+                    self.delay(new, now_ms + wait_ms)
+                else:
+                    heappush(self.returned, (entry.claim_number, new))
+        self.mark_dispatch()
+
+    def delay(self, entry: Entry, due_ms: int) -> None:
+        """Have an available entry come back to its place at `due_ms`."""
+        if self.delays is None:
+            self.delays = Delays(cast("Group", self))
+        self.delays.add(entry, due_ms)
+
+    def unclaim(self, entry: Entry, now_ms: int) -> None:
+        """Put a claim back as if it had not been made; its attempts are the caller's to set right."""
+        release_claim(entry)
+        entry.state = STALE
+        new = Entry(
+            entry.message,
+            entry.group,
+            entry.claim_number,
+            entry.bucket,
+            entry.attempts,
+            AVAILABLE,
+            None,
+            now_ms,
+        )
+        bucket = entry.bucket
+        if bucket is not None:
+            bucket.plain = False
+            bucket.entries[entry.claim_number - bucket.first] = new
+            self._mark_bucket(bucket)
+        heappush(self.returned, (entry.claim_number, new))
         self.mark_dispatch()
 
     def log_attempt(self, message_id: int, claimed_at_ms: int, consumer_id: str) -> None:
@@ -109,9 +149,11 @@ class GroupSettling(GroupReading):
             queue.manager.removals.append(removal)
         self.position = end
         self.forget_loaded()
-        for _, entry in self.returned:
+        delayed = [] if self.delays is None else self.delays.clear()
+        for entry in (*[entry for _, entry in self.returned], *delayed):
             if entry.state == AVAILABLE:
                 entry.state = DONE
+                entry.lease_deadline_ms = 0
                 if entry.bucket is not None:
                     entry.bucket.open_count -= 1
                     self._mark_bucket(entry.bucket)

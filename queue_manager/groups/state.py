@@ -14,6 +14,7 @@ from queue_manager.ranges import RangeSet
 from storage.layout import NUMBER_BITS, align_claim_number, bucket_capacity
 
 if TYPE_CHECKING:
+    from queue_manager.delays import Delays
     from queue_manager.group import Group
     from queue_manager.queue import Queue
     from queue_manager.retention import Purge
@@ -25,7 +26,9 @@ class GroupState:
     `position` is the first offset not yet looked at; `cursor_sequence` a metadata-log sequence at or before
     the entry that holds it. `loaded` has been read back from the store: what is kept of the offsets from
     `position` to `ahead_offset`, where reading goes on at `ahead_sequence`. `marks` are the pairs of offset
-    and sequence at which loads ended, for the cursor to advance to as the position does.
+    and sequence at which loads ended, for the cursor to advance to as the position does. `failed_offsets` are
+    those whose payload this group keeps though the log does not stand for it any more: failed messages, and
+    redriven ones below the queue's head.
     """
 
     __slots__ = (
@@ -40,6 +43,7 @@ class GroupState:
         "claim_base",
         "consumers",
         "cursor_sequence",
+        "delays",
         "dirty",
         "dirty_buckets",
         "draining",
@@ -88,6 +92,7 @@ class GroupState:
         self.draining: list[Consumer] = []  # cancelled, or pulling one by one; they may hold claims
         self._turn = 0
         self.returned: list[tuple[int, Entry]] = []
+        self.delays: Delays | None = None
         self.loaded: list[Message] = []
         self.loaded_next = 0
         self.ahead_offset = 0
@@ -119,6 +124,10 @@ class GroupState:
     def ready_count(self) -> int:
         """Messages waiting for a claim (with a pattern: at most so many)."""
         return self.queue.tail.next_offset - self.position + len(self.returned)
+
+    def delayed_count(self) -> int:
+        """Messages that came back and wait for their next attempt."""
+        return 0 if self.delays is None else len(self.delays)
 
     def in_flight_count(self) -> int:
         """Messages claimed and not settled."""
@@ -154,6 +163,14 @@ class GroupState:
         if not self.dirty and self.queue.durable and not self.queue.deleted:
             self.dirty = True
             self.queue.manager.dirty_groups[cast("Group", self)] = None
+
+    def flush_soon(self) -> None:
+        """Have what changed written with the open commit."""
+        self.flushed_at_ms = 0
+
+    def touch(self, bucket: Bucket) -> None:
+        """Have a bucket written with one of the next commits."""
+        self._mark_bucket(bucket)
 
     def _mark_bucket(self, bucket: Bucket) -> None:
         if not bucket.dirty:

@@ -128,12 +128,43 @@ def test_one_port_for_two_listeners(mqtt_bind: str, amqp_bind: str, overlap: boo
         {"limits": {"max_message_size": 0}},
         {"limits": {"max_message_size": limits.MESSAGE_BYTES_MAX + 1}},
         {"limits": {"max_depth": -1}},
-        {"dlq": {}},
+        {"dlq": "$dlq/orders"},
+        {"dlq": "q"},
+        {"dlq": {"topic": "$queue/"}},
+        {"dlq": {"topic": "a/b"}},
+        {"dlq": {"enabled": True, "name": "x"}},
+        {"name": "n" * 252, "dlq": {}},
+        {"retry": {"multiplier": 2}},
+        {"retry": {"jitter": 0.5, "initial_backoff": 0}},
+        {"retry": {"initial_backoff": "10s", "max_backoff": "5s"}},
+        {"retry": {"initial_backoff": "10s", "max_backoff": 0}},
+        {"retry": {"initial_backoff": "1s", "multiplier": 0.5}},
+        {"retry": {"initial_backoff": "1s", "multiplier": float("inf")}},
+        {"retry": {"initial_backoff": "1s", "multiplier": True}},
+        {"retry": {"initial_backoff": "1s", "jitter": 1.1}},
+        {"retry": {"initial_backoff": "1s", "jitter": "some"}},
     ],
 )
 def test_refused_queue_values(values: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         QueueSettings.model_validate({"name": "q", **values})
+
+
+@pytest.mark.parametrize(
+    ("value", "dead_letter"),
+    [
+        (None, ""),
+        ({}, "q.dlq"),
+        ({"enabled": False}, ""),
+        ({"enabled": False, "topic": "errors"}, ""),
+        ({"topic": "errors"}, "errors"),
+        ({"topic": "$queue/errors"}, "errors"),
+        ("errors", "errors"),
+        ("", "q.dlq"),
+    ],
+)
+def test_the_dead_letter_queue(value: object, dead_letter: str) -> None:
+    assert QueueSettings.model_validate({"name": "q", "dlq": value}).dead_letter == dead_letter
 
 
 def test_ranges_include_their_ends() -> None:
