@@ -187,6 +187,8 @@ def restore_failed(group: Group, value: bytes) -> None:
     """Account for a failed record."""
     for message in done.decode(value):
         _, offset, _ = read_head(message.metadata)
+        if group.failed_offsets.contains(offset):
+            continue  # it failed since the start
         group.failed_offsets.add(offset, offset + 1)
         group.failed_count += 1
 

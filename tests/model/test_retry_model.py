@@ -1,0 +1,406 @@
+"""Random lives of one queue with back-off, a delivery limit and a dead-letter queue, beside a simple oracle.
+
+Everything is compared after each step: who is delivered next and at which attempt, what waits, what failed,
+what lies in the dead-letter queue with which history. A crash goes back to the last commit on both sides.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from broker import dead_letters
+from broker.redrive import redrive_dead_letters, redrive_failed
+from broker.shard import Shard
+from protocols.amqp091.content import decode_headers
+from queue_manager.consumer import UNLIMITED, Consumer
+from queue_manager.definitions import QueueDefinition
+from queue_manager.model import Entry, Message
+from queue_manager.policy import FOREVER, QueuePolicy
+from storage.memory_store import MemoryStore
+from storage.records import attempts, payload
+from tests.model.harness import DEFAULT_POLICY, FakeClock
+
+T = TypeVar("T")
+LEASE_MS = 30_000
+MAX_WAIT_MS = 5_000
+
+
+def run(step: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that waits for nothing but its turn."""
+    for _ in range(100_000):
+        try:
+            assert step.send(None) is None
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+    raise AssertionError("it waits for ever")
+
+
+class Item:
+    """What should be known of one message of the queue."""
+
+    def __init__(self, body: bytes, deaths: list[tuple[str, int]]) -> None:
+        self.body = body
+        self.deaths = deaths  # (reason, count), newest first
+        self.attempts = 0
+        self.state = "waiting"  # held, done, failed
+        self.due_ms = 0
+        self.lease_end_ms = 0
+
+    def died(self, reason: str) -> list[tuple[str, int]]:
+        count = dict(self.deaths).get(reason, 0)
+        return [(reason, count + 1), *[death for death in self.deaths if death[0] != reason]]
+
+
+class Taker:
+    """A consumer that keeps its claims."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[Message, Entry]] = []
+
+    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
+        assert entries is not None
+        self.taken += zip(messages, entries, strict=True)
+
+    def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
+        pass
+
+    def cancelled(self, consumer: Consumer, reason: str) -> None:
+        pass
+
+
+class Drain:
+    """A consumer of a second group, done with everything as it comes."""
+
+    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
+        pass
+
+    def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
+        pass
+
+    def cancelled(self, consumer: Consumer, reason: str) -> None:
+        pass
+
+
+class RetryModel(RuleBasedStateMachine):
+    """Publish, claim, settle in every way, wait, redrive, crash."""
+
+    @initialize(
+        tries=st.sampled_from([0, 2, 3]),
+        backs_off=st.booleans(),
+        has_dlq=st.booleans(),
+        dlq_depth=st.sampled_from([0, 0, 3]),
+        retention=st.sampled_from([0, 60_000, FOREVER]),
+        bucket_size=st.integers(0, 2),
+        second_group=st.booleans(),
+    )
+    def begin(
+        self,
+        tries: int,
+        backs_off: bool,
+        has_dlq: bool,
+        dlq_depth: int,
+        retention: int,
+        bucket_size: int,
+        second_group: bool,
+    ) -> None:
+        self.clock = FakeClock()
+        self.tries = tries
+        self.backs_off = backs_off
+        self.has_dlq = has_dlq
+        self.dlq_depth = dlq_depth
+        self.second_group = second_group
+        self.retention = retention
+        self.numbers = 0
+        self.items: list[Item] = []
+        self.dead: list[tuple[bytes, list[tuple[str, int]]]] = []
+        self.entries: dict[bytes, Entry] = {}
+        self._open(MemoryStore())
+        common: dict[str, Any] = {"visibility_timeout_ms": LEASE_MS, "message_bytes_max": 1000}
+        work = QueuePolicy(
+            **common,
+            done_retention_ms=retention,
+            bucket_size=bucket_size,
+            attempts_max=tries,
+            dead_letter="dead" if has_dlq else "",
+            retry_initial_ms=1_000 if backs_off else 0,
+            retry_max_ms=MAX_WAIT_MS,
+            retry_multiplier=2.0,
+        )
+        dead = QueuePolicy(**common, done_retention_ms=0, depth_max=dlq_depth)
+        self.manager.declare(QueueDefinition("work", durable=True, policy=work), self.clock.ms)
+        self.manager.declare(QueueDefinition("dead", durable=True, policy=dead), self.clock.ms)
+        self._consume()
+        self._commit()
+
+    def _open(self, store: MemoryStore) -> None:
+        self.store = store
+        self.shard = run(
+            Shard.open(
+                store,
+                self.clock,  # type: ignore[arg-type]
+                default_policy=DEFAULT_POLICY,
+                auto_create=True,
+                cache_bytes_max=0,
+            )
+        )
+        self.manager = self.shard.manager
+        dead_letters.install(self.manager)
+
+    def _consume(self) -> None:
+        self.taker = Taker()
+        work = self.manager.find("work")
+        self.consumer = self.manager.puller(work, self.taker, "taker", lease_ms=LEASE_MS)
+        if self.second_group:
+            self.manager.subscribe(
+                work, "audit", "#", Drain(), consumer_id="d", credit_max=UNLIMITED, no_ack=True,
+                exclusive=False, lease_ms=LEASE_MS,
+            )  # fmt: skip
+
+    def _commit(self) -> None:
+        self._quiesce()
+        run(self.shard.commit_once(everything=True))
+        self.durable = copy.deepcopy((self.items, self.dead))
+
+    def _quiesce(self) -> None:
+        self.manager.dispatch(self.clock.ms)
+        while self.manager.loads:
+            run(self.shard.load_once())
+
+    def _pick(self, state: str, pick: int) -> Item | None:
+        found = [item for item in self.items if item.state == state]
+        return found[pick % len(found)] if found else None
+
+    # oracle
+
+    def _comes_back(self, item: Item, wait_ms: int | None) -> None:
+        """A claim ends without success."""
+        item.lease_end_ms = 0
+        if self.tries and item.attempts >= self.tries:
+            self._given_up(item, "delivery_limit")
+            return
+        if wait_ms is None:
+            wait_ms = min(1_000 * 2 ** (item.attempts - 1), MAX_WAIT_MS) if self.backs_off else 0
+        item.state = "waiting"
+        item.due_ms = self.clock.ms + wait_ms if wait_ms else 0
+
+    def _given_up(self, item: Item, reason: str) -> None:
+        if self.has_dlq and (not self.dlq_depth or len(self.dead) < self.dlq_depth):
+            item.state = "done"
+            self.dead.append((item.body, item.died(reason)))
+        else:
+            item.state = "failed"
+
+    def _due(self) -> list[Item]:
+        return [i for i in self.items if i.state == "waiting" and i.due_ms <= self.clock.ms]
+
+    # steps
+
+    @rule(count=st.integers(1, 12))
+    def publish(self, count: int) -> None:
+        bodies = [b"%d" % (self.numbers + index) for index in range(count)]
+        self.numbers += count
+        plan = self.manager.plan("$queue/work/key", 0, b"", True)
+        plan.aim(self.manager, self.manager.route("$queue/work/key", self.clock.ms))
+        self.manager.publish(plan, bodies, self.clock.ms)
+        self.items += [Item(body, []) for body in bodies]
+        self._quiesce()
+
+    @rule(count=st.integers(1, 8))
+    def claim(self, count: int) -> None:
+        for _ in range(count):
+            expected = self._due()
+            before = len(self.taker.taken)
+            while (answer := self.manager.pull(self.consumer, False, self.clock.ms)) is None:
+                run(self.shard.load_once())
+            assert answer == bool(expected)
+            if not expected:
+                return
+            [(message, entry)] = self.taker.taken[before:]
+            item = expected[0]
+            item.attempts += 1
+            assert (message.body, entry.attempts) == (item.body, item.attempts)
+            assert message.template.topic == "$queue/work/key"
+            item.state = "held"
+            item.due_ms = 0
+            item.lease_end_ms = self.clock.ms + LEASE_MS
+            self.entries[item.body] = entry
+
+    @rule(pick=st.integers(0, 99), kind=st.sampled_from(["ack", "nack", "nack", "reject", "delay", "extend"]))
+    def settle(self, pick: int, kind: str) -> None:
+        item = self._pick("held", pick)
+        if item is None:
+            return
+        entry = self.entries[item.body]
+        now_ms = self.clock.ms
+        if kind == "ack":
+            assert self.manager.ack([entry], now_ms) == 0
+            item.state = "done"
+        elif kind == "reject":
+            assert self.manager.reject([entry], now_ms) == 0
+            self._given_up(item, "rejected")
+        elif kind == "extend":
+            assert self.manager.extend(entry, 2 * LEASE_MS, now_ms)
+            item.lease_end_ms = now_ms + 2 * LEASE_MS
+            return
+        else:
+            delay_ms = 7_500 if kind == "delay" else None
+            assert self.manager.requeue([entry], now_ms, delay_ms=delay_ms) == 0
+            self._comes_back(item, delay_ms)
+        assert self.manager.ack([entry], now_ms) == 1, "settled twice"
+        self._quiesce()
+
+    @rule()
+    def leave(self) -> None:
+        """The consumer goes: what it holds is back at once."""
+        for item in [item for item in self.items if item.state == "held"]:
+            self._comes_back(item, 0)
+        self.manager.unsubscribe(self.consumer, self.clock.ms)
+        self.taker = Taker()
+        work = self.manager.find("work")
+        self.consumer = self.manager.puller(work, self.taker, "taker", lease_ms=LEASE_MS)
+        self._quiesce()
+
+    @rule(ms=st.sampled_from([1, 999, 1_000, 2_000, 7_500, 30_000, 61_000]))
+    def wait(self, ms: int) -> None:
+        self.clock.ms += ms
+        ended = [i for i in self.items if i.state == "held" and i.lease_end_ms <= self.clock.ms]
+        order = list(self.consumer.in_flight.values())
+        bodies = [entry.message.body for entry in order]
+        for item in sorted(ended, key=lambda item: bodies.index(item.body)):
+            self._comes_back(item, None)
+        self.manager.expire(self.clock.ms)
+        self._quiesce()
+
+    @rule()
+    def commit(self) -> None:
+        self._commit()
+
+    @rule()
+    def sweep(self) -> None:
+        self.wait(0)
+        self._commit()
+        run(self.shard.sweep_once())
+        self._commit()
+
+    @rule(limit=st.sampled_from([None, None, 1, 3]), by_offset=st.booleans())
+    def redrive_failed(self, limit: int | None, by_offset: bool) -> None:
+        self.sweep()
+        group = self.manager.find("work").groups[""]
+        failed_before = [item for item in self.items if item.state == "failed"]
+        offsets = None
+        if by_offset:
+            wanted = {self.items.index(item) for item in failed_before[::2]}
+            offsets = sorted(wanted)
+            failed_before = failed_before[::2]
+        count = run(redrive_failed(self.shard, "work", "", limit=limit, offsets=offsets))
+        assert count == min(len(failed_before), len(failed_before) if limit is None else limit)
+        back = {
+            entry.message.offset for _, entry in group.returned if entry.state == 0 and not entry.attempts
+        }
+        for item in failed_before:
+            if self.items.index(item) in back:
+                item.state, item.attempts, item.due_ms = "waiting", 0, 0
+                count -= 1
+        assert count == 0
+        self._commit()
+
+    @rule(limit=st.sampled_from([None, 1, 2]))
+    def redrive_dead_letters(self, limit: int | None) -> None:
+        self._commit()
+        count = run(redrive_dead_letters(self.shard, "dead", limit=limit))
+        assert count == min(len(self.dead), len(self.dead) if limit is None else limit)
+        self.items += [Item(body, deaths) for body, deaths in self.dead[:count]]
+        del self.dead[:count]
+        self._commit()
+
+    @rule(commit=st.booleans(), ms=st.sampled_from([0, 1_500, 10_000]))
+    def crash(self, commit: bool, ms: int) -> None:
+        if commit:
+            self._commit()
+        self.items, self.dead = copy.deepcopy(self.durable)
+        self.clock.ms += ms
+        for item in self.items:
+            if item.state == "held":
+                item.state = "waiting"
+                item.due_ms = item.lease_end_ms = 0
+        self.entries = {}
+        self._open(self.store.crash())
+        self._consume()
+        self.manager.fire_timers(self.clock.ms)
+        self._quiesce()
+
+    @invariant()
+    def counts_agree(self) -> None:
+        if not hasattr(self, "items"):
+            return
+        group = self.manager.find("work").groups[""]
+        waiting = [item for item in self.items if item.state == "waiting"]
+        delayed = [item for item in waiting if item.due_ms > self.clock.ms]
+        assert group.delayed_count() == len(delayed)
+        assert group.ready_count() == len(waiting) - len(delayed)
+        assert group.in_flight_count() == sum(item.state == "held" for item in self.items)
+        if self.shard._retention_ready:
+            assert group.failed_count == sum(item.state == "failed" for item in self.items)
+        assert self.manager.find("dead").ready_count() == len(self.dead)
+
+    # the end
+
+    def _drain_dead(self) -> None:
+        taker = Taker()
+        consumer = self.manager.puller(self.manager.find("dead"), taker, "drain", lease_ms=LEASE_MS)
+        while (answer := self.manager.pull(consumer, False, self.clock.ms)) is not False:
+            if answer is None:
+                run(self.shard.load_once())
+        found = []
+        for message, entry in taker.taken:
+            headers = dict(decode_headers(message.template.properties))
+            deaths = headers["x-death"]
+            assert entry.attempts == 1, "a redrive counted as an attempt"
+            assert {death["queue"] for death in deaths} == {"work"}
+            assert headers["x-last-death-reason"] == deaths[0]["reason"]
+            assert headers["_dlq_original_topic"] == "$queue/work/key"
+            found.append((message.body, [(death["reason"], death["count"]) for death in deaths]))
+        assert found == self.dead
+        self.manager.ack([entry for _, entry in taker.taken], self.clock.ms)
+        self.dead = []
+
+    def teardown(self) -> None:
+        if not hasattr(self, "items") or sys.exc_info()[0] is not None:
+            return
+        self._drain_dead()
+        self.sweep()
+        for _ in range(len(self.items) * 2 + 2):
+            self.claim(100)
+            for item in [item for item in self.items if item.state == "held"]:
+                self.manager.ack([self.entries[item.body]], self.clock.ms)
+                item.state = "done"
+            if all(item.state in ("done", "failed") for item in self.items):
+                break
+            self.wait(MAX_WAIT_MS + 2_500)
+        else:
+            raise AssertionError("messages are left")
+        if self.retention == FOREVER:
+            return
+        for _ in range(3):
+            self.clock.ms += 61_000
+            self.sweep()
+        self.counts_agree()
+        rows = run(self.store.scan(payload.PREFIX, None, limit=100_000))
+        kept = [key for key, _ in rows if key.startswith(payload.PREFIX)]
+        assert len(kept) == sum(item.state == "failed" for item in self.items), "payloads leak or are lost"
+        rows = run(self.store.scan(attempts.PREFIX, None, limit=100_000))
+        histories = [key for key, _ in rows if key.startswith(attempts.PREFIX)]
+        assert len(histories) <= sum(item.state == "failed" for item in self.items), "histories leak"
+
+
+class TestRetryModel(RetryModel.TestCase):  # type: ignore[misc, name-defined]
+    settings = settings(
+        max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    )
