@@ -30,6 +30,7 @@ from tests.model.harness import DEFAULT_POLICY, FakeClock
 T = TypeVar("T")
 LEASE_MS = 30_000
 MAX_WAIT_MS = 5_000
+KINDS = st.sampled_from(["ack", "nack", "nack", "nack", "reject", "delay", "extend"])
 
 
 def run(step: Coroutine[Any, Any, T]) -> T:
@@ -138,6 +139,7 @@ class RetryModel(RuleBasedStateMachine):
         self.manager.declare(QueueDefinition("dead", durable=True, policy=dead), self.clock.ms)
         self._consume()
         self._commit()
+        self.publish(8)
 
     def _open(self, store: MemoryStore) -> None:
         self.store = store
@@ -172,10 +174,6 @@ class RetryModel(RuleBasedStateMachine):
         self.manager.dispatch(self.clock.ms)
         while self.manager.loads:
             run(self.shard.load_once())
-
-    def _pick(self, state: str, pick: int) -> Item | None:
-        found = [item for item in self.items if item.state == state]
-        return found[pick % len(found)] if found else None
 
     # oracle
 
@@ -212,7 +210,6 @@ class RetryModel(RuleBasedStateMachine):
         self.items += [Item(body, []) for body in bodies]
         self._quiesce()
 
-    @rule(count=st.integers(1, 8))
     def claim(self, count: int) -> None:
         for _ in range(count):
             expected = self._due()
@@ -232,11 +229,19 @@ class RetryModel(RuleBasedStateMachine):
             item.lease_end_ms = self.clock.ms + LEASE_MS
             self.entries[item.body] = entry
 
-    @rule(pick=st.integers(0, 99), kind=st.sampled_from(["ack", "nack", "nack", "reject", "delay", "extend"]))
-    def settle(self, pick: int, kind: str) -> None:
-        item = self._pick("held", pick)
-        if item is None:
-            return
+    @rule(
+        count=st.integers(1, 12),
+        kinds=st.lists(st.tuples(KINDS, st.integers(0, 99)), min_size=2, max_size=10),
+    )
+    def work(self, count: int, kinds: list[tuple[str, int]]) -> None:
+        """Claim some, and settle some of what is held."""
+        self.claim(count)
+        for kind, pick in kinds:
+            held = [item for item in self.items if item.state == "held"]
+            if held:
+                self._settle(held[pick % len(held)], kind)
+
+    def _settle(self, item: Item, kind: str) -> None:
         entry = self.entries[item.body]
         now_ms = self.clock.ms
         if kind == "ack":
@@ -255,6 +260,16 @@ class RetryModel(RuleBasedStateMachine):
             self._comes_back(item, delay_ms)
         assert self.manager.ack([entry], now_ms) == 1, "settled twice"
         self._quiesce()
+
+    @rule(kinds=st.lists(KINDS, min_size=1, max_size=4))
+    def struggle(self, kinds: list[str]) -> None:
+        """Deal with one message again and again, waiting as long as it takes."""
+        for kind in kinds:
+            self.claim(1)
+            held = [item for item in self.items if item.state == "held"]
+            if held:
+                self._settle(held[0], kind)
+            self.wait(MAX_WAIT_MS)
 
     @rule()
     def leave(self) -> None:
@@ -277,10 +292,6 @@ class RetryModel(RuleBasedStateMachine):
             self._comes_back(item, None)
         self.manager.expire(self.clock.ms)
         self._quiesce()
-
-    @rule()
-    def commit(self) -> None:
-        self._commit()
 
     @rule()
     def sweep(self) -> None:
@@ -402,5 +413,5 @@ class RetryModel(RuleBasedStateMachine):
 
 class TestRetryModel(RetryModel.TestCase):  # type: ignore[misc, name-defined]
     settings = settings(
-        max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples=160, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
     )

@@ -1,0 +1,195 @@
+"""Dead letters over AMQP, as RabbitMQ has them: these tests hold for both, but for those marked `extension`."""
+
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.e2e import amqp
+from tests.e2e.mqtt import user_property
+
+
+def declare_pair(channel, name, **arguments):
+    """A queue and its dead-letter queue; gives their names."""
+    dead = f"{name}-dead"
+    channel.queue_declare(dead, durable=True)
+    channel.queue_declare(
+        name,
+        durable=True,
+        arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead, **arguments},
+    )
+    return name, dead
+
+
+def get(channel, queue, timeout_s=3.0):
+    """The next message of a queue, as a Delivery."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        method, properties, body = channel.basic_get(queue)
+        if method is not None:
+            return amqp.Delivery(method, properties, body)
+        time.sleep(0.02)
+    raise AssertionError(f"nothing in {queue}")
+
+
+def died_in(deliveries):
+    return [(death["queue"], death["reason"], death["count"]) for death in deliveries.headers["x-death"]]
+
+
+def test_a_rejected_message_tells_of_its_death(channel, name):
+    queue, dead = declare_pair(channel, name)
+    amqp.publish(
+        channel,
+        queue,
+        "hello",
+        headers={"mine": 1},
+        correlation_id="c-1",
+        expiration="60000",
+        content_type="text/plain",
+    )
+    first = get(channel, queue)
+    assert not first.method.redelivered
+    channel.basic_reject(first.tag, requeue=False)
+    letter = get(channel, dead)
+    assert letter.body == b"hello"
+    assert (letter.method.exchange, letter.method.routing_key) == ("", dead)
+    assert not letter.method.redelivered
+    assert letter.properties.correlation_id == "c-1"
+    assert letter.properties.content_type == "text/plain"
+    assert letter.properties.delivery_mode == 2
+    assert letter.properties.expiration is None
+    assert letter.headers["mine"] == 1
+    [death] = letter.headers["x-death"]
+    at = death.pop("time")
+    assert abs(at.replace(tzinfo=UTC) - datetime.now(UTC)) < timedelta(seconds=5)
+    assert death == {
+        "count": 1,
+        "reason": "rejected",
+        "queue": queue,
+        "exchange": "",
+        "routing-keys": [queue],
+        "original-expiration": "60000",
+    }
+    assert letter.headers["x-first-death-queue"] == queue
+    assert letter.headers["x-first-death-reason"] == "rejected"
+    assert letter.headers["x-first-death-exchange"] == ""
+    channel.basic_ack(letter.tag)
+
+
+def test_history_counts_and_has_the_newest_first(channel, name):
+    queue, dead = declare_pair(channel, name)
+    channel.queue_declare(
+        f"{name}-back",
+        durable=True,
+        arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": queue},
+    )
+    amqp.publish(channel, f"{name}-back", "x")
+    for source in (f"{name}-back", queue):
+        channel.basic_reject(get(channel, source).tag, requeue=False)
+    letter = get(channel, dead)
+    assert died_in(letter) == [(queue, "rejected", 1), (f"{name}-back", "rejected", 1)]
+    assert letter.headers["x-first-death-queue"] == f"{name}-back"
+    channel.basic_publish("", queue, letter.body, letter.properties)
+    channel.basic_ack(letter.tag)
+    channel.basic_reject(get(channel, queue).tag, requeue=False)
+    letter = get(channel, dead)
+    assert died_in(letter) == [(queue, "rejected", 2), (f"{name}-back", "rejected", 1)]
+
+
+def test_without_a_key_the_messages_own_one_counts(channel, name):
+    """So a rejected message comes round to its own queue, as rejecting is allowed to."""
+    channel.queue_declare(name, durable=True, arguments={"x-dead-letter-exchange": ""})
+    amqp.publish(channel, name, "x")
+    channel.basic_reject(get(channel, name).tag, requeue=False)
+    again = get(channel, name)
+    assert died_in(again) == [(name, "rejected", 1)]
+
+
+@pytest.mark.extension  # RabbitMQ's classic queues have no delivery limit
+def test_used_up_attempts(channel, name):
+    queue, dead = declare_pair(
+        channel, name, **{"x-delivery-limit": 1, "x-dead-letter-strategy": "at-least-once"}
+    )
+    amqp.publish(channel, queue, "x")
+    for redelivered in (False, True):
+        delivery = get(channel, queue)
+        assert delivery.method.redelivered == redelivered
+        channel.basic_nack(delivery.tag, requeue=True)
+    letter = get(channel, dead)
+    assert died_in(letter) == [(queue, "delivery_limit", 1)]
+    assert letter.headers["x-last-death-reason"] == "delivery_limit"
+    assert letter.headers["x-last-death-queue"] == queue
+    assert letter.headers["_dlq_original_queue"] == queue
+    assert letter.headers["_dlq_original_topic"] == queue
+    assert letter.headers["_dlq_original_id"] == f"{queue}:0"
+    assert letter.headers["_dlq_group"] == ""
+    assert letter.headers["_dlq_delivery_count"] == 2
+    assert datetime.fromisoformat(letter.headers["_dlq_moved_at"].replace("Z", "+00:00")).tzinfo is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ({"x-dead-letter-routing-key": "dead"}, "x-dead-letter-routing-key"),
+        pytest.param(
+            {"x-dead-letter-exchange": "dlx", "x-dead-letter-routing-key": "dead"},
+            "x-dead-letter-exchange",
+            marks=pytest.mark.extension,
+        ),
+        ({"x-dead-letter-exchange": 1}, "x-dead-letter-exchange"),
+        ({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": 5}, "x-dead-letter-routing-key"),
+        pytest.param(
+            {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "a/b"},
+            "x-dead-letter-routing-key",
+            marks=pytest.mark.extension,
+        ),
+        pytest.param(
+            {"x-dead-letter-strategy": "perhaps"}, "x-dead-letter-strategy", marks=pytest.mark.extension
+        ),
+    ],
+)
+def test_refused_arguments_leave_no_queue_behind(amqp_connect, name, arguments, word):
+    """A peer refused a declaration and then carried it out."""
+    connection = amqp_connect()
+    with pytest.raises(amqp.ChannelClosedByBroker) as refused:
+        connection.channel().queue_declare(name, durable=True, arguments=arguments)
+    assert refused.value.reply_code == 406
+    assert word in refused.value.reply_text
+    with pytest.raises(amqp.ChannelClosedByBroker) as missing:
+        connection.channel().queue_declare(name, passive=True)
+    assert missing.value.reply_code == 404
+
+
+@pytest.mark.extension
+def test_from_mqtt_to_mqtt(channel, mqtt, name):
+    queue, dead = declare_pair(channel, name)
+    reader = mqtt()
+    reader.subscribe(f"$queue/{dead}", user=[("consumer-group", "readers")])
+    worker = mqtt()
+    worker.subscribe(f"$queue/{queue}/eu/#", user=[("consumer-group", "workers")])
+    mqtt().publish(f"$queue/{queue}/eu/1", "x", 1, user=[("mine", "1")])
+    assert worker.settle("reject", worker.take_one()) == 0
+    letter = reader.take_one()
+    assert (letter.topic, letter.payload) == (f"$queue/{dead}", b"x")
+    assert user_property(letter, "mine") == "1"
+    assert user_property(letter, "x-first-death-reason") == "rejected"
+    assert user_property(letter, "_dlq_original_topic") == f"$queue/{queue}/eu/1"
+    assert user_property(letter, "_dlq_group") == "workers@eu/#"
+    assert '"reason":"rejected"' in (user_property(letter, "x-death") or "")
+
+
+@pytest.mark.extension
+def test_the_configured_dead_letter_queue_and_a_kill(own_broker, amqp_connect):
+    broker = own_broker({"queues": [{"name": "orders", "dlq": {}}]})
+    channel = amqp_connect(broker).channel()
+    channel.confirm_delivery()
+    amqp.publish(channel, "orders", "a", "b")
+    channel.basic_reject(get(channel, "orders").tag, requeue=False)
+    get(channel, "orders.dlq")  # is there, claimed
+    time.sleep(0.2)
+    broker.restart(kill=True)
+    channel = amqp_connect(broker).channel()
+    letter = get(channel, "orders.dlq")
+    assert (letter.body, died_in(letter)) == (b"a", [("orders", "rejected", 1)])
+    assert get(channel, "orders").body == b"b"
+    assert channel.basic_get("orders")[0] is None

@@ -1,0 +1,106 @@
+"""Waiting before the next attempt: by the queue's retry policy, by `delay` of `$nack`, over a kill."""
+
+import time
+
+import pytest
+
+from tests.e2e import amqp
+from tests.e2e.mqtt import payloads, user_property
+
+pytestmark = pytest.mark.extension
+WORKERS = ("consumer-group", "workers")
+CONFIG = {
+    "queues": [
+        {"name": "slow", "retry": {"initial_backoff": "400ms", "multiplier": 2, "max_backoff": "10s"}},
+        {"name": "slower", "retry": {"initial_backoff": "2s"}},
+    ]
+}
+
+
+def test_back_off_over_amqp_and_over_a_kill(own_broker, amqp_connect):
+    broker = own_broker(CONFIG)
+    channel = amqp_connect(broker).channel()
+    channel.confirm_delivery()
+    amqp.publish(channel, "slow", "a", "b")
+    amqp.publish(channel, "slower", "c")
+    consumer = amqp.Collector(channel, "slow")
+    first, second = consumer.wait(2)
+    assert not first.method.redelivered
+    begin = time.monotonic()
+    channel.basic_nack(first.tag, requeue=True)
+    channel.basic_ack(second.tag)
+    again = consumer.wait(3)[2]
+    assert 0.35 < time.monotonic() - begin < 1.5
+    assert (again.body, again.method.redelivered, again.headers["x-delivery-count"]) == (b"a", True, 1)
+    channel.basic_ack(again.tag)
+
+    method, _, _ = channel.basic_get("slower")
+    nacked = time.time()
+    channel.basic_nack(method.delivery_tag, requeue=True)
+    time.sleep(0.2)
+    broker.restart(kill=True)
+    channel = amqp_connect(broker).channel()
+    assert amqp.count(channel, "slower") == 0 or time.time() - nacked > 2
+    consumer = amqp.Collector(channel, "slower")
+    [after] = consumer.wait(1)
+    assert 1.9 < time.time() - nacked < 4
+    assert (after.body, after.method.redelivered, after.headers["x-delivery-count"]) == (b"c", True, 1)
+
+
+def test_a_closed_channel_gives_back_at_once(own_broker, amqp_connect):
+    broker = own_broker(CONFIG)
+    connection = amqp_connect(broker)
+    channel = connection.channel()
+    channel.confirm_delivery()
+    amqp.publish(channel, "slower", "a")
+    amqp.Collector(channel, "slower").wait(1)
+    channel.close()
+    begin = time.monotonic()
+    [again] = amqp.Collector(connection.channel(), "slower").wait(1)
+    assert time.monotonic() - begin < 1
+    assert again.method.redelivered
+
+
+def test_nack_with_a_delay(mqtt, channel, queue):
+    consumer = mqtt()
+    consumer.subscribe(f"$queue/{queue}", user=[WORKERS])
+    amqp.publish(channel, queue, "a", "b")
+    first, second = consumer.take(2)
+    begin = time.monotonic()
+    assert consumer.settle("nack", first, user=[("delay", "300")]) == 0
+    assert consumer.settle("nack", second, user=[("delay", "1s")]) == 0
+    message = consumer.take_one()
+    assert 0.25 < time.monotonic() - begin < 0.9
+    assert (message.payload, user_property(message, "attempts")) == (b"a", "2")
+    assert payloads([consumer.take_one()]) == ["b"]
+    assert 0.9 < time.monotonic() - begin < 3
+
+
+@pytest.mark.parametrize("delay", ["soon", "-1", "1.5s", "99999999999999999999", "5000d", ""])
+def test_wrong_delays_change_nothing(mqtt, channel, queue, delay):
+    consumer = mqtt()
+    consumer.subscribe(f"$queue/{queue}", user=[WORKERS])
+    amqp.publish(channel, queue, "a")
+    message = consumer.take_one()
+    assert consumer.settle("nack", message, user=[("delay", delay)]) == 0x90
+    assert consumer.settle("ack", message, user=[("delay", "1s")]) == 0x90
+    assert consumer.settle("ack", message) == 0
+
+
+def test_an_extended_lease_and_a_restart(own_broker, mqtt, amqp_connect):
+    """Extending survives the first timeout; a kill returns the message with its attempts."""
+    broker = own_broker({"queue_manager": {"visibility_timeout": "1s"}, "queues": [{"name": "q"}]})
+    channel = amqp_connect(broker).channel()
+    channel.confirm_delivery()
+    amqp.publish(channel, "q", "a")
+    consumer = mqtt(broker)
+    consumer.subscribe("$queue/q", user=[WORKERS])
+    message = consumer.take_one()
+    assert consumer.settle("extend", message, user=[("lease", "60000")]) == 0
+    assert consumer.quiet(1.8)
+    assert consumer.settle("extend", message) == 0
+    broker.restart(kill=True)
+    consumer = mqtt(broker)
+    consumer.subscribe("$queue/q", user=[WORKERS])
+    again = consumer.take_one()
+    assert (again.payload, user_property(again, "attempts")) == (b"a", "2")
