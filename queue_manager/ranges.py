@@ -40,6 +40,8 @@ class RangeSet:
 
     def discard(self, start: int, end: int) -> None:
         """Take every offset in `[start, end)` out, where it is in."""
+        if start >= end:
+            return
         low = bisect_right(self.ends, start)
         high = bisect_left(self.starts, end)
         if low >= high:

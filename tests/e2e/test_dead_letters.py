@@ -1,4 +1,4 @@
-"""Dead letters over AMQP, as RabbitMQ has them: these tests hold for both, but for those marked `extension`."""
+"""Dead letters over AMQP, as RabbitMQ has them: unmarked tests hold for both."""
 
 import time
 from datetime import UTC, datetime, timedelta

@@ -160,10 +160,7 @@ class RetryModel(RuleBasedStateMachine):
         work = self.manager.find("work")
         self.consumer = self.manager.puller(work, self.taker, "taker", lease_ms=LEASE_MS)
         if self.second_group:
-            self.manager.subscribe(
-                work, "audit", "#", Drain(), consumer_id="d", credit_max=UNLIMITED, no_ack=True,
-                exclusive=False, lease_ms=LEASE_MS,
-            )  # fmt: skip
+            self.manager.group(work, "audit")
 
     def _commit(self) -> None:
         self._quiesce()
@@ -294,6 +291,24 @@ class RetryModel(RuleBasedStateMachine):
         self._quiesce()
 
     @rule()
+    def audit(self) -> None:
+        """The second group, if there is one, catches up: it is done with everything as it comes."""
+        if self.second_group:
+            consumer = self.manager.subscribe(
+                self.manager.find("work"),
+                "audit",
+                "#",
+                Drain(),
+                consumer_id="d",
+                credit_max=UNLIMITED,
+                no_ack=True,
+                exclusive=False,
+                lease_ms=LEASE_MS,
+            )
+            self._quiesce()
+            self.manager.unsubscribe(consumer, self.clock.ms)
+
+    @rule()
     def sweep(self) -> None:
         self.wait(0)
         self._commit()
@@ -399,6 +414,7 @@ class RetryModel(RuleBasedStateMachine):
             raise AssertionError("messages are left")
         if self.retention == FOREVER:
             return
+        self.audit()
         for _ in range(3):
             self.clock.ms += 61_000
             self.sweep()

@@ -58,3 +58,12 @@ def test_drop_before(pairs: list[tuple[int, int]], offset: int) -> None:
     result.drop_before(offset)
     assert members(result) == {member for member in expected if member >= offset}
     assert members(copy) == expected
+
+
+@given(ranges, ranges)
+def test_discarded_ranges_are_out(pairs: list[tuple[int, int]], gone: list[tuple[int, int]]) -> None:
+    result, expected = build(pairs)
+    for start, end in gone:
+        result.discard(start, end)
+        expected -= set(range(start, end))
+        assert members(result) == expected
