@@ -105,8 +105,8 @@ async def redrive_dead_letters(
     """Move what waits in a dead-letter queue back to where it came from, or to `target`.
 
     That is what its default group has waiting. Gives how many went; what could not go keeps its place. At
-    most `limit`, and at most `limits.REDRIVEN_MESSAGES_PER_CALL_MAX`. Returns when it is durable. Raises QueueNotFound,
-    InvalidArgument, StorageError.
+    most `limit`, and at most `limits.REDRIVEN_MESSAGES_PER_CALL_MAX`. Returns when it is durable. Raises
+    QueueNotFound, InvalidArgument, StorageError.
     """
     manager = shard.manager
     source = manager.find(dlq)

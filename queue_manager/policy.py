@@ -15,10 +15,11 @@ class QueuePolicy:
     """Limits and behaviour of one queue. Everything but `done_retention_ms` is 0 or "" for "not set".
 
     `attempts_max` 0 = unlimited; `done_retention_ms` FOREVER or >= 0; `depth_max` 0 = unlimited;
-    `single_active`: one consumer of each group at a time is given messages. `expires_ms` 0 = never. `dead_letter` is the queue that takes what is given up; with
-    `dead_letter_by_key` it is the queue each message's own routing key names. `retry_initial_ms` 0: what
-    comes back does so at once; else the waits begin there and grow by `retry_multiplier` (at least 1) up to
-    `retry_max_ms`, give or take the fraction `retry_jitter` (0 to 1) of each.
+    `expires_ms` 0 = never. `single_active`: one consumer of each group at a time is given messages.
+    `dead_letter` is the queue that takes what is given up; with `dead_letter_by_key` it is the queue each
+    message's own routing key names. `retry_initial_ms` 0: what comes back does so at once; else the waits
+    begin there and grow by `retry_multiplier` (at least 1) up to `retry_max_ms`, give or take the fraction
+    `retry_jitter` (0 to 1) of each.
     """
 
     visibility_timeout_ms: int

@@ -56,15 +56,16 @@ class FailedRedrive:
 
     Made before a barrier: only buckets that were closed then have records that nobody changes meanwhile.
     `offsets` None: all of them. The driver calls `take_open`, reads the failed records after the barrier, and
-    calls `take_closed` with each that `wants`.
+    calls `take_closed` with each that `wants`. What fails again meanwhile is not taken twice.
     """
 
-    __slots__ = ("_closed_below", "_open", "_templates", "group", "left", "offsets")
+    __slots__ = ("_closed_below", "_open", "_taken", "_templates", "group", "left", "offsets")
 
     def __init__(self, group: Group, limit: int, offsets: Collection[int] | None) -> None:
         self.group = group
         self.left = limit
         self.offsets = None if offsets is None else set(offsets)
+        self._taken: set[int] = set()
         self._open = {bucket.bucket_id for bucket in group.buckets.values()}
         self._closed_below = group.next_claim - group.next_claim % group.capacity
         self._templates = TemplateCache()
@@ -106,9 +107,11 @@ class FailedRedrive:
                 break
             if entry is None or entry.state != FAILED:
                 continue
-            if self.offsets is not None and entry.message.offset not in self.offsets:
+            offset = entry.message.offset
+            if offset in self._taken or (self.offsets is not None and offset not in self.offsets):
                 continue
             bucket.entries[index] = revive(self.group, bucket, entry, now_ms)
+            self._taken.add(offset)
             taken += 1
         if taken:
             bucket.plain = False
