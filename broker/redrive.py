@@ -71,11 +71,6 @@ async def redrive_failed(
     async with shard.redriving:
         redrive = FailedRedrive(group, _bounded(limit), offsets)
         total = 0
-        while redrive.left:
-            count = redrive.take_open(shard.clock.now_ms(), await pace.next_step())
-            if not count:
-                break
-            total += _note(shard, pace, count)
         await shard.barrier()
         prefix = failed.prefix(group.storage_id)
         async for key, value in scan_prefix(shard.store, prefix, FAILED_ROWS_PER_SCAN):
@@ -90,6 +85,11 @@ async def redrive_failed(
                 shard, pace, redrive.take_closed(bucket_id, value, done_value, shard.clock.now_ms())
             )
             await shard.commit_room()
+        while redrive.left and not group.queue.deleted:
+            count = redrive.take_open(shard.clock.now_ms(), await pace.next_step())
+            if not count:
+                break
+            total += _note(shard, pace, count)
         await shard.barrier()
     return total
 

@@ -1,0 +1,235 @@
+"""Redriving with a shard that runs: rate, refusals, closed buckets, deleting, a crash half-way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from broker import dead_letters
+from broker.clock import Clock
+from broker.redrive import redrive_dead_letters, redrive_failed
+from broker.shard import Shard
+from queue_manager.definitions import QueueDefinition
+from queue_manager.errors import GroupNotFound, InvalidArgument, QueueNotFound
+from queue_manager.queue import Queue
+from storage.memory_store import MemoryStore
+from storage.records import payload
+from tests.unit.queue_manager.managers import Sink, consume, make_policy
+
+CLOCK = Clock()
+
+
+async def open_shard(store: MemoryStore) -> Shard:
+    shard = await Shard.open(
+        store, CLOCK, default_policy=make_policy(), auto_create=True, cache_bytes_max=1 << 20
+    )
+    dead_letters.install(shard.manager)
+    shard.start()
+    return shard
+
+
+@asynccontextmanager
+async def running(store: MemoryStore | None = None) -> AsyncIterator[Shard]:
+    shard = await open_shard(store or MemoryStore())
+    try:
+        yield shard
+    finally:
+        await shard.close()
+
+
+def declare(shard: Shard, name: str, **fields: object) -> Queue:
+    policy = make_policy(**fields)  # type: ignore[arg-type]
+    return shard.manager.declare(QueueDefinition(name, durable=True, policy=policy), CLOCK.now_ms())
+
+
+def publish(shard: Shard, topic: str, count: int) -> None:
+    manager = shard.manager
+    plan = manager.plan(topic, 0, b"", True)
+    plan.aim(manager, manager.route(topic, CLOCK.now_ms()))
+    manager.publish(plan, [b"%d" % number for number in range(count)], CLOCK.now_ms())
+    shard.wake()
+
+
+async def delivered(sink: Sink, count: int) -> None:
+    """Wait until the sink was given so many."""
+    for _ in range(300):
+        if len(sink.entries) >= count:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"{len(sink.entries)} of {count} came")
+
+
+async def reject_all(shard: Shard, queue: Queue, count: int) -> None:
+    """Have `count` messages claimed and rejected."""
+    consumer, sink = consume(shard.manager, queue)
+    shard.manager.dispatch(CLOCK.now_ms())
+    for _ in range(200):
+        if len(sink.entries) >= count:
+            break
+        shard.wake()
+        await asyncio.sleep(0.01)
+    assert len(sink.entries) == count
+    shard.manager.reject(sink.entries, CLOCK.now_ms())
+    shard.manager.unsubscribe(consumer, CLOCK.now_ms())
+    await shard.barrier()
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        await asyncio.wait_for(test(), 10)
+
+    asyncio.run(bounded())
+
+
+def test_failed_messages_of_closed_buckets_after_a_restart() -> None:
+    async def test() -> None:
+        store = MemoryStore()
+        async with running(store) as shard:
+            queue = declare(shard, "jobs", bucket_size=1, done_retention_ms=0)
+            publish(shard, "$queue/jobs", 35)
+            await reject_all(shard, queue, 35)
+        async with running(store.crash()) as shard:
+            assert await redrive_failed(shard, "jobs", "", limit=5) == 5  # the oldest
+            assert [number for number, _ in sorted(shard.manager.find("jobs").groups[""].returned)] == [
+                *range(5)
+            ]
+            assert await redrive_failed(shard, "jobs", "", offsets=[12, 30, 99]) == 2
+            assert await redrive_failed(shard, "jobs", "") == 28
+            group = shard.manager.find("jobs").groups[""]
+            assert (group.failed_count, group.ready_count()) == (0, 35)
+            store = shard.store  # type: ignore[assignment]
+        async with running(store.crash()) as shard:
+            queue = shard.manager.find("jobs")
+            _, sink = consume(shard.manager, queue)
+            shard.manager.dispatch(CLOCK.now_ms())
+            shard.wake()
+            await delivered(sink, 35)
+            assert sink.offsets == list(range(35))
+            assert {entry.attempts for entry in sink.entries} == {1}
+            assert queue.groups[""].failed_count == 0
+
+    run(test)
+
+
+def test_what_was_redriven_goes_with_its_queue() -> None:
+    async def test() -> None:
+        async with running() as shard:
+            queue = declare(shard, "jobs", bucket_size=0, done_retention_ms=60_000)
+            publish(shard, "$queue/jobs", 6)
+            await reject_all(shard, queue, 6)
+            await shard.sweep_once()
+            assert queue.head_offset == 6
+            assert await redrive_failed(shard, "jobs", "", limit=4) == 4
+            consumer, sink = consume(shard.manager, queue, credit_max=2)
+            shard.manager.dispatch(CLOCK.now_ms())
+            shard.wake()
+            await delivered(sink, 2)
+            shard.manager.ack(sink.entries[:1], CLOCK.now_ms())
+            await asyncio.sleep(0.05)
+            await shard.barrier()
+            shard.manager.delete(queue, CLOCK.now_ms())
+            for _ in range(300):
+                if not shard.manager.removing:
+                    break
+                shard.wake()
+                await asyncio.sleep(0.01)
+            assert not shard.manager.removing
+            await shard.barrier()
+            rows = await shard.store.scan(payload.PREFIX, None, limit=100)
+            assert not [key for key, _ in rows if key.startswith(payload.PREFIX)]
+            left = await shard.store.scan(b"\x01\x02", b"\x01\x07", limit=100)
+            assert left == []
+
+    run(test)
+
+
+def test_rate_and_named_target() -> None:
+    async def test() -> None:
+        async with running() as shard:
+            queue = declare(shard, "jobs", dead_letter="dead")
+            declare(shard, "dead")
+            other = declare(shard, "other")
+            publish(shard, "$queue/jobs/eu", 6)
+            await reject_all(shard, queue, 6)
+            begin = CLOCK.monotonic()
+            assert await redrive_dead_letters(shard, "dead", limit=4, per_second=20) == 4
+            assert 0.14 < CLOCK.monotonic() - begin < 2
+            assert await redrive_dead_letters(shard, "dead", target="other") == 2
+            assert (queue.ready_count(), other.depth()) == (4, 2)
+            assert other.tail.slice(0, 1)[0].template.topic == "$queue/jobs/eu"
+
+    run(test)
+
+
+def test_refusals() -> None:
+    async def test() -> None:
+        async with running() as shard:
+            declare(shard, "jobs")
+            with pytest.raises(QueueNotFound):
+                await redrive_failed(shard, "none", "")
+            with pytest.raises(GroupNotFound):
+                await redrive_failed(shard, "jobs", "none")
+            with pytest.raises(QueueNotFound):
+                await redrive_dead_letters(shard, "jobs", target="none")
+            with pytest.raises(InvalidArgument):
+                await redrive_dead_letters(shard, "jobs", target="jobs")
+            with pytest.raises(InvalidArgument):
+                await redrive_dead_letters(shard, "jobs", per_second=0)
+            with pytest.raises(InvalidArgument):
+                await redrive_dead_letters(shard, "jobs", limit=-1)
+            assert await redrive_dead_letters(shard, "jobs") == 0
+
+    run(test)
+
+
+def test_what_has_nowhere_to_go_stays() -> None:
+    async def test() -> None:
+        async with running() as shard:
+            queue = declare(shard, "jobs", dead_letter="dead")
+            dead = declare(shard, "dead")
+            publish(shard, "$queue/jobs", 3)
+            await reject_all(shard, queue, 3)
+            shard.manager.delete(queue, CLOCK.now_ms())
+            assert await redrive_dead_letters(shard, "dead") == 0
+            _, sink = consume(shard.manager, dead)
+            shard.manager.dispatch(CLOCK.now_ms())
+            assert [entry.attempts for entry in sink.entries] == [1, 1, 1]
+
+    run(test)
+
+
+def test_a_crash_in_the_middle_neither_loses_nor_doubles() -> None:
+    async def test() -> None:
+        store = MemoryStore()
+        shard = await open_shard(store)
+        queue = declare(shard, "jobs", dead_letter="dead")
+        declare(shard, "dead")
+        publish(shard, "$queue/jobs", 60)
+        await reject_all(shard, queue, 60)
+        redriving = asyncio.create_task(redrive_dead_letters(shard, "dead", per_second=400))
+        await asyncio.sleep(0.06)
+        after = store.crash()  # as it is on the store at this moment
+        redriving.cancel()
+        await asyncio.gather(redriving, return_exceptions=True)
+        await shard.close()
+        async with running(after) as shard:
+            jobs, dead = shard.manager.find("jobs"), shard.manager.find("dead")
+            sinks: list[Sink] = []
+            for target in (jobs, dead):
+                _, sink = consume(shard.manager, target)
+                sinks.append(sink)
+            shard.manager.dispatch(CLOCK.now_ms())
+            shard.wake()
+            for _ in range(300):
+                if sum(len(sink.entries) for sink in sinks) >= 60:
+                    break
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
+            bodies = [entry.message.body for sink in sinks for entry in sink.entries]
+            assert sorted(bodies, key=lambda body: int(body or b"0")) == [b"%d" % n for n in range(60)]
+            assert 0 < len(sinks[0].entries) < 60
+
+    run(test)
