@@ -55,8 +55,8 @@ class FailedRedrive:
     """The failed messages of a group, back into it.
 
     Made before a barrier: only buckets that were closed then have records that nobody changes meanwhile.
-    `offsets` None: all of them. After the barrier the driver reads the failed records, calls `take_closed` with
-    each that `wants`, and then, for the newest ones, `take_open`. What fails again is not taken twice.
+    `offsets` None: all of them. After the barrier the driver reads the failed records, calls `take_closed`
+    with each that `wants`, and then, for the newest ones, `take_open`. What fails again is not taken twice.
     """
 
     __slots__ = ("_closed_below", "_open", "_taken", "_templates", "group", "left", "offsets")
