@@ -183,26 +183,24 @@ class Schedule:
         key = self.order[0]
         due_ms = key[0]
         if self.planned[key].body is None and key[1] not in self._bodies:
-            due_ms -= limits.SCHEDULE_NEAR_MS
-        timers.set(self, max(due_ms, 0))
+            if self._is_loading:
+                return
+            due_ms = max(due_ms - limits.SCHEDULE_NEAR_MS, 0)
+        timers.set(self, due_ms)
 
     def on_timer(self, now_ms: int) -> None:
         """Append what is due, in order; read what is due soon."""
         queue = self.queue
         if queue.deleted:
             return
-        taken = 0
-        while self.order and taken < limits.SCHEDULE_STEP_MESSAGES and self.order[0][0] <= now_ms:
-            key = self.order[0]
-            planned = self.planned[key]
-            body = planned.body if planned.body is not None else self._bodies.get(key[1])
-            if body is None:
-                break
-            self._drop_first()
+        for key in self._take_due(now_ms):
+            planned = self.planned.pop(key)
+            body = planned.body if planned.body is not None else self._bodies[key[1]]
+            self.memory_bytes -= planned.body_bytes
+            self._discount(key)
             queue.append_due(planned.template, key[1], body, now_ms)
             if queue.durable:
                 queue.manager.journal.delete(scheduled.key(queue.name, *key))
-            taken += 1
         if len(self.order) < limits.SCHEDULE_WINDOW_MESSAGES // 2 and self.horizon != EVERYTHING:
             self._read_on()
         self._read_bodies(now_ms)
@@ -212,10 +210,18 @@ class Schedule:
         else:
             self._arm(now_ms)
 
-    def _drop_first(self) -> None:
-        key = self.order.pop(0)
-        self.memory_bytes -= self.planned.pop(key).body_bytes
-        self._discount(key)
+    def _take_due(self, now_ms: int) -> list[Key]:
+        """Cut off what is due and in memory, as much as one step may append."""
+        count = 0
+        for due_ms, message_id in self.order[: limits.SCHEDULE_STEP_MESSAGES]:
+            if due_ms > now_ms:
+                break
+            if self.planned[due_ms, message_id].body is None and message_id not in self._bodies:
+                break
+            count += 1
+        taken = self.order[:count]
+        del self.order[:count]
+        return taken
 
     def _read_bodies(self, now_ms: int) -> None:
         if self._is_loading or not self.order:

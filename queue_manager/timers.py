@@ -50,11 +50,18 @@ class Timers:
         return heap[0][0] if heap else None
 
     def fire(self, now_ms: int) -> None:
-        """Call everybody whose time has come."""
+        """Call everybody whose time has come, once: who wants to go on at once is called the next time."""
+        called = []
         while (due_ms := self.next_ms()) is not None and due_ms <= now_ms:
             owner = heappop(self._heap)[2]
+            called.append(owner)
             del self._due[owner]
-            owner.on_timer(now_ms)
+        for owner in called:
+            self._due[owner] = now_ms  # may be forgotten by one that is called before it
+        for owner in called:
+            if self._due.get(owner) == now_ms:
+                del self._due[owner]
+                owner.on_timer(now_ms)
 
     def __len__(self) -> int:
         return len(self._due)

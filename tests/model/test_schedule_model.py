@@ -102,6 +102,17 @@ class ScheduleModel(RuleBasedStateMachine):
             )
         )
         self.shard.on_committed = self.committed
+        self.shard.wake = self.fire_due  # type: ignore[method-assign]
+
+    def fire_due(self) -> None:
+        """Timers fire between one load and the next, too."""
+        timers = self.shard.manager.timers
+        for _ in range(2_000):
+            due_ms = timers.next_ms()
+            if due_ms is None or due_ms > self.clock.ms:
+                return
+            self.shard.manager.fire_timers(self.clock.ms)
+        raise AssertionError("a timer spins")
 
     def committed(self) -> None:
         self.durable = copy.deepcopy(self.oracle)
@@ -240,7 +251,7 @@ class ScheduleModel(RuleBasedStateMachine):
 
 
 TestScheduleModel = ScheduleModel.TestCase
-TestScheduleModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestScheduleModel.settings = settings(max_examples=250, stateful_step_count=30, deadline=None)
 
 
 @pytest.mark.long

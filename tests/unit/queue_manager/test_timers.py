@@ -64,3 +64,33 @@ def test_who_asks_again_when_called_is_called_again() -> None:
     for now_ms in (10, 15, 20, 30):
         timers.fire(now_ms)
     assert again.calls == [10, 20, 30]
+
+
+def test_who_wants_to_go_on_at_once_waits_for_the_next_turn() -> None:
+    timers = Timers()
+
+    class Greedy(Caller):
+        def on_timer(self, now_ms: int) -> None:
+            super().on_timer(now_ms)
+            timers.set(self, now_ms)
+
+    greedy, other = Greedy(), Caller()
+    timers.set(greedy, 10)
+    timers.set(other, 20)
+    timers.fire(20)
+    assert (greedy.calls, other.calls) == ([20], [20])
+    assert timers.next_ms() == 20
+
+
+def test_who_is_forgotten_by_another_that_is_called_is_not_called() -> None:
+    timers = Timers()
+    other = Caller()
+
+    class Killer(Caller):
+        def on_timer(self, now_ms: int) -> None:
+            timers.forget(other)
+
+    timers.set(Killer(), 10)
+    timers.set(other, 10)
+    timers.fire(10)
+    assert other.calls == []

@@ -1,0 +1,93 @@
+"""Publishing for later, over both protocols, and what a restart and years to wait do to it."""
+
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.e2e import amqp
+from tests.e2e.amqp import Collector
+from tests.e2e.mqtt import MqttClient
+
+pytestmark = pytest.mark.extension
+
+FIFTY_DAYS_MS = 50 * 86_400_000  # more than 32 bits of milliseconds
+YEARS_MS = 30 * 365 * 86_400_000
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def test_due_order_decides_not_publish_order(channel, queue):
+    sent_ms = now_ms()
+    collector = Collector(channel, queue, ack=True)
+    amqp.publish(channel, queue, "third", headers={"x-delay": 500})
+    amqp.publish(channel, queue, "first", headers={"x-delay": 200})
+    amqp.publish(channel, queue, "second", headers={"deliver-at": sent_ms + 350})
+    amqp.publish(channel, queue, "at once", headers={"x-delay": 0})
+    collector.wait(1)
+    assert collector.bodies() == ["at once"]
+    collector.wait(4)
+    assert collector.bodies() == ["at once", "first", "second", "third"]
+    assert now_ms() >= sent_ms + 500
+
+
+def test_a_scheduled_message_is_neither_counted_nor_purged(channel, queue):
+    amqp.publish(channel, queue, "later", headers={"x-delay": 400})
+    assert amqp.count(channel, queue) == 0
+    assert channel.queue_purge(queue).method.message_count == 0
+    assert Collector(channel, queue).wait(1)[0].headers["x-delay"] == 400
+
+
+def test_mqtt_delays_by_user_property(mqtt, channel, queue):
+    device = mqtt()
+    sent_ms = now_ms()
+    assert device.publish(f"$queue/{queue}/eu", b"later", user=[("x-delay", "300")]) == 0
+    at = str(sent_ms + 150)
+    assert device.publish(f"$queue/{queue}/eu", b"sooner", user=[("deliver-at", at)]) == 0
+    assert Collector(channel, queue).wait_quiet(0.05) == []
+    consumer = mqtt()
+    consumer.subscribe(f"$queue/{queue}", user=[("consumer-group", "g")])
+    assert [message.payload for message in consumer.take(2)] == [b"sooner", b"later"]
+    assert now_ms() >= sent_ms + 300
+
+
+def test_an_amqp_timestamp_says_when(channel, queue):
+    at = datetime.now(UTC) + timedelta(seconds=2)  # whole seconds on the wire
+    amqp.publish(channel, queue, "later", headers={"deliver-at": at})
+    collector = Collector(channel, queue)
+    assert collector.wait_quiet(0.5) == []
+    collector.wait(1)
+    assert now_ms() >= int(at.timestamp()) * 1_000
+
+
+def test_a_wrong_delay_is_refused(mqtt, channel, queue):
+    assert mqtt().publish(f"$queue/{queue}", b"", user=[("x-delay", "soon")]) >= 0x80
+    with pytest.raises(amqp.ChannelClosedByBroker) as closed:
+        amqp.publish(channel, queue, "x", headers={"x-delay": "soon"})
+    assert closed.value.reply_code == 406
+    assert "x-delay" in closed.value.reply_text
+
+
+def test_what_is_scheduled_survives_kill_9(own_broker, amqp_connect):
+    process = own_broker()
+    channel = amqp_connect(process).channel()
+    channel.confirm_delivery()
+    channel.queue_declare("jobs", durable=True)
+    device = MqttClient(process.mqtt_port).connect()
+    due_ms = now_ms() + 2_000
+    device.publish("$queue/jobs", b"device", user=[("deliver-at", str(due_ms))])
+    amqp.publish(channel, "jobs", *map(str, range(50)), headers={"deliver-at": due_ms})
+    amqp.publish(channel, "jobs", "fifty days", headers={"x-delay": FIFTY_DAYS_MS})
+    amqp.publish(channel, "jobs", "years", headers={"x-delay": YEARS_MS})
+    amqp.publish(channel, "jobs", "past", headers={"deliver-at": 1})
+    device.end()
+    process.restart(kill=True)
+    collector = Collector(amqp_connect(process).channel(), "jobs", ack=True)
+    collector.wait(1)
+    assert collector.bodies() == ["past"]
+    collector.wait(52)
+    assert now_ms() >= due_ms
+    assert collector.bodies()[1:] == ["device", *map(str, range(50))]
+    assert len(collector.wait_quiet(0.3)) == 52
