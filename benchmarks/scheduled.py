@@ -2,9 +2,9 @@
 
     python -m benchmarks.scheduled [--messages 1000000] [--timed 20000] [--spread-s 10]
 
-Publishes `--messages` that are due in a year, weighs the broker, kills it (`kill -9`), starts it again, and then
-publishes `--timed` that are due at single times within `--spread-s` seconds. Reports how late those came and
-whether any came early or out of order.
+Publishes `--messages` that are due in a year, weighs the broker, kills it, starts it again, and publishes
+`--timed` that are due at single times within `--spread-s` seconds. Reports how late those came and whether
+any came early or out of order.
 """
 
 from __future__ import annotations
