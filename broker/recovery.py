@@ -12,6 +12,7 @@ from typing import Final
 from queue_manager import recovery
 from queue_manager.definitions import StoredQueue
 from queue_manager.group import Group
+from queue_manager.identities import Identities
 from queue_manager.manager import QueueManager
 from queue_manager.queue import Queue
 from queue_manager.ranges import RangeSet
@@ -28,14 +29,18 @@ from storage.records import (
     done,
     failed,
     group_position,
+    identified,
     log_cursor,
     message_ids,
     metadata,
+    producer,
     queue_meta,
     queue_spec,
     removal,
     scheduled,
 )
+from storage.records.identified import Identified
+from storage.records.producer import ProducerProgress
 from storage.sequence import SequenceAllocator, decode_block
 from storage.store import Store
 
@@ -122,6 +127,7 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Grou
         )
     await _restore_buckets(store, groups, now_ms)
     await _restore_schedules(store, manager)
+    await _restore_identities(store, manager, now_ms)
     async for key, value in scan_prefix(store, attempts.PREFIX):
         storage_id, message_id = attempts.parse_key(key)
         group = groups.get(storage_id)
@@ -178,6 +184,21 @@ async def _restore_schedules(store: Store, manager: QueueManager) -> None:
         if queue is not None:
             manager.restore_schedule(queue)
         start = prefix_end(scheduled.prefix(name))
+
+
+async def _restore_identities(store: Store, manager: QueueManager, now_ms: int) -> None:
+    found: dict[str, tuple[list[tuple[str, Identified]], list[tuple[str, ProducerProgress]]]] = {}
+    async for key, value in scan_prefix(store, identified.PREFIX):
+        queue_name, name = identified.parse_key(key)
+        found.setdefault(queue_name, ([], []))[0].append((name, identified.decode(value)))
+    async for key, value in scan_prefix(store, producer.PREFIX):
+        queue_name, name = producer.parse_key(key)
+        found.setdefault(queue_name, ([], []))[1].append((name, producer.decode(value)))
+    for queue_name, (seen, producers) in found.items():
+        queue = manager.queues.get(queue_name)
+        if queue is not None:
+            queue.identities = Identities(queue)
+            queue.identities.restore(seen, producers, now_ms)
 
 
 async def recover_done(store: Store, positions: dict[Group, int]) -> None:

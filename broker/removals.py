@@ -16,10 +16,12 @@ from storage.records import (
     done,
     failed,
     group_position,
+    identified,
     log_cursor,
     metadata,
     payload,
     payload_refs,
+    producer,
     queue_meta,
     scheduled,
 )
@@ -123,6 +125,7 @@ async def _remove_queue(shard: Shard, removal: QueueRemoval) -> None:
                 break
             start = rows[-1][0] + b"\x00"
     await _remove_scheduled(shard, removal)
+    await _remove_identities(shard, removal)
     failed_ids: set[int] = set()
     for storage_id in removal.storage_ids:
         await _remove_group_records(shard, removal, storage_id, failed_ids)
@@ -140,6 +143,13 @@ async def _remove_scheduled(shard: Shard, removal: QueueRemoval) -> None:
         await _release_payload(shard, message_id, flags, may_be_counted=True)
         shard.manager.journal.delete(key)
         await shard.commit_room()
+
+
+async def _remove_identities(shard: Shard, removal: QueueRemoval) -> None:
+    for prefix in (identified.prefix(removal.name), producer.prefix(removal.name)):
+        async for key, _ in scan_prefix(shard.store, prefix, ROWS_PER_STEP):
+            shard.manager.journal.delete(key)
+            await shard.commit_room()
 
 
 async def _remove_group_records(

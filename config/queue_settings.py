@@ -1,7 +1,7 @@
 """Settings of one queue: an entry of `queues:` in the configuration file."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
@@ -98,6 +98,9 @@ class QueueLimitsSettings(Section):
         return value
 
 
+DEDUPLICATION_WINDOW_MS_MAX: Final = limits.DEDUPLICATION_WINDOW_MS_MAX
+
+
 class QueueSettings(Section):
     """One queue that exists from the start."""
 
@@ -106,7 +109,6 @@ class QueueSettings(Section):
         "retention": "not supported by this version",
         "max_priority": "not supported by this version",
         "message_groups": "not supported by this version",
-        "deduplication_window": "not supported by this version",
     }
 
     name: QueueName
@@ -128,6 +130,10 @@ class QueueSettings(Section):
     limits: QueueLimitsSettings = QueueLimitsSettings()
     single_active_consumer: bool = False
     """One consumer of each group at a time is given messages; the next takes over when it goes."""
+    deduplication_window_ms: PositiveDurationMs = Field(
+        default=300_000, le=DEDUPLICATION_WINDOW_MS_MAX, validation_alias="deduplication_window"
+    )
+    """How long in ms a deduplication ID is remembered."""
     overflow: Annotated[Literal["reject-publish"], BeforeValidator(_refuse_drop_head)] = "reject-publish"
 
     @field_validator("dlq", mode="before")

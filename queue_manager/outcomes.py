@@ -6,3 +6,14 @@ ACCEPTED: Final = 0  # in every queue it was routed to; durable once the journal
 UNROUTED: Final = 1  # no queue wanted it
 REFUSED_DEPTH: Final = 2  # a queue is full
 REFUSED_SIZE: Final = 3  # larger than a queue takes
+REFUSED_IDENTITY: Final = 4  # a queue took another body under the same identity
+REFUSED_WINDOW: Final = 5  # a queue can remember no more identities
+REFUSED_ORDER: Final = 6  # a publish of the same producer was refused before it
+
+REASONS: Final = {
+    REFUSED_DEPTH: "the queue is full",
+    REFUSED_SIZE: "message is larger than the queue takes",
+    REFUSED_IDENTITY: "another body was published under the same identity",
+    REFUSED_WINDOW: "the queue can remember no more identities",
+    REFUSED_ORDER: "an earlier publish of this producer was refused; send that first",
+}

@@ -19,7 +19,7 @@ class QueuePolicy:
     `dead_letter` is the queue that takes what is given up; with `dead_letter_by_key` it is the queue each
     message's own routing key names. `retry_initial_ms` 0: what comes back does so at once; else the waits
     begin there and grow by `retry_multiplier` (at least 1) up to `retry_max_ms`, give or take the fraction
-    `retry_jitter` (0 to 1) of each.
+    `retry_jitter` (0 to 1) of each. Deduplication IDs are remembered for `deduplication_window_ms`.
     """
 
     visibility_timeout_ms: int
@@ -36,6 +36,7 @@ class QueuePolicy:
     retry_max_ms: int = 0
     retry_multiplier: float = 0.0
     retry_jitter: float = 0.0
+    deduplication_window_ms: int = 300_000
 
     def fields(self) -> dict[str, Any]:
         """Everything by name."""

@@ -19,6 +19,7 @@ from storage.layout import GROUP_SEPARATOR, QUEUE_ID_BYTES_MAX
 from storage.records import metadata
 
 if TYPE_CHECKING:
+    from queue_manager.identities import Identities
     from queue_manager.manager import QueueManager
     from queue_manager.schedule import Schedule
 
@@ -37,6 +38,7 @@ class Queue:
         "auto_created",
         "auto_delete",
         "had_consumer",
+        "identities",
         "deleted",
         "durable",
         "durable_offset",
@@ -100,6 +102,7 @@ class Queue:
         self.released_known = True  # False after a start, until the done records have been read
         self.mixes_payloads = False  # some may be in other queues too, or have IDs out of order
         self.schedule: Schedule | None = None
+        self.identities: Identities | None = None
         self.log_index: list[tuple[int, int]] = []
         self.open_blocks: list[bytes] = []
         self.open_count = 0

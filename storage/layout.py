@@ -26,6 +26,8 @@ QUEUE_META: Final = 0x0C
 REMOVAL: Final = 0x0D
 SCHEDULED: Final = 0x0E
 FORMAT: Final = 0x0F
+IDENTIFIED: Final = 0x10
+PRODUCER: Final = 0x11
 
 BUCKET_EXPONENT_MAX: Final = 4  # 10^5 elements would not fit an array's u16 count
 BUCKET_EXPONENT_DEFAULT: Final = 2

@@ -53,6 +53,9 @@ def queue_policy(arguments: Mapping[str, Any], default: QueuePolicy, *, durable:
             if durable:
                 raise InvalidArgument(f"x-expires on a durable queue {_LATER}")
             fields["expires_ms"] = _integer(name, value, 1, limits.DURATION_MS_MAX)
+        elif name == "x-deduplication-window":
+            window_ms = _integer(name, value, 1, limits.DEDUPLICATION_WINDOW_MS_MAX)
+            fields["deduplication_window_ms"] = window_ms
         elif name in (DEAD_LETTER_EXCHANGE, DEAD_LETTER_KEY, DEAD_LETTER_STRATEGY):
             _check_dead_letter(name, value, arguments)
         else:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import structlog
 
 from broker.amqp import properties
 from broker.amqp.options import options_of
@@ -10,14 +12,16 @@ from protocols.amqp091 import constants as c
 from protocols.amqp091 import content, hot
 from protocols.amqp091.events import PublishRun, PublishShape
 from protocols.amqp091.methods import BasicReturn
-from queue_manager import address
+from queue_manager import address, outcomes
 from queue_manager.errors import InvalidAddress, QueueNotFound
-from queue_manager.manager import ACCEPTED, REFUSED_SIZE
+from queue_manager.outcomes import ACCEPTED, REFUSED_IDENTITY, REFUSED_ORDER, REFUSED_SIZE, REFUSED_WINDOW
 from queue_manager.plan import PublishPlan
 from storage.envelope import PROPERTIES_AMQP, PROPERTIES_NONE
 
 if TYPE_CHECKING:
     from broker.amqp.channel import AmqpChannel
+
+_log: Final = structlog.get_logger("broker.amqp")
 
 _USER_ID_FLAG = 0x10
 PERSISTENT_MODE = 2
@@ -163,6 +167,13 @@ class Publisher:
                 40,
             )
             return
+        if outcome in (REFUSED_IDENTITY, REFUSED_WINDOW, REFUSED_ORDER):
+            _log.warning(
+                "amqp.publish_refused",
+                peer=channel.frontend.transport.peer,
+                routing_key=run.shape.routing_key,
+                reason=outcomes.REASONS[outcome],
+            )
         if self.confirming:
             self.sequence += 1
             if not self._waiting:

@@ -13,9 +13,9 @@ from broker.pubsub import PubSub, Retained, Subscription
 from protocols.mqtt import constants as c
 from protocols.mqtt.events import PublishRun, PublishShape
 from protocols.mqtt.properties import Properties
-from queue_manager import address
+from queue_manager import address, outcomes
 from queue_manager.errors import InvalidArgument, LimitReached, QueueManagerError
-from queue_manager.manager import ACCEPTED, REFUSED_SIZE
+from queue_manager.outcomes import ACCEPTED, REFUSED_IDENTITY, REFUSED_ORDER
 from queue_manager.plan import PublishPlan
 from storage.envelope import PROPERTIES_MQTT, PROPERTIES_NONE
 
@@ -30,6 +30,7 @@ _REFUSAL_CODES: Final[dict[type[QueueManagerError], int]] = {
     LimitReached: c.QUOTA_EXCEEDED,
     InvalidArgument: c.IMPLEMENTATION_SPECIFIC_ERROR,
 }
+_WRONG_IDENTITY: Final = (REFUSED_IDENTITY, REFUSED_ORDER)
 
 
 class Target(Protocol):
@@ -167,10 +168,8 @@ class QueueTarget:
                 self.publish(hub, publisher, version, single)
             return
         hub.counters.publishes_refused += 1
-        if outcome == REFUSED_SIZE:
-            refuse(publisher, run, c.QUOTA_EXCEEDED, "message is larger than the queue takes")
-        else:
-            refuse(publisher, run, c.QUOTA_EXCEEDED, "the queue is full")
+        code = c.IMPLEMENTATION_SPECIFIC_ERROR if outcome in _WRONG_IDENTITY else c.QUOTA_EXCEEDED
+        refuse(publisher, run, code, outcomes.REASONS[outcome])
 
     def _aim(self, hub: Hub, now_ms: int) -> PublishPlan:
         shape = self._shape

@@ -85,6 +85,8 @@ class Lifecycle(Committing, Scheduling):
         self.delete(old, now_ms)
         queue = self.declare(definition, now_ms)
         self.plan_again(queue, planned, now_ms)
+        if old.identities is not None:
+            old.identities.move_to(queue)
         for template, run in groupby(messages, key=lambda message: message.template):
             bodies = [message.body or b"" for message in run]
             self.append([queue], template, bodies, sum(map(len, bodies)), int(queue.durable), now_ms)
@@ -128,6 +130,8 @@ class Lifecycle(Committing, Scheduling):
         self.timers.forget(queue)
         if queue.schedule is not None:
             self.timers.forget(queue.schedule)
+        if queue.identities is not None:
+            self.timers.forget(queue.identities)
         self.dead_letters.forget(queue.name)
         del self.queues[queue.name]
         self.bindings.remove(queue)

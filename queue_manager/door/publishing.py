@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from config import limits
 from queue_manager import address
@@ -11,13 +11,14 @@ from queue_manager.door.lifecycle import Lifecycle
 from queue_manager.errors import (
     QueueNotFound,
 )
+from queue_manager.identities import publish_once
 from queue_manager.options import PLAIN, PublishOptions
 from queue_manager.outcomes import ACCEPTED, REFUSED_DEPTH, REFUSED_SIZE, UNROUTED
 from queue_manager.plan import PublishPlan
 from queue_manager.queue import Queue
 
 if TYPE_CHECKING:
-    pass
+    from queue_manager.manager import QueueManager
 
 
 class Publishing(Lifecycle):
@@ -60,8 +61,11 @@ class Publishing(Lifecycle):
         if not queues:
             return UNROUTED
         options = plan.options
-        if options is not PLAIN and (due_ms := options.due_ms(now_ms)) > now_ms:
-            return self.publish_later(plan, bodies, due_ms, now_ms)
+        if options is not PLAIN:
+            if options.is_identified:
+                return publish_once(cast("QueueManager", self), plan, bodies, now_ms)
+            if (due_ms := options.due_ms(now_ms)) > now_ms:
+                return self.publish_later(plan, bodies, due_ms, now_ms)
         sizes = list(map(len, bodies))
         body_bytes = sum(sizes)
         for queue in queues:

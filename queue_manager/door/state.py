@@ -63,6 +63,7 @@ class ManagerState:
         self.purgeable: dict[Group, None] = {}  # groups with done records
         self.tailed: dict[Queue, None] = {}  # queues with messages in memory
         self.stale_settle_count = 0
+        self.repeated_publish_count = 0  # taken before, by their identity
 
     def find(self, name: str, owner: object = None) -> Queue:
         """The queue; raises QueueNotFound, or ResourceLocked when it is exclusive to somebody else."""

@@ -1,0 +1,80 @@
+"""Publishing once, by deduplication ID and by producer and sequence, over both protocols and a kill -9."""
+
+import pytest
+
+from tests.e2e import amqp
+from tests.e2e.amqp import Collector
+from tests.e2e.mqtt import MqttClient
+
+pytestmark = pytest.mark.extension
+
+CONFLICT = 0x83
+
+
+def once(identity: str) -> dict[str, str]:
+    return {"x-deduplication-id": identity}
+
+
+def numbered(producer: str, sequence: int) -> dict[str, object]:
+    return {"x-producer-id": producer, "x-producer-sequence": sequence}
+
+
+def test_a_repeated_id_is_confirmed_and_not_queued(channel, queue):
+    for _ in range(3):
+        amqp.publish(channel, queue, "a", headers=once("order-1"))
+    amqp.publish(channel, queue, "b", headers=once("order-2"))
+    assert amqp.count(channel, queue) == 2
+    assert Collector(channel, queue).wait(2)[0].headers["x-deduplication-id"] == "order-1"
+
+
+def test_another_body_under_the_same_id_is_refused(channel, mqtt, queue):
+    amqp.publish(channel, queue, "a", headers=once("order-1"))
+    with pytest.raises(amqp.AMQPError):
+        amqp.publish(channel, queue, "b", headers=once("order-1"))
+    device = mqtt()
+    topic, user = f"$queue/{queue}", [("x-deduplication-id", "order-1")]
+    assert device.publish(topic, b"a", user=user) == 0
+    assert device.publish(topic, b"b", user=user) == CONFLICT
+    assert amqp.count(channel, queue) == 1
+
+
+def test_a_sequence_that_does_not_rise_was_sent_before(channel, queue):
+    for sequence in (1, 2, 2, 1, 5):
+        amqp.publish(channel, queue, str(sequence), headers=numbered("press-7", sequence))
+    amqp.publish(channel, queue, "other", headers=numbered("press-8", 1))
+    assert Collector(channel, queue).wait(4)[-1].body == b"other"
+    assert amqp.count(channel, queue) == 0
+
+
+def test_a_forgotten_id_is_new_again(channel, name):
+    channel.queue_declare(name, durable=True, arguments={"x-deduplication-window": 300})
+    collector = Collector(channel, name)
+    amqp.publish(channel, name, "a", headers=once("x"))
+    channel.connection.sleep(0.4)
+    amqp.publish(channel, name, "a", headers=once("x"))
+    assert collector.wait(2)
+
+
+def test_the_window_must_be_a_time(channel, name):
+    with pytest.raises(amqp.ChannelClosedByBroker) as closed:
+        channel.queue_declare(name, durable=True, arguments={"x-deduplication-window": 0})
+    assert closed.value.reply_code == 406
+
+
+def test_identities_survive_kill_9(own_broker, amqp_connect):
+    process = own_broker()
+    channel = amqp_connect(process).channel()
+    channel.confirm_delivery()
+    channel.queue_declare("jobs", durable=True)
+    device = MqttClient(process.mqtt_port).connect()
+    device.publish("$queue/jobs", b"device", user=[("x-deduplication-id", "d")])
+    device.end()
+    amqp.publish(channel, "jobs", "a", headers=numbered("p", 7))
+    process.restart(kill=True)
+    channel = amqp_connect(process).channel()
+    channel.confirm_delivery()
+    amqp.publish(channel, "jobs", "device", headers=once("d"))
+    amqp.publish(channel, "jobs", "a", headers=numbered("p", 7))
+    assert amqp.count(channel, "jobs") == 2
+    with pytest.raises(amqp.AMQPError):
+        amqp.publish(channel, "jobs", "b", headers=numbered("p", 7))

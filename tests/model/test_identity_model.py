@@ -1,0 +1,236 @@
+"""Random lives of publishes with identities: sent again, refused, late, over crashes, beside an oracle."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from broker.shard import Shard
+from config import limits
+from queue_manager.definitions import QueueDefinition
+from queue_manager.options import PublishOptions
+from queue_manager.outcomes import (
+    ACCEPTED,
+    REFUSED_DEPTH,
+    REFUSED_IDENTITY,
+    REFUSED_ORDER,
+    REFUSED_WINDOW,
+)
+from queue_manager.policy import QueuePolicy
+from storage.memory_store import MemoryStore
+from storage.records import identified, producer
+from tests.model.harness import FakeClock, drive
+from tests.model.leaks import all_rows
+
+WINDOW_MS = 1_000
+DEPTH_MAX = 4
+TIGHT = {
+    "DEDUPLICATION_IDS_MAX": 4,
+    "DEDUPLICATION_STEP_IDS": 1,
+    "PRODUCERS_PER_QUEUE_MAX": 2,
+    "PRODUCER_IDLE_MS_MIN": 900,
+}
+POLICY = QueuePolicy(
+    visibility_timeout_ms=30_000,
+    message_bytes_max=100,
+    depth_max=DEPTH_MAX,
+    expires_ms=0,
+    deduplication_window_ms=WINDOW_MS,
+)
+QUEUES = {"a": ("$queue/a", "$queue/both"), "b": ("$queue/b", "$queue/both"), "mem": ("$queue/mem",)}
+TOPICS = ("$queue/a", "$queue/a", "$queue/b", "$queue/both", "$queue/mem")
+
+
+class OracleQueue:
+    """What one queue holds and remembers."""
+
+    def __init__(self) -> None:
+        self.log: list[bytes] = []
+        self.seen: dict[str, tuple[int, bytes]] = {}
+        self.producers: dict[str, tuple[int, bytes, int]] = {}
+        self.held_back: dict[str, int] = {}
+
+    def judge(self, options: PublishOptions, body: bytes, now_ms: int) -> str:
+        name, sequence = options.producer_id, options.producer_sequence
+        if name:
+            if name in self.producers:
+                last, last_body, _ = self.producers[name]
+                if sequence == last:
+                    return "repeated" if body == last_body else "identity"
+                if sequence < last:
+                    return "repeated"
+            if name not in self.producers and len(self.producers) == limits.PRODUCERS_PER_QUEUE_MAX:
+                idle_ms = now_ms - min(used for _, _, used in self.producers.values())
+                if idle_ms < limits.PRODUCER_IDLE_MS_MIN:
+                    return "window"
+            if name in self.held_back and sequence > self.held_back[name]:
+                return "order"
+        self.seen = {key: value for key, value in self.seen.items() if value[0] + WINDOW_MS > now_ms}
+        if options.deduplication_id:
+            if options.deduplication_id in self.seen:
+                known = self.seen[options.deduplication_id][1]
+                return "repeated" if known == body else "identity"
+            if len(self.seen) == limits.DEDUPLICATION_IDS_MAX:
+                return "window"
+        return "new"
+
+    def take(self, options: PublishOptions, body: bytes, now_ms: int) -> None:
+        self.log.append(body)
+        if options.deduplication_id:
+            self.seen[options.deduplication_id] = (now_ms, body)
+        name = options.producer_id
+        if name:
+            if name not in self.producers and len(self.producers) == limits.PRODUCERS_PER_QUEUE_MAX:
+                oldest = min(self.producers, key=lambda key: self.producers[key][2])
+                del self.producers[oldest]
+                self.held_back.pop(oldest, None)
+            self.producers[name] = (options.producer_sequence, body, now_ms)
+            self.held_back.pop(name, None)
+
+
+class IdentityModel(RuleBasedStateMachine):
+    """Publish with identities, let time pass, commit, crash."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = {name: getattr(limits, name) for name in TIGHT}
+        self.clock = FakeClock()
+        self.oracle = {name: OracleQueue() for name in QUEUES}
+        self.durable = copy.deepcopy(self.oracle)
+
+    @initialize(tight=st.booleans())
+    def begin(self, tight: bool) -> None:
+        if tight:
+            for name, value in TIGHT.items():
+                setattr(limits, name, value)
+        self.attach(MemoryStore())
+        self.declare()
+        self.commit()
+
+    def attach(self, store: MemoryStore) -> None:
+        self.store = store
+        self.shard = drive(
+            Shard.open(
+                store,
+                self.clock,  # type: ignore[arg-type]
+                default_policy=POLICY,
+                auto_create=False,
+                cache_bytes_max=0,
+            )
+        )
+        self.shard.on_committed = self.committed
+
+    def committed(self) -> None:
+        self.durable = copy.deepcopy(self.oracle)
+
+    def declare(self) -> None:
+        for name, topics in QUEUES.items():
+            if name not in self.shard.manager.queues:
+                definition = QueueDefinition(name, durable=name != "mem", policy=POLICY, topics=topics)
+                self.shard.manager.group(self.shard.manager.declare(definition, self.clock.ms), "")
+
+    # what may happen
+
+    @rule(
+        topic=st.sampled_from(TOPICS),
+        name=st.sampled_from(["", "x", "y", "z", "ä", "v"]),
+        who=st.sampled_from(["", "p", "p", "q", "r"]),
+        sequence=st.integers(0, 9),
+        bodies=st.lists(st.sampled_from([b"1", b"2", b"2"]), min_size=1, max_size=3),
+    )
+    def publish(self, topic: str, name: str, who: str, sequence: int, bodies: list[bytes]) -> None:
+        manager = self.shard.manager
+        options = PublishOptions(
+            deduplication_id=name, producer_id=who, producer_sequence=sequence if who else 0
+        )
+        plan = manager.plan(topic, 0, b"", True, options)
+        plan.aim(manager, manager.route(topic, self.clock.ms))
+        outcome = manager.publish(plan, bodies, self.clock.ms)
+        assert outcome == self.expected([queue.name for queue in plan.queues], options, bodies)
+
+    def expected(self, names: list[str], options: PublishOptions, bodies: list[bytes]) -> int:
+        queues = [self.oracle[name] for name in names]
+        if not options.is_identified:
+            if any(len(queue.log) + len(bodies) > DEPTH_MAX for queue in queues):
+                return REFUSED_DEPTH
+            for queue in queues:
+                queue.log += bodies
+            return ACCEPTED
+        if len(set(bodies)) > 1:
+            return REFUSED_IDENTITY
+        refusals = {"identity": REFUSED_IDENTITY, "window": REFUSED_WINDOW, "order": REFUSED_ORDER}
+        verdicts = [queue.judge(options, bodies[0], self.clock.ms) for queue in queues]
+        for verdict in verdicts:
+            if verdict in refusals:
+                return refusals[verdict]
+        new = [queue for queue, verdict in zip(queues, verdicts, strict=True) if verdict == "new"]
+        full = any(len(queue.log) == DEPTH_MAX for queue in new)
+        for queue in new:
+            if not full:
+                queue.take(options, bodies[0], self.clock.ms)
+            elif options.producer_id and len(queue.held_back) < limits.PRODUCERS_PER_QUEUE_MAX:
+                held = queue.held_back.get(options.producer_id, options.producer_sequence)
+                queue.held_back[options.producer_id] = min(held, options.producer_sequence)
+        return REFUSED_DEPTH if full else ACCEPTED
+
+    @rule(ms=st.sampled_from([1, 300, 999, 1_000]))
+    def advance(self, ms: int) -> None:
+        self.clock.ms += ms
+        for _ in range(20):
+            self.shard.manager.fire_timers(self.clock.ms)
+
+    @rule(name=st.sampled_from(sorted(QUEUES)))
+    def purge(self, name: str) -> None:
+        self.shard.manager.purge(self.shard.manager.queues[name], self.clock.ms)
+        self.oracle[name].log = []
+
+    @rule()
+    def commit(self) -> None:
+        drive(self.shard.commit_once(everything=True))
+
+    @rule()
+    def crash(self) -> None:
+        self.attach(self.store.crash())
+        self.oracle = copy.deepcopy(self.durable)
+        self.oracle["mem"] = OracleQueue()
+        for queue in self.oracle.values():
+            queue.held_back = {}
+        self.declare()
+
+    @rule(name=st.sampled_from(["a", "b"]))
+    def delete(self, name: str) -> None:
+        self.shard.manager.delete(self.shard.manager.queues[name], self.clock.ms)
+        self.oracle[name] = OracleQueue()
+        for _ in range(5):
+            self.commit()
+            drive(self.shard.sweep_once())
+        prefixes = (identified.prefix(name), producer.prefix(name))
+        assert not [key for key, _ in all_rows(self.store) if key.startswith(prefixes)]
+        self.declare()
+        self.commit()
+
+    # what must hold
+
+    @invariant()
+    def counts(self) -> None:
+        if not hasattr(self, "shard"):
+            return
+        for name, queue in self.shard.manager.queues.items():
+            assert queue.waiting_count() == len(self.oracle[name].log), name
+
+    def teardown(self) -> None:
+        for name, value in self.before.items():
+            setattr(limits, name, value)
+
+
+TestIdentityModel = IdentityModel.TestCase
+TestIdentityModel.settings = settings(max_examples=250, stateful_step_count=30, deadline=None)
+
+
+@pytest.mark.long
+class TestIdentityModelLong(IdentityModel.TestCase):
+    settings = settings(max_examples=2_000, stateful_step_count=60, deadline=None)

@@ -1,0 +1,96 @@
+"""Publishes with identities, seen by the queue manager: refused producers, full tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from config import limits
+from queue_manager.definitions import QueueDefinition
+from queue_manager.manager import QueueManager
+from queue_manager.options import PublishOptions
+from queue_manager.outcomes import (
+    ACCEPTED,
+    REFUSED_DEPTH,
+    REFUSED_IDENTITY,
+    REFUSED_ORDER,
+    REFUSED_WINDOW,
+)
+from storage.records import identified, producer
+from tests.unit.queue_manager.managers import NOW_MS, make_manager, make_queue
+
+
+def publish(manager: QueueManager, body: bytes, now_ms: int = NOW_MS, **options: object) -> int:
+    plan = manager.plan("$queue/jobs", 0, b"", True, PublishOptions(**options))  # type: ignore[arg-type]
+    plan.aim(manager, manager.route("$queue/jobs", now_ms))
+    return manager.publish(plan, [body], now_ms)
+
+
+def test_what_follows_a_refused_publish_waits_for_it() -> None:
+    manager = make_manager()
+    queue = make_queue(manager, "jobs", depth_max=1)
+    assert publish(manager, b"1", producer_id="p", producer_sequence=1) == ACCEPTED
+    assert publish(manager, b"2", producer_id="p", producer_sequence=2) == REFUSED_DEPTH
+    manager.purge(queue, NOW_MS)
+    assert publish(manager, b"3", producer_id="p", producer_sequence=3) == REFUSED_ORDER
+    assert publish(manager, b"2", producer_id="p", producer_sequence=2) == ACCEPTED
+    manager.purge(queue, NOW_MS)
+    assert publish(manager, b"3", producer_id="p", producer_sequence=3) == ACCEPTED
+
+
+def test_the_producer_used_least_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PRODUCERS_PER_QUEUE_MAX", 2)
+    manager = make_manager()
+    queue = make_queue(manager, "jobs")
+    day_ms = limits.PRODUCER_IDLE_MS_MIN
+    publish(manager, b"", NOW_MS, producer_id="p", producer_sequence=1)
+    publish(manager, b"", NOW_MS + 1, producer_id="q", producer_sequence=1)
+    publish(manager, b"x", NOW_MS + 2, producer_id="p", producer_sequence=2)
+    assert publish(manager, b"", NOW_MS + day_ms, producer_id="r", producer_sequence=1) == REFUSED_WINDOW
+    assert publish(manager, b"", NOW_MS + 1 + day_ms, producer_id="r", producer_sequence=1) == ACCEPTED
+    assert queue.identities is not None
+    assert list(queue.identities.producers) == ["p", "r"]
+    assert producer.key("jobs", "q") in manager.journal.deletes
+
+
+def test_a_full_window_refuses_until_it_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "DEDUPLICATION_IDS_MAX", 1)
+    manager = make_manager()
+    queue = make_queue(manager, "jobs", deduplication_window_ms=500)
+    assert publish(manager, b"", deduplication_id="a") == ACCEPTED
+    assert publish(manager, b"", deduplication_id="b") == REFUSED_WINDOW
+    assert manager.timers.next_ms() == NOW_MS + 500
+    manager.seal(NOW_MS)
+    manager.fire_timers(NOW_MS + 500)
+    assert identified.key("jobs", "a") in manager.journal.deletes
+    assert publish(manager, b"", NOW_MS + 500, deduplication_id="b") == ACCEPTED
+    assert queue.depth() == 2
+
+
+def test_an_identity_belongs_to_its_body() -> None:
+    manager = make_manager()
+    make_queue(manager, "jobs")
+    publish(manager, b"1", producer_id="p", producer_sequence=1)
+    assert publish(manager, b"2", producer_id="p", producer_sequence=1) == REFUSED_IDENTITY
+    publish(manager, b"1", deduplication_id="a")
+    assert publish(manager, b"2", deduplication_id="a") == REFUSED_IDENTITY
+    assert manager.repeated_publish_count == 0
+    assert publish(manager, b"1", deduplication_id="a") == ACCEPTED
+    assert manager.repeated_publish_count == 1
+
+
+def test_a_delayed_message_is_taken_once_too() -> None:
+    manager = make_manager()
+    queue = make_queue(manager, "jobs")
+    for _ in range(2):
+        assert publish(manager, b"1", deduplication_id="a", delay_ms=1_000) == ACCEPTED
+    assert queue.scheduled_count() == 1
+
+
+def test_a_queue_that_is_declared_durable_remembers() -> None:
+    manager = make_manager(auto_create=True)
+    publish(manager, b"1", deduplication_id="a")
+    policy = manager.default_policy
+    queue = manager.declare(QueueDefinition("jobs", durable=True, policy=policy), NOW_MS)
+    assert identified.key("jobs", "a") in manager.journal.puts
+    assert publish(manager, b"1", deduplication_id="a") == ACCEPTED
+    assert queue.depth() == 1
