@@ -18,6 +18,8 @@ from queue_manager.queue import Queue
 from queue_manager.ranges import RangeSet
 from queue_manager.removal import QueueRemoval
 from queue_manager.retention import Purge
+from queue_manager.streams.group import StreamGroup
+from queue_manager.streams.stream import Stream
 from storage import layout
 from storage.encoding import prefix_end
 from storage.envelope import TemplateCache, read_head
@@ -38,6 +40,7 @@ from storage.records import (
     queue_spec,
     removal,
     scheduled,
+    stream_chunk,
 )
 from storage.records.identified import Identified
 from storage.records.producer import ProducerProgress
@@ -112,6 +115,9 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Grou
             log_id = StoredQueue(spec).log_id
             log_end = await _log_end(store, manager.log, log_id)
             queue = recovery.restore_queue(manager, name, spec, metas.get(name), log_end, now_ms)
+            if isinstance(queue, Stream):
+                await _restore_chunks(store, queue, now_ms)
+                continue
             if not recovery.has_default_group(spec):
                 continue
         elif name not in manager.queues:
@@ -136,7 +142,15 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Grou
                 *attempts.decode(value),
                 *group.attempts_log.get(message_id, []),
             ]
-    return {group: group.position for group in groups.values()}
+    return {group: group.position for group in groups.values() if not isinstance(group, StreamGroup)}
+
+
+async def _restore_chunks(store: Store, stream: Stream, now_ms: int) -> None:
+    rows = [
+        (stream_chunk.parse_key(key).first_offset, stream_chunk.decode(value))
+        async for key, value in scan_prefix(store, stream_chunk.prefix(stream.name))
+    ]
+    stream.restore(rows, now_ms)
 
 
 async def _log_end(store: Store, log: MetadataLog, log_id: str) -> int:

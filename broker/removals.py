@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from broker import streams
 from broker.recovery import scan_prefix
 from queue_manager.queue import Queue
-from queue_manager.removal import HeadRemoval, QueueRemoval, RangeRemoval, Removal
+from queue_manager.removal import HeadRemoval, QueueRemoval, RangeRemoval, Removal, StreamTrim
 from storage.envelope import read_head
 from storage.metadata_log import ScanRange, listing_key, log_key
 from storage.records import (
@@ -38,6 +39,8 @@ async def perform(shard: Shard, removal: Removal) -> None:
     """Do one removal. Its deletes go into open commits, a bounded number into each."""
     if isinstance(removal, RangeRemoval):
         await _release_range(shard, removal)
+    elif isinstance(removal, StreamTrim):
+        await streams.trim(shard, removal.queue)
     elif isinstance(removal, HeadRemoval):
         await _trim_log(shard, removal.queue)
     else:
@@ -126,6 +129,7 @@ async def _remove_queue(shard: Shard, removal: QueueRemoval) -> None:
             start = rows[-1][0] + b"\x00"
     await _remove_scheduled(shard, removal)
     await _remove_identities(shard, removal)
+    await streams.remove_chunks(shard, removal.name)
     failed_ids: set[int] = set()
     for storage_id in removal.storage_ids:
         await _remove_group_records(shard, removal, storage_id, failed_ids)

@@ -80,7 +80,7 @@ class Shard:
         )
         shard = cls(store, manager, clock)
         shard._recovered = await recovery.recover(store, manager, clock.now_ms())
-        while manager.removals:
+        while manager.removals and isinstance(manager.removals[0], QueueRemoval):
             # a name must be wholly free before records are written under it again
             await removals.perform(shard, manager.removals.pop(0))
         return shard

@@ -12,14 +12,14 @@ from heapq import heappop
 from typing import TYPE_CHECKING
 
 from config import limits
-from queue_manager import ranking
+from queue_manager import group_records, ranking
 from queue_manager.bucket import Bucket
 from queue_manager.consumer import Consumer
 from queue_manager.groups.settling import GroupSettling
 from queue_manager.model import AVAILABLE, DONE, IN_FLIGHT, Entry, Message
 
 if TYPE_CHECKING:
-    pass
+    from queue_manager.journal import Journal
 
 
 class Group(GroupSettling):
@@ -59,6 +59,10 @@ class Group(GroupSettling):
         if not self.consumers:
             self.is_ranked = False
             self.forget_loaded()
+
+    def write(self, journal: Journal, now_ms: int) -> None:
+        """Put everything that changed since the last call into `journal`."""
+        group_records.flush(self, journal, now_ms)
 
     def dispatch(self, now_ms: int) -> None:
         """Hand out messages while there are both messages and credit, in even shares, in turn."""

@@ -20,6 +20,7 @@ from storage.records import metadata
 
 if TYPE_CHECKING:
     from queue_manager.identities import Identities
+    from queue_manager.journal import Journal
     from queue_manager.manager import QueueManager
     from queue_manager.schedule import Schedule
 
@@ -126,7 +127,7 @@ class Queue:
                 raise InvalidAddress(
                     f"queue, group and pattern have together at most {QUEUE_ID_BYTES_MAX - 1} bytes"
                 )
-            group = Group(self, name, pattern, self.head_offset, self.head_sequence)
+            group = self.new_group(name, pattern, self.head_offset, self.head_sequence)
             # a sole group does not keep account of what it released: the queue does
             if len(self.groups) == 1:
                 for other in self.groups.values():
@@ -136,6 +137,10 @@ class Queue:
             if self.durable:
                 group.mark_dirty()
         return group
+
+    def new_group(self, name: str, pattern: str, position: int, cursor_sequence: int) -> Group:
+        """A group of this queue's kind; nobody knows it yet."""
+        return Group(self, name, pattern, position, cursor_sequence)
 
     def consumer_count(self) -> int:
         """Consumers of all groups."""
@@ -265,6 +270,13 @@ class Queue:
             self.open_blocks = []
             self.open_count = 0
             self.open_bytes = 0
+
+    def log_written(self, journal: Journal) -> None:
+        """The open log entries were added to `journal`."""
+
+    def kept_from(self) -> int:
+        """The lowest offset whose payload the log stands for, whether it may still be read or not."""
+        return self.head_offset
 
     def sequence_at(self, offset: int) -> int | None:
         """The newest known log sequence whose entry begins at or before `offset`."""

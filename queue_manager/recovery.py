@@ -17,6 +17,7 @@ from queue_manager.patterns import MATCH_ALL
 from queue_manager.queue import Queue
 from queue_manager.ranges import RangeSet
 from queue_manager.retention import Purge
+from queue_manager.streams.stream import queue_class
 from storage import layout
 from storage.envelope import TemplateCache, read_head
 from storage.records import active, done, queue_spec
@@ -40,7 +41,7 @@ def restore_queue(
     """A durable queue without its groups; its log ends before offset `log_end` (0: it is empty)."""
     stored = StoredQueue(spec)
     head_offset = meta.head_offset if meta is not None else 0
-    queue = Queue(
+    queue = queue_class(stored.policy)(
         manager,
         name,
         durable=True,
@@ -76,8 +77,7 @@ def restore_group(
 ) -> Group:
     """A group with its place in the log; `spec` None is the default group."""
     name, pattern = ("", MATCH_ALL) if spec is None else stored_group(spec)
-    group = Group(
-        queue,
+    group = queue.new_group(
         name,
         pattern,
         queue.head_offset if position is None else position,

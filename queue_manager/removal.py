@@ -19,6 +19,12 @@ class HeadRemoval:
         self.queue = queue
 
 
+class StreamTrim(HeadRemoval):
+    """Delete what lies below the stream's head, payloads and all, and record the head."""
+
+    __slots__ = ()
+
+
 class RangeRemoval:
     """A group was purged: find the messages with offsets in `[start, end)`, from log entry `sequence` on, and
     give them to `QueueManager.release_range`.

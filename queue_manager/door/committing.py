@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from config import limits
-from queue_manager import group_records
 from queue_manager.bucket import Run
 from queue_manager.door.state import ManagerState
 from queue_manager.group import Group
@@ -39,7 +38,7 @@ class Committing(ManagerState):
         for group in list(self.dirty_groups):
             if group.flushed_at_ms <= due:
                 del self.dirty_groups[group]
-                group_records.flush(group, self.journal, now_ms)
+                group.write(self.journal, now_ms)
         for queue in self.trimmable:
             if not queue.deleted and advance_head(queue) and queue.durable:
                 self.removals.append(HeadRemoval(queue))
@@ -78,6 +77,7 @@ class Committing(ManagerState):
         if len(queue.log_index) > limits.LOG_INDEX_ENTRIES_MAX:
             del queue.log_index[: -limits.LOG_INDEX_ENTRIES_MAX // 2]
         journal.log_ends[queue] = queue.tail.next_offset
+        queue.log_written(journal)
 
     def _release_skipped(self, group: Group, skipped: list[tuple[int, int, bool]]) -> None:
         runs: list[Run] = []

@@ -9,6 +9,7 @@ from queue_manager.definitions import encode_spec
 from queue_manager.door.lifecycle import Lifecycle
 from queue_manager.errors import (
     AccessRefused,
+    InvalidArgument,
     LimitReached,
 )
 from queue_manager.group import Group
@@ -76,6 +77,8 @@ class Consuming(Lifecycle):
 
     def puller(self, queue: Queue, sink: Sink, consumer_id: str, *, lease_ms: int) -> Consumer:
         """A consumer that is given nothing by itself and takes by `pull` (AMQP basic.get)."""
+        if queue.policy.stream:
+            raise InvalidArgument(f"queue {queue.name!r} is a stream: it is consumed, not pulled from")
         group = self.group(queue, "")
         consumer = Consumer(
             group,

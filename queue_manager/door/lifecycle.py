@@ -21,6 +21,7 @@ from queue_manager.model import DONE
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.queue import Queue
 from queue_manager.removal import HeadRemoval, QueueRemoval, RangeRemoval
+from queue_manager.streams.stream import Stream, queue_class
 from storage.records import queue_meta, queue_spec, removal
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Lifecycle(Committing, Scheduling):
             raise LimitReached(f"{limits.QUEUES_MAX} queues exist already")
         if definition.durable and definition.name in self.removing:
             raise QueueBusy(definition.name)
-        queue = Queue(
+        queue = queue_class(definition.policy)(
             cast("QueueManager", self),
             definition.name,
             durable=definition.durable,
@@ -166,7 +167,7 @@ class Lifecycle(Committing, Scheduling):
             purged = [
                 r.start for r in self.removals if isinstance(r, RangeRemoval) and r.group.queue is queue
             ]
-            head_offset = min(queue.head_offset, *purged, queue.tail.next_offset)
+            head_offset = min(queue.kept_from(), *purged, queue.tail.next_offset)
             released = queue.released if queue.released_known else None
             self.removals.append(QueueRemoval(queue.name, queue.log_id, storage_ids, head_offset, released))
         return count
@@ -174,6 +175,9 @@ class Lifecycle(Committing, Scheduling):
     def purge(self, queue: Queue, now_ms: int) -> int:
         """Drop every waiting message of every group; claimed ones stay. Give how many it were."""
         count = queue.waiting_count()
+        if isinstance(queue, Stream):
+            queue.cut(queue.tail.next_offset)
+            return count
         for group in queue.groups.values():
             group.purge_ready()
         if not queue.groups:

@@ -74,7 +74,7 @@ class Settling(ManagerState):
             else:
                 stale += 1
         for group, group_entries in by_group.items():
-            group.requeue(group_entries, now_ms, failed=failed, delay_ms=delay_ms)
+            group.give_back(group_entries, now_ms, failed=failed, delay_ms=delay_ms)
         self.stale_settle_count += stale
         return stale
 

@@ -64,6 +64,7 @@ class ManagerState:
         self.tailed: dict[Queue, None] = {}  # queues with messages in memory
         self.stale_settle_count = 0
         self.repeated_publish_count = 0  # taken before, by their identity
+        self.auto_commit_interval_ms = 5_000
 
     def find(self, name: str, owner: object = None) -> Queue:
         """The queue; raises QueueNotFound, or ResourceLocked when it is exclusive to somebody else."""

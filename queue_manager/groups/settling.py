@@ -69,6 +69,12 @@ class GroupSettling(GroupReading):
                     heappush(self.returned, (entry.claim_number, new))
         self.mark_dispatch()
 
+    def give_back(
+        self, entries: list[Entry], now_ms: int, *, failed: bool = False, delay_ms: int | None = None
+    ) -> None:
+        """As `requeue`, asked for by a client."""
+        self.requeue(entries, now_ms, failed=failed, delay_ms=delay_ms)
+
     def delay(self, entry: Entry, due_ms: int) -> None:
         """Have an available entry come back to its place at `due_ms`."""
         if self.delays is None:

@@ -1,0 +1,218 @@
+"""A stream: a queue whose messages stay until retention takes them, however often they were read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from config import limits
+from queue_manager.errors import LimitReached
+from queue_manager.group import Group
+from queue_manager.patterns import MATCH_ALL
+from queue_manager.policy import QueuePolicy
+from queue_manager.queue import Queue
+from queue_manager.removal import StreamTrim
+from queue_manager.streams.chunks import Chunks
+from queue_manager.streams.group import StreamGroup
+from queue_manager.streams.reading import StreamReader
+from storage.envelope import EnvelopeTemplate
+from storage.records import queue_meta, stream_chunk
+from storage.records.stream_chunk import ChunkValue
+
+if TYPE_CHECKING:
+    from queue_manager.journal import Journal
+
+
+def queue_class(policy: QueuePolicy) -> type[Queue]:
+    """What a queue with this policy is an instance of."""
+    return Stream if policy.stream else Queue
+
+
+class Stream(Queue):
+    """A durable queue that is read, not emptied.
+
+    `chunks` say what it consists of. What lies below `head_offset` may not be read any more; a `StreamTrim`
+    deletes it, log entries together with their payloads.
+    """
+
+    __slots__ = ("_group_number", "chunks", "reader")
+
+    def __init__(self, *args: object, **fields: object) -> None:
+        super().__init__(*args, **fields)  # type: ignore[arg-type]
+        self.chunks = Chunks()
+        self.reader = StreamReader(self)
+        self._group_number = 0
+
+    def restore(self, rows: list[tuple[int, ChunkValue]], now_ms: int) -> None:
+        """Take over the chunks that were written, and go on letting go of what is too much."""
+        self.released_known = True
+        self.chunks.restore(rows, self.head_offset)
+        self.manager.removals.append(StreamTrim(self))  # what a crash kept from being deleted
+        self.retain(now_ms)
+
+    # groups
+
+    def new_group(self, name: str, pattern: str, position: int, cursor_sequence: int) -> Group:
+        """See `Queue.new_group`; without a name it is one consumer's own."""
+        return StreamGroup(self, name, pattern, position, cursor_sequence, anonymous=not name)
+
+    def group(self, name: str, pattern: str = MATCH_ALL) -> Group:
+        """The group, made (at the oldest message) if it is not there; without a name always a new one."""
+        if name:
+            return super().group(name, pattern)
+        if len(self.groups) >= limits.GROUPS_PER_QUEUE_MAX:
+            raise LimitReached(f"stream {self.name!r} has {limits.GROUPS_PER_QUEUE_MAX} consumer groups")
+        self._group_number += 1
+        group = self.new_group("", pattern, self.head_offset, self.head_sequence)
+        self.groups[f"\x1f{self._group_number}"] = group
+        return group
+
+    def forget_group(self, group: StreamGroup) -> None:
+        """A nameless group ended with its consumer."""
+        for key, known in self.groups.items():
+            if known is group:
+                del self.groups[key]
+                break
+        self.manager.dispatchable.pop(group, None)
+
+    def primary(self) -> StreamGroup | None:
+        """The group whose progress other readers are told, if there is one by now."""
+        return cast("StreamGroup | None", self.groups.get(self.policy.primary_group))
+
+    def ready_count(self) -> int:
+        """Messages in the stream."""
+        return self.tail.next_offset - self.head_offset
+
+    def depth(self) -> int:
+        """Messages in the stream."""
+        return self.tail.next_offset - self.head_offset
+
+    def waiting_count(self) -> int:
+        """Messages in the stream."""
+        return self.tail.next_offset - self.head_offset
+
+    # appending
+
+    def append(
+        self, template: EnvelopeTemplate, first_id: int, bodies: list[bytes], body_bytes: int, now_ms: int
+    ) -> None:
+        """Append one message per body; chunks end where they are full."""
+        chunks = self.chunks
+        policy = self.policy
+        count = len(bodies)
+        newest = chunks.newest()
+        if (
+            policy.retention_age_ms
+            and newest is not None
+            and chunks.is_open
+            and newest.first_ms + policy.retention_age_ms // limits.STREAM_CHUNKS_PER_LIMIT <= now_ms
+        ):
+            self._close_chunk()
+        chunk_bytes, chunk_count = chunks.sizes(policy.retention_bytes, policy.retention_count)
+        if count > chunk_count or (count > 1 and body_bytes > chunk_bytes):
+            step = max(1, min(chunk_count, count * chunk_bytes // max(1, body_bytes)))
+            for start in range(0, count, step):
+                part = bodies[start : start + step]
+                part_bytes = sum(map(len, part))
+                self._append_part(template, first_id + start, part, part_bytes, now_ms, chunk_bytes, chunk_count)
+        else:
+            self._append_part(template, first_id, bodies, body_bytes, now_ms, chunk_bytes, chunk_count)
+        self.retain(now_ms)
+
+    def _append_part(
+        self,
+        template: EnvelopeTemplate,
+        first_id: int,
+        bodies: list[bytes],
+        body_bytes: int,
+        now_ms: int,
+        chunk_bytes: int,
+        chunk_count: int,
+    ) -> None:
+        chunk = self.chunks.add(self.tail.next_offset, len(bodies), body_bytes, now_ms)
+        super().append(template, first_id, bodies, body_bytes, now_ms)
+        if chunk.count >= chunk_count or chunk.payload_bytes >= chunk_bytes:
+            self._close_chunk()
+
+    def _close_chunk(self) -> None:
+        self.close_entry(self.tail.next_offset)
+        self.chunks.close()
+
+    def log_written(self, journal: Journal) -> None:
+        """Write down the chunks that grew with this commit."""
+        unwritten = self.chunks.unwritten
+        for chunk in unwritten:
+            if chunk.sequence < 0:
+                sequence = self.sequence_at(chunk.first_offset)
+                assert sequence is not None
+                chunk.sequence = sequence
+            journal.put(stream_chunk.key(self.name, chunk.first_offset), stream_chunk.encode(chunk.value()))
+        unwritten.clear()
+
+    def sequence_for(self, offset: int) -> int:
+        """A log sequence at or before the entry that holds `offset`."""
+        chunk = self.chunks.find(offset)
+        known = self.sequence_at(offset) or 0
+        return max(self.head_sequence, known, 0 if chunk is None else chunk.sequence)
+
+    # retention
+
+    def retain(self, now_ms: int) -> None:
+        """Let go of the oldest chunks as far as the policy's limits say."""
+        policy = self.policy
+        chunks = self.chunks
+        bytes_max, count_max, age_ms = (
+            policy.retention_bytes,
+            policy.retention_count,
+            policy.retention_age_ms,
+        )
+        end = self.head_offset
+        count, payload_bytes = chunks.count, chunks.payload_bytes
+        for chunk in chunks.oldest_first():
+            is_newest = chunk.first_offset + chunk.count == self.tail.next_offset
+            too_many = (bytes_max and payload_bytes > bytes_max) or (count_max and count > count_max)
+            too_old = age_ms and chunk.last_ms + age_ms <= now_ms
+            if not too_old and (not too_many or is_newest):
+                break
+            count -= chunk.count
+            payload_bytes -= chunk.payload_bytes
+            end = chunk.first_offset + chunk.count
+        if end > self.head_offset:
+            self.cut(end)
+        oldest = chunks.oldest()
+        if age_ms and oldest is not None:
+            self.manager.timers.set(self, oldest.last_ms + age_ms)
+
+    def on_timer(self, now_ms: int) -> None:
+        """What has become too old goes."""
+        if not self.deleted:
+            self.retain(now_ms)
+
+    def cut(self, end: int) -> None:
+        """Let go of everything below `end`, which is where a chunk ends."""
+        if end <= self.head_offset:
+            return
+        newest = self.chunks.newest()
+        if newest is not None and newest.first_offset + newest.count == end and self.chunks.is_open:
+            self._close_chunk()
+        self.chunks.drop_before(end)
+        self.head_offset = end
+        self.tail.drop_before(end)
+        self.reader.forget_before(end)
+        self.manager.journal.put(queue_meta.key(self.name), queue_meta.encode(end, self.head_sequence))
+        self.manager.removals.append(StreamTrim(self))
+
+    def kept_from(self) -> int:
+        """See `Queue.kept_from`."""
+        return 0
+
+    # memory
+
+    def trim_tail(self, bytes_max: int) -> None:
+        """Forget durable messages beyond `bytes_max`, or most of them when every reader is past them."""
+        tail = self.tail
+        if not len(tail):
+            return
+        readers = [group.position for group in self.groups.values() if group.consumers]
+        if not readers or min(readers) >= self.durable_offset:
+            bytes_max = min(bytes_max, limits.STREAM_IDLE_TAIL_BYTES)
+        tail.drop_bytes(bytes_max, self.durable_offset)

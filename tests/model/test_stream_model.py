@@ -1,0 +1,482 @@
+"""Random lives of streams: groups that read, share, seek, commit and filter; retention, crashes, deletion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from broker.shard import Shard
+from config import limits
+from queue_manager.definitions import QueueDefinition
+from queue_manager.errors import GroupNotFound, InvalidArgument, PreconditionFailed
+from queue_manager.manager import ACCEPTED
+from queue_manager.policy import QueuePolicy
+from queue_manager.streams.group import StreamGroup
+from queue_manager.streams.start import FIRST, LAST, NEXT, OFFSET, TIMESTAMP, StreamStart
+from queue_manager.streams.stream import Stream
+from storage.memory_store import MemoryStore
+from storage.records import payload, payload_refs, stream_chunk
+from tests.model.harness import FakeClock, drive
+from tests.model.leaks import all_rows
+
+TIGHT = {
+    "STREAM_CHUNK_BYTES": 12,
+    "STREAM_CHUNK_MESSAGES": 4,
+    "STREAM_READ_BYTES_MAX": 2_000,
+    "STREAM_IDLE_TAIL_BYTES": 900,
+    "STREAM_RETURNED_MESSAGES_MAX": 3,
+    "TAIL_BYTES_PER_QUEUE_MIN": 1_500,
+    "LOAD_MESSAGES_MAX": 5,
+    "LOG_ENTRY_MESSAGES_MAX": 3,
+    "PATTERN_SCAN_MESSAGES_MAX": 4,
+}
+RETENTION = {
+    "kept": {},
+    "aged": {"retention_age_ms": 20_000},
+    "counted": {"retention_count": 20},
+    "sized": {"retention_bytes": 48},
+}
+LEASE_MS = 30_000
+
+
+def policy(**fields: Any) -> QueuePolicy:
+    return QueuePolicy(visibility_timeout_ms=LEASE_MS, message_bytes_max=1 << 20, stream=True, **fields)
+
+
+class Published:
+    """One message of a stream, as the oracle knows it."""
+
+    def __init__(self, body: bytes, key: str, at_ms: int) -> None:
+        self.body = body
+        self.key = key
+        self.at_ms = at_ms
+
+
+class Reader:
+    """A consumer, its sink, and what its group has to give it next."""
+
+    def __init__(self, model: StreamModel, group: OracleGroup, *, no_ack: bool) -> None:
+        self.model = model
+        self.group = group
+        self.no_ack = no_ack
+        self.held: dict[int, Any] = {}
+        self.consumer: Any = None
+
+    def deliver(self, consumer: Any, messages: list[Any], entries: Any) -> None:
+        log = self.model.logs[self.group.stream]
+        for index, message in enumerate(messages):
+            offset = message.offset
+            assert message.body == log[offset].body
+            if entries is not None and entries[index].attempts > 1:
+                assert offset == self.group.back.pop(0), "what came back goes first, in order"
+            else:
+                assert not self.group.back
+                assert offset == self.group.next_wanted(), (offset, self.group.position)
+                self.group.position = offset + 1
+            if entries is not None:
+                self.held[offset] = entries[index]
+
+    def revoked(self, consumer: Any, entries: list[Any]) -> None:
+        for entry in entries:
+            del self.held[entry.message.offset]
+            self.group.give_back(entry.message.offset)
+
+    def cancelled(self, consumer: Any, reason: str) -> None:
+        self.held = {}
+        self.group.readers.remove(self)
+
+
+class OracleGroup:
+    """Where a group is and what came back to it."""
+
+    def __init__(self, model: StreamModel, stream: str, name: str, pattern: str) -> None:
+        self.model = model
+        self.stream = stream
+        self.name = name
+        self.pattern = pattern
+        self.position = 0
+        self.since_ms = 0
+        self.readers: list[Reader] = []
+        self.back: list[int] = []
+        self.auto_commit = True
+        self.committed = 0  # by `$commit`
+        self.durable = 0  # at least from here it goes on after a crash
+
+    @property
+    def group_id(self) -> str:
+        return self.name if self.pattern == "#" else f"{self.name}@{self.pattern}"
+
+    def wants(self, message: Published) -> bool:
+        return message.at_ms >= self.since_ms and (self.pattern == "#" or message.key == self.pattern)
+
+    def next_wanted(self) -> int | None:
+        log = self.model.logs[self.stream]
+        for offset in range(max(self.position, self.model.head(self.stream)), len(log)):
+            if self.wants(log[offset]):
+                return offset
+        return None
+
+    def give_back(self, offset: int) -> None:
+        if self.name or self.readers:
+            self.back = sorted([*self.back, offset])
+
+    def floor(self) -> int:
+        held = [offset for reader in self.readers for offset in reader.held]
+        return min([self.position, *self.back[:1], *held])
+
+
+class StreamModel(RuleBasedStateMachine):
+    """Publish, read, settle, commit, let time pass, crash."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = {name: getattr(limits, name) for name in TIGHT}
+        self.clock = FakeClock()
+        self.logs: dict[str, list[Published]] = {name: [] for name in RETENTION}
+        self.durable_ends = dict.fromkeys(RETENTION, 0)
+        self.durable_heads = dict.fromkeys(RETENTION, 0)
+        self.groups: dict[tuple[str, str], OracleGroup] = {}
+        self.nameless: list[OracleGroup] = []
+        self.number = 0
+
+    @initialize(tight=st.booleans())
+    def begin(self, tight: bool) -> None:
+        if tight:
+            for name, value in TIGHT.items():
+                setattr(limits, name, value)
+        self.attach(MemoryStore())
+        self.declare()
+        self.commit()
+
+    def declare(self) -> None:
+        for name, fields in RETENTION.items():
+            if name not in self.shard.manager.queues:
+                topics = (f"$queue/{name}/#", "$queue/all/#")
+                definition = QueueDefinition(name, durable=True, policy=policy(**fields), topics=topics)
+                self.shard.manager.declare(definition, self.clock.ms)
+
+    def attach(self, store: MemoryStore) -> None:
+        self.store = store
+        self.shard = drive(
+            Shard.open(
+                store,
+                self.clock,  # type: ignore[arg-type]
+                default_policy=policy(),
+                auto_create=False,
+                cache_bytes_max=0,
+            )
+        )
+        self.shard.on_committed = self.committed
+
+    def stream(self, name: str) -> Stream:
+        queue = self.shard.manager.queues[name]
+        assert isinstance(queue, Stream)
+        return queue
+
+    def head(self, name: str) -> int:
+        return self.stream(name).head_offset
+
+    def committed(self) -> None:
+        for name, log in self.logs.items():
+            self.durable_ends[name] = len(log)
+            if name in self.shard.manager.queues:
+                self.durable_heads[name] = self.head(name)
+
+    def settle(self) -> None:
+        """Let loads, timers and deliveries run until nothing is left to do now."""
+        manager = self.shard.manager
+        for _ in range(5_000):
+            due_ms = manager.timers.next_ms()
+            if due_ms is not None and due_ms <= self.clock.ms:
+                manager.fire_timers(self.clock.ms)
+            elif manager.dispatchable:
+                manager.dispatch(self.clock.ms)
+            elif manager.loads:
+                drive(self.shard.load_once())
+            else:
+                return
+        raise AssertionError("it never ends")
+
+    # what may happen
+
+    @rule(
+        target_name=st.sampled_from([*RETENTION, "all"]),
+        key=st.sampled_from(["a", "b"]),
+        count=st.integers(1, 9),
+    )
+    def publish(self, target_name: str, key: str, count: int) -> None:
+        manager = self.shard.manager
+        topic = f"$queue/{target_name}/{key}"
+        plan = manager.plan(topic, 0, b"", True)
+        plan.aim(manager, manager.route(topic, self.clock.ms))
+        bodies = [b"%d" % (self.number + index) for index in range(count)]
+        self.number += count
+        for queue in plan.queues:
+            # the key of a message of another queue's topic is the whole topic
+            seen = queue.routing_key(topic)
+            self.logs[queue.name] += [Published(body, seen, self.clock.ms) for body in bodies]
+        assert manager.publish(plan, bodies, self.clock.ms) == ACCEPTED
+        self.settle()
+
+    @rule(
+        name=st.sampled_from(sorted(RETENTION)),
+        group=st.sampled_from(["", "g", "h"]),
+        pattern=st.sampled_from(["#", "#", "a"]),
+        kind=st.sampled_from(["", FIRST, LAST, NEXT, OFFSET, TIMESTAMP]),
+        value=st.integers(0, 60),
+        auto_commit=st.booleans(),
+        credit=st.sampled_from([1, 3, 100]),
+        no_ack=st.booleans(),
+    )
+    def subscribe(
+        self, name: str, group: str, pattern: str, kind: str, value: int, auto_commit: bool, credit: int,
+        no_ack: bool,
+    ) -> None:  # fmt: skip
+        oracle = OracleGroup(self, name, group, pattern)
+        oracle.position = self.head(name)
+        if group:
+            oracle = self.groups.setdefault((name, oracle.group_id), oracle)
+        else:
+            self.nameless.append(oracle)
+        start = None
+        if kind:
+            start = StreamStart(kind, self.clock.ms - value * 500 if kind == TIMESTAMP else value)
+        is_first = not oracle.readers
+        reader = Reader(self, oracle, no_ack=no_ack)
+        try:
+            reader.consumer = self.shard.manager.subscribe_stream(
+                self.stream(name), group, pattern, reader, start=start, auto_commit=auto_commit,
+                consumer_id="c", credit_max=credit, no_ack=no_ack, exclusive=False, lease_ms=LEASE_MS,
+            )  # fmt: skip
+        except PreconditionFailed:
+            assert not is_first and oracle.auto_commit != auto_commit
+            return
+        assert is_first or oracle.auto_commit == auto_commit
+        oracle.readers.append(reader)
+        if is_first:
+            oracle.auto_commit = auto_commit
+            if start is not None:
+                self.seek(oracle, start)
+        self.settle()
+
+    def seek(self, oracle: OracleGroup, start: StreamStart) -> None:
+        log = self.logs[oracle.stream]
+        head = self.head(oracle.stream)
+        oracle.back = []
+        oracle.since_ms = 0
+        if start.kind == TIMESTAMP:
+            oracle.since_ms = start.value
+        places = {FIRST: head, LAST: max(head, len(log) - 1), NEXT: len(log), TIMESTAMP: head}
+        oracle.position = places.get(start.kind, min(start.value, len(log)))
+        oracle.committed = oracle.durable = 0
+        if start.kind == TIMESTAMP:
+            oracle.position = self.stream(oracle.stream).groups[oracle.group_id].position if oracle.name else head
+
+    def all_readers(self) -> list[Reader]:
+        return [reader for group in [*self.groups.values(), *self.nameless] for reader in group.readers]
+
+    @precondition(lambda self: self.all_readers())
+    @rule(pick=st.integers(0, 1_000), verdict=st.sampled_from(["ack", "ack", "nack", "reject"]), data=st.data())
+    def verdict(self, pick: int, verdict: str, data: st.DataObject) -> None:
+        readers = self.all_readers()
+        reader = readers[pick % len(readers)]
+        if not reader.held:
+            return
+        offsets = data.draw(st.lists(st.sampled_from(sorted(reader.held)), unique=True, min_size=1))
+        entries = [reader.held.pop(offset) for offset in offsets]
+        manager = self.shard.manager
+        settle = {"ack": manager.ack, "nack": manager.requeue, "reject": manager.reject}[verdict]
+        assert settle(entries, self.clock.ms) == 0
+        self.settle()
+
+    @precondition(lambda self: self.all_readers())
+    @rule(pick=st.integers(0, 1_000))
+    def leave(self, pick: int) -> None:
+        readers = self.all_readers()
+        reader = readers[pick % len(readers)]
+        oracle = reader.group
+        oracle.readers.remove(reader)
+        for offset in sorted(reader.held):
+            oracle.give_back(offset)
+        reader.held = {}
+        self.shard.manager.unsubscribe(reader.consumer, self.clock.ms)
+        if not oracle.readers and oracle.name:
+            group = self.stream(oracle.stream).groups[oracle.group_id]
+            assert isinstance(group, StreamGroup)
+            if not oracle.auto_commit:
+                assert group.position == group.committed >= oracle.committed
+                oracle.back = []
+                oracle.position = group.position
+            elif len(oracle.back) > limits.STREAM_RETURNED_MESSAGES_MAX:
+                oracle.position = oracle.floor()
+                oracle.back = []
+            assert group.position == oracle.position or oracle.next_wanted() is None or self.skips(group, oracle)
+        self.settle()
+
+    def skips(self, group: StreamGroup, oracle: OracleGroup) -> bool:
+        """Whether between the two positions there is nothing the group wants."""
+        low, high = sorted((group.position, oracle.position))
+        log = self.logs[oracle.stream]
+        head = self.head(oracle.stream)
+        return not any(oracle.wants(log[offset]) for offset in range(max(low, head), high))
+
+    @precondition(lambda self: self.groups)
+    @rule(pick=st.integers(0, 1_000), offset=st.integers(0, 60))
+    def commit_offset(self, pick: int, offset: int) -> None:
+        oracle = list(self.groups.values())[pick % len(self.groups)]
+        stream = self.stream(oracle.stream)
+        try:
+            self.shard.manager.commit_offset(stream, oracle.group_id, offset)
+        except InvalidArgument:
+            end = stream.groups[oracle.group_id].position if oracle.readers else len(self.logs[oracle.stream])
+            assert (oracle.auto_commit and oracle.readers) or offset >= end
+            return
+        except GroupNotFound:
+            raise AssertionError from None
+        assert not (oracle.auto_commit and oracle.readers)
+        oracle.committed = oracle.durable = offset + 1
+        if not oracle.readers:
+            oracle.position = offset + 1
+            oracle.back = []
+        self.settle()
+
+    @rule(ms=st.sampled_from([1, 500, 5_000, 10_000, LEASE_MS]))
+    def advance(self, ms: int) -> None:
+        self.clock.ms += ms
+        self.shard.manager.expire(self.clock.ms)
+        self.settle()
+        for name, fields in RETENTION.items():
+            age_ms = fields.get("retention_age_ms")
+            log = self.logs[name][self.head(name) :]
+            if age_ms:
+                # a chunk may span a 16th of the age, and goes when its newest message is old enough
+                assert all(m.at_ms + age_ms + age_ms // 8 > self.clock.ms for m in log)
+
+    @rule(everything=st.booleans())
+    def commit(self, everything: bool = True) -> None:
+        drive(self.shard.commit_once(everything=everything))
+        if everything:
+            for oracle in self.groups.values():
+                if oracle.auto_commit:
+                    oracle.durable = oracle.floor()
+
+    @rule()
+    def sweep(self) -> None:
+        drive(self.shard.sweep_once())
+        self.settle()
+
+    @rule(name=st.sampled_from(sorted(RETENTION)))
+    def purge(self, name: str) -> None:
+        self.shard.manager.purge(self.stream(name), self.clock.ms)
+        assert self.head(name) == len(self.logs[name])
+        self.settle()
+
+    @rule()
+    def crash(self) -> None:
+        floors = {key: oracle.floor() for key, oracle in self.groups.items()}
+        heads = {name: self.head(name) for name in RETENTION}
+        self.attach(self.store.crash())
+        self.declare()
+        self.nameless = []
+        for name, log in self.logs.items():
+            del log[self.durable_ends[name] :]
+            stream = self.stream(name)
+            assert stream.tail.next_offset == len(log)
+            assert self.durable_heads[name] <= stream.head_offset
+            assert stream.head_offset <= max(heads[name], len(log))
+            if not RETENTION[name]:
+                assert stream.chunks.count == len(log) - stream.head_offset
+                assert stream.chunks.payload_bytes == sum(len(m.body) for m in log[stream.head_offset :])
+        for key, oracle in list(self.groups.items()):
+            group = self.stream(oracle.stream).groups.get(oracle.group_id)
+            if group is None:
+                del self.groups[key]  # never written
+                continue
+            assert oracle.durable <= max(group.position, self.head(oracle.stream)) or oracle.since_ms
+            if oracle.auto_commit:
+                assert group.position <= max(floors[key], self.head(oracle.stream)) or self.skips_to(group, oracle)
+            oracle.position = group.position
+            oracle.since_ms = 0
+            oracle.auto_commit = True
+            oracle.back = []
+            oracle.readers = []
+        self.settle()
+
+    def skips_to(self, group: Any, oracle: OracleGroup) -> bool:
+        log = self.logs[oracle.stream]
+        return not any(oracle.wants(m) for m in log[oracle.floor() : group.position])
+
+    @rule(name=st.sampled_from(sorted(RETENTION)))
+    def delete(self, name: str) -> None:
+        self.shard.manager.delete(self.stream(name), self.clock.ms)
+        self.logs[name] = []
+        self.groups = {key: oracle for key, oracle in self.groups.items() if oracle.stream != name}
+        self.nameless = [oracle for oracle in self.nameless if oracle.stream != name]
+        for _ in range(5):
+            drive(self.shard.commit_once(everything=True))
+            drive(self.shard.sweep_once())
+        self.declare()
+        self.commit()
+        self.settle()
+
+    # what must hold
+
+    @invariant()
+    def limits_hold(self) -> None:
+        if not hasattr(self, "shard"):
+            return
+        for name, fields in RETENTION.items():
+            stream = self.stream(name)
+            kept = self.logs[name][stream.head_offset :]
+            assert stream.chunks.count == len(kept), name
+            assert stream.chunks.payload_bytes == sum(len(m.body) for m in kept)
+            count_max, bytes_max = fields.get("retention_count"), fields.get("retention_bytes")
+            newest = stream.chunks.newest()
+            if count_max and newest is not None:
+                assert len(kept) <= max(count_max, newest.count)
+            if bytes_max and newest is not None:
+                assert stream.chunks.payload_bytes <= max(bytes_max, newest.payload_bytes)
+
+    @invariant()
+    def nobody_waits(self) -> None:
+        """A reader with credit has been given all there is for it."""
+        if not hasattr(self, "shard"):
+            return
+        for reader in self.all_readers():
+            group = reader.group
+            if reader.no_ack or reader.consumer.credit() > 0:
+                assert not group.back and group.next_wanted() is None, (group.group_id, group.position)
+
+    def teardown(self) -> None:
+        try:
+            if hasattr(self, "shard"):
+                self.finish()
+        finally:
+            for name, value in self.before.items():
+                setattr(limits, name, value)
+
+    def finish(self) -> None:
+        for _ in range(3):
+            drive(self.shard.commit_once(everything=True))
+            drive(self.shard.sweep_once())
+        rows = all_rows(self.store)
+        held = {m.body for name, log in self.logs.items() for m in log[self.head(name) :]}
+        assert {value for key, value in rows if key.startswith(payload.PREFIX)} == held
+        for key, value in rows:
+            if key.startswith(payload_refs.PREFIX):
+                assert payload_refs.decode(value) >= 1
+        chunks = [key for key, _ in rows if key.startswith(stream_chunk.PREFIX)]
+        assert len(chunks) == sum(len(self.stream(name).chunks) for name in RETENTION)
+
+
+TestStreamModel = StreamModel.TestCase
+TestStreamModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+@pytest.mark.long
+class TestStreamModelLong(StreamModel.TestCase):
+    settings = settings(max_examples=1_500, stateful_step_count=50, deadline=None)
