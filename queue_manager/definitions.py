@@ -60,6 +60,8 @@ class QueueDefinition:
 
     def difference(self, existing: QueueDefinition) -> str:
         """What a redeclaration by this definition contradicts in an existing queue; "" if nothing."""
+        if self.policy.stream != existing.policy.stream:
+            return "type stream" if existing.policy.stream else "another type than stream"
         for name in ("durable", "auto_delete"):
             ours, theirs = getattr(self, name), getattr(existing, name)
             if ours != theirs:

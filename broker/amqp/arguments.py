@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from broker.amqp.stream_arguments import AUTO_COMMIT_ARGUMENT, CONSUMER_ARGUMENTS
 from config import limits
 from queue_manager.address import validate_queue_name
 from queue_manager.errors import InvalidAddress, InvalidArgument
 from queue_manager.policy import QueuePolicy
+from queue_manager.streams.start import NAME as START_ARGUMENT
 
 GROUP_ARGUMENT: Final = "x-consumer-group"
 PRIORITY_ARGUMENT: Final = "x-priority"
@@ -24,7 +26,7 @@ def queue_type(arguments: Mapping[str, Any]) -> None:
     """Check `x-queue-type`: classic and quorum both mean a durable work queue."""
     value = arguments.get("x-queue-type", "classic")
     if value not in ("classic", "quorum"):
-        raise InvalidArgument(f"x-queue-type {value!r} {_LATER}; use 'classic' or 'quorum'")
+        raise InvalidArgument(f"x-queue-type {value!r} {_LATER}; use 'classic', 'quorum' or 'stream'")
 
 
 def queue_policy(arguments: Mapping[str, Any], default: QueuePolicy, *, durable: bool) -> QueuePolicy:
@@ -96,12 +98,20 @@ class ConsumerArguments:
 
     group: str = ""
     priority: int = 0
+    stream_offset: object = None
+    auto_commit: object = None
+
+    def check_no_stream(self, queue_name: str) -> None:
+        """Raise InvalidArgument if there is something in them that only a stream can do."""
+        for name, value in zip(CONSUMER_ARGUMENTS, (self.stream_offset, self.auto_commit), strict=True):
+            if value is not None:
+                raise InvalidArgument(f"consumer argument {name!r}: queue {queue_name!r} is no stream")
 
 
 def consumer_arguments(arguments: Mapping[str, Any]) -> ConsumerArguments:
     """Read the arguments of a basic.consume; refuses those that mean nothing here."""
     for name in arguments:
-        if name not in (GROUP_ARGUMENT, PRIORITY_ARGUMENT):
+        if name not in (GROUP_ARGUMENT, PRIORITY_ARGUMENT, *CONSUMER_ARGUMENTS):
             raise InvalidArgument(f"consumer argument {name!r} {_LATER}")
     group = arguments.get(GROUP_ARGUMENT, "")
     if not isinstance(group, str):
@@ -114,6 +124,8 @@ def consumer_arguments(arguments: Mapping[str, Any]) -> ConsumerArguments:
             -limits.CONSUMER_PRIORITY_MAX,
             limits.CONSUMER_PRIORITY_MAX,
         ),
+        stream_offset=arguments.get(START_ARGUMENT),
+        auto_commit=arguments.get(AUTO_COMMIT_ARGUMENT),
     )
 
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pamqp import commands
 
-from broker.amqp import arguments
+from broker.amqp import arguments, stream_arguments
 from broker.amqp.delivery import AmqpConsumer
+from broker.amqp.stream_delivery import AmqpStreamConsumer
 from config import limits
 from protocols.amqp091 import constants as c
 from protocols.amqp091.events import MethodReceived
 from protocols.amqp091.methods import QueueDeclareOk
 from protocols.amqp091.names import is_reserved_name
 from queue_manager import address
-from queue_manager.consumer import UNLIMITED, CreditPool
+from queue_manager.consumer import UNLIMITED, Consumer, CreditPool
 from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import (
     AccessRefused,
@@ -27,7 +29,9 @@ from queue_manager.errors import (
     ResourceLocked,
 )
 from queue_manager.patterns import MATCH_ALL
+from queue_manager.policy import QueuePolicy
 from queue_manager.queue import Queue
+from queue_manager.streams.stream import Stream
 
 if TYPE_CHECKING:
     from broker.amqp.channel import AmqpChannel
@@ -83,7 +87,7 @@ def _declare(channel: AmqpChannel, method: commands.Queue.Declare) -> None:
         definition = QueueDefinition(
             name,
             durable=durable,
-            policy=arguments.queue_policy(table, manager.default_policy, durable=durable),
+            policy=_policy(table, manager.default_policy, durable=durable),
             arguments={
                 **arguments.equivalence(table),
                 **({"durable": method.durable} if method.durable != durable else {}),
@@ -98,6 +102,12 @@ def _declare(channel: AmqpChannel, method: commands.Queue.Declare) -> None:
     if not method.nowait:
         answer = QueueDeclareOk(queue.name, min(queue.ready_count(), 0xFFFFFFFF), queue.consumer_count())
         _answer(channel, answer, durable=queue.durable and not method.passive and not exists)
+
+
+def _policy(table: dict[str, Any], default: QueuePolicy, *, durable: bool) -> QueuePolicy:
+    if stream_arguments.is_stream(table):
+        return stream_arguments.stream_policy(table, default, plain=durable)
+    return arguments.queue_policy(table, default, durable=durable)
 
 
 def _purge(channel: AmqpChannel, method: commands.Queue.Purge) -> None:
@@ -184,8 +194,18 @@ def _consume(channel: AmqpChannel, method: commands.Basic.Consume) -> None:
         raise LimitReached(f"a channel has at most {limits.AMQP_CONSUMERS_PER_CHANNEL_MAX} consumers")
     wanted = arguments.consumer_arguments(method.arguments or {})
     queue, pattern = _source(channel, method.queue)
-    sink = AmqpConsumer(channel, tag)
-    sink.consumer = manager.subscribe(
+    if isinstance(queue, Stream):
+        sink: AmqpConsumer = AmqpStreamConsumer(channel, tag)
+        subscribe: Callable[..., Consumer] = partial(
+            manager.subscribe_stream,
+            start=stream_arguments.stream_start(wanted.stream_offset, frontend.hub.clock.now_ms()),
+            auto_commit=stream_arguments.auto_commit(wanted.auto_commit),
+        )
+    else:
+        wanted.check_no_stream(queue.name)
+        sink = AmqpConsumer(channel, tag)
+        subscribe = manager.subscribe
+    sink.consumer = subscribe(
         queue,
         wanted.group,
         pattern,

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from broker.amqp import properties
+from broker.amqp import committing, properties
 from broker.amqp.options import options_of
 from protocols.amqp091 import constants as c
 from protocols.amqp091 import content, hot
 from protocols.amqp091.events import PublishRun, PublishShape
 from protocols.amqp091.methods import BasicReturn
 from queue_manager import address, outcomes
-from queue_manager.errors import InvalidAddress, QueueNotFound
+from queue_manager.errors import InvalidAddress, QueueManagerError, QueueNotFound
 from queue_manager.outcomes import ACCEPTED, REFUSED_IDENTITY, REFUSED_ORDER, REFUSED_SIZE, REFUSED_WINDOW
 from queue_manager.plan import PublishPlan
 from storage.envelope import PROPERTIES_AMQP, PROPERTIES_NONE
@@ -52,6 +52,9 @@ class Publisher:
         plan: PublishPlan | None = shape.context
         now_ms = hub.clock.now_ms()
         if plan is None or plan.generation != manager.bindings.generation:
+            if committing.is_commit(shape.exchange, shape.routing_key):
+                self._commit(run)
+                return
             plan = self._plan(shape, now_ms)
             if plan is None:
                 return
@@ -175,12 +178,34 @@ class Publisher:
                 reason=outcomes.REASONS[outcome],
             )
         if self.confirming:
+            self._nack(1)
+
+    def _commit(self, run: PublishRun) -> None:
+        """Offsets of a stream instead of messages; a refusal closes the channel where no confirms are on."""
+        channel = self.channel
+        count = len(run.bodies)
+        try:
+            committing.commit(channel, run.shape)
+        except QueueManagerError as error:
+            channel.frontend.hub.counters.control_refused += count
+            if not self.confirming:
+                raise
+            committing.log_refused(channel, error)
+            self._nack(count)
+        else:
+            self._confirm(count, durable=True)
+
+    def _nack(self, count: int) -> None:
+        """Refuse `count` publishes in confirm mode."""
+        channel = self.channel
+        connection = channel.frontend.connection
+        for _ in range(count):
             self.sequence += 1
             if not self._waiting:
                 self._confirmed = self.sequence
-            connection = channel.frontend.connection
             if connection.channel_is_open(channel.number):
                 connection.output.append(hot.encode_nack(channel.number, self.sequence, False))
+        channel.frontend.transport.want_flush()
 
     def _return(self, run: PublishRun) -> None:
         """Give back mandatory messages no queue takes (4.2.6: before their confirm)."""

@@ -74,9 +74,10 @@ class Stream(Queue):
                 break
         self.manager.dispatchable.pop(group, None)
 
-    def primary(self) -> StreamGroup | None:
-        """The group whose progress other readers are told, if there is one by now."""
-        return cast("StreamGroup | None", self.groups.get(self.policy.primary_group))
+    def primary_committed(self) -> int:
+        """The offset below which the primary group is done with everything; the head as long as there is none."""
+        group = self.groups.get(self.policy.primary_group)
+        return self.head_offset if group is None else cast(StreamGroup, group).committed_offset()
 
     def ready_count(self) -> int:
         """Messages in the stream."""

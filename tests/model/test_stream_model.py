@@ -338,7 +338,8 @@ class StreamModel(RuleBasedStateMachine):
         except GroupNotFound:
             raise AssertionError from None
         assert not (oracle.auto_commit and oracle.readers)
-        oracle.committed = oracle.durable = offset + 1
+        oracle.committed = offset + 1
+        oracle.durable = min(oracle.durable, offset + 1)
         if not oracle.readers:
             oracle.position = offset + 1
             oracle.back = []
@@ -361,8 +362,7 @@ class StreamModel(RuleBasedStateMachine):
         drive(self.shard.commit_once(everything=everything))
         if everything:
             for oracle in self.groups.values():
-                if oracle.auto_commit:
-                    oracle.durable = oracle.floor()
+                oracle.durable = oracle.floor() if oracle.auto_commit else oracle.committed
 
     @rule()
     def sweep(self) -> None:
@@ -474,7 +474,7 @@ class StreamModel(RuleBasedStateMachine):
 
 
 TestStreamModel = StreamModel.TestCase
-TestStreamModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestStreamModel.settings = settings(max_examples=250, stateful_step_count=40, deadline=None)
 
 
 @pytest.mark.long

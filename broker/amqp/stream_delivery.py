@@ -1,0 +1,163 @@
+"""Deliveries of a stream to an AMQP consumer: each message with its offset and the time of its publishing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, cast
+
+import structlog
+
+from broker.amqp import properties
+from broker.amqp.delivery import GROUP_HEADER, OFFSET_HEADER, AmqpConsumer
+from protocols.amqp091.constants import FRAME_OVERHEAD_BYTES
+from protocols.amqp091.content import append_headers
+from protocols.amqp091.hot import DeliverTemplate
+from protocols.amqp091.hot_stamped import StampedTemplate, encode_deliver_stamped
+from protocols.amqp091.methods import BasicDeliver
+from queue_manager.model import Message
+from queue_manager.streams.group import StreamGroup
+from queue_manager.streams.start import NAME as STREAM_OFFSET_HEADER
+from storage.envelope import EnvelopeTemplate
+
+if TYPE_CHECKING:
+    from broker.amqp.channel import AmqpChannel
+
+_log: Final = structlog.get_logger("broker.amqp")
+
+TIMESTAMP_HEADER: Final = "x-stream-timestamp"
+GAP_HEADER: Final = "x-stream-gap"
+WORK_GROUP_HEADER: Final = "x-work-group"
+WORK_COMMITTED_HEADER: Final = "x-work-committed-offset"
+WORK_ACKED_HEADER: Final = "x-work-acked"
+ADDED_BYTES_MAX: Final = 384  # frame, content header and all that a delivery adds but the names of groups
+
+
+class AmqpStreamConsumer(AmqpConsumer):
+    """The sink of one consumer of a stream."""
+
+    __slots__ = ("_stamped",)
+
+    def __init__(self, channel: AmqpChannel, tag: str) -> None:
+        super().__init__(channel, tag)
+        self._stamped: StampedTemplate | None = None
+
+    @property
+    def group(self) -> StreamGroup:
+        """The group the consumer is in."""
+        return cast(StreamGroup, self.consumer.group)
+
+    def _deliver_first(self, tag: int, messages: list[Message]) -> None:
+        group = self.group
+        if group.gap:
+            self._deliver_alone(tag, messages[0], self._take_gap())
+            tag += 1
+            messages = messages[1:]
+        if group.queue.policy.primary_group:
+            for index, message in enumerate(messages):
+                self._deliver_alone(tag + index, message, 0)
+        else:
+            self._deliver_runs(tag, messages)
+
+    def _deliver_runs(self, tag: int, messages: list[Message]) -> None:
+        output = self.channel.frontend.connection.output
+        body_bytes_max = self.channel.frontend.connection.frame_max - FRAME_OVERHEAD_BYTES
+        named = bool(self.group.name)
+        count = len(messages)
+        start = 0
+        while start < count:
+            first = messages[start]
+            template = first.template
+            size = len(first.body)  # type: ignore[arg-type]
+            end = start + 1
+            while end < count:
+                message = messages[end]
+                if message.template is not template or len(message.body) != size:  # type: ignore[arg-type]
+                    break
+                end += 1
+            run = messages[start:end] if end - start < count else messages
+            if template is not self._last_template and not self._fits(template):
+                self._skip(range(tag, tag + len(run)))
+            elif size > body_bytes_max:
+                for index, message in enumerate(run):
+                    self._deliver_alone(tag + index, message, 0)
+            else:
+                offsets = [message.offset for message in run]
+                columns = [[message.received_at_ms for message in run], offsets]
+                if named:
+                    columns.insert(0, offsets)
+                stamped = self._stamped_template(template, size)
+                bodies = [message.body for message in run]
+                encode_deliver_stamped(output, stamped, tag, columns, bodies)  # type: ignore[arg-type]
+            tag += len(run)
+            start = end
+
+    def _stamped_template(self, template: EnvelopeTemplate, size: int) -> StampedTemplate:
+        stamped = self._stamped
+        last = self._last
+        current = self._template(template, size)
+        if stamped is None or current is not last:
+            names = [TIMESTAMP_HEADER, STREAM_OFFSET_HEADER]
+            if self.group.name:
+                names.insert(0, OFFSET_HEADER)
+            stamped = self._stamped = StampedTemplate(current, names)
+        return stamped
+
+    def _make(self, template: EnvelopeTemplate, size: int) -> DeliverTemplate:
+        headers: list[tuple[str, object]] = [(TIMESTAMP_HEADER, 0), (STREAM_OFFSET_HEADER, 0)]
+        if self.group.name:
+            headers[:0] = [(GROUP_HEADER, self.group.group_id), (OFFSET_HEADER, 0)]
+        return DeliverTemplate(
+            self.channel.number,
+            self.tag,
+            False,
+            template.exchange,
+            properties.routing_key(template),
+            append_headers(properties.of_template(template), headers),
+            size,
+        )
+
+    def _deliver_alone(self, tag: int, message: Message, gap: int) -> None:
+        template = message.template
+        if not self._fits(template):
+            self._skip(range(tag, tag + 1))
+            return
+        method = BasicDeliver(self.tag, tag, False, template.exchange, properties.routing_key(template))
+        headers = self._headers(message, 1)
+        if gap:
+            headers = append_headers(headers, [(GAP_HEADER, gap)])
+        self.channel.frontend.connection.send_content(
+            self.channel.number, method, headers, message.body or b""
+        )
+
+    def _headers(self, message: Message, attempts: int) -> bytes:
+        group = self.group
+        extra: list[tuple[str, object]] = [
+            (TIMESTAMP_HEADER, message.received_at_ms),
+            (STREAM_OFFSET_HEADER, message.offset),
+        ]
+        primary_group = group.queue.policy.primary_group
+        if primary_group:
+            committed = group.stream.primary_committed()
+            extra += [
+                (WORK_GROUP_HEADER, primary_group),
+                (WORK_COMMITTED_HEADER, committed),
+                (WORK_ACKED_HEADER, message.offset < committed),
+            ]
+        return append_headers(super()._headers(message, attempts), extra)
+
+    def _fits(self, template: EnvelopeTemplate) -> bool:
+        names = self.group.group_id + self.group.queue.policy.primary_group
+        added_bytes = ADDED_BYTES_MAX + len(names.encode())
+        frame_bytes = len(properties.of_template(template)) + added_bytes
+        return frame_bytes <= self.channel.frontend.connection.frame_max
+
+    def _take_gap(self) -> int:
+        group = self.group
+        gap = group.take_gap()
+        _log.warning(
+            "stream.gap",
+            peer=self.channel.frontend.transport.peer,
+            queue=group.queue.name,
+            group=group.group_id,
+            skipped=gap,
+        )
+        return gap
