@@ -112,6 +112,7 @@ class Broker:
             await store.close()
             raise
         self._shard = shard
+        shard.manager.auto_commit_interval_ms = manager_settings.auto_commit_interval_ms
         dead_letters.install(shard.manager)
         shard.on_failure = self._on_failure
         loop = asyncio.get_running_loop()

@@ -44,6 +44,11 @@ def policy_of(settings: Settings, queue: QueueSettings) -> QueuePolicy:
         retry_max_ms=queue.retry.max_backoff_ms if queue.retry.initial_backoff_ms else 0,
         retry_multiplier=queue.retry.multiplier if queue.retry.initial_backoff_ms else 0.0,
         retry_jitter=queue.retry.jitter,
+        stream=queue.type == "stream",
+        retention_age_ms=queue.retention.max_age_ms,
+        retention_bytes=queue.retention.max_length_bytes,
+        retention_count=queue.retention.max_length_messages,
+        primary_group=queue.primary_group,
     )
 
 
@@ -53,14 +58,14 @@ def declare_configured(settings: Settings, manager: QueueManager, now_ms: int) -
     Raises PreconditionFailed when one exists as another type.
     """
     for entry in settings.queues:
-        durable = entry.type == "classic"
+        durable = entry.type != "ephemeral"
         definition = QueueDefinition(
             entry.name, durable=durable, policy=policy_of(settings, entry), topics=entry.topics
         )
         existing = manager.queues.get(entry.name)
         if existing is None:
             manager.declare(definition, now_ms)
-        elif existing.durable != durable:
+        elif existing.durable != durable or existing.policy.stream != definition.policy.stream:
             raise PreconditionFailed(f"queue {entry.name!r} exists, but not as {entry.type}")
         else:
             _apply(manager, existing, definition)

@@ -51,6 +51,15 @@ def check_topic_filter(topic: str) -> str:
     return topic
 
 
+def check_group_name(name: str) -> str:
+    """Return `name` if a consumer group may be called so; raise ValueError otherwise."""
+    if not 1 <= _utf8_bytes(name) <= limits.GROUP_NAME_BYTES_MAX:
+        raise ValueError(f"a group name has 1 to {limits.GROUP_NAME_BYTES_MAX} bytes of UTF-8")
+    if any(character in name for character in "\0\x1f@"):
+        raise ValueError(f"group name {name!r} contains NUL, U+001F or '@'")
+    return name
+
+
 def check_bind(bind: str) -> str:
     """Return `bind` if it is an IP address or a host name; raise ValueError otherwise."""
     try:

@@ -16,14 +16,13 @@ from config.fields import (
     SizeBytes,
 )
 
+_NOT_FOR_STREAMS = (
+    "done_retention_ms", "bucket_size", "retry", "dlq", "overflow"
+)  # fmt: skip
+_KEYS = {"done_retention_ms": "done_retention"}
+
 QueueName = Annotated[str, AfterValidator(names.check_queue_name)]
 TopicFilter = Annotated[str, AfterValidator(names.check_topic_filter)]
-
-
-def _refuse_stream(value: Any) -> Any:
-    if value == "stream":
-        raise ValueError("stream is not supported by this version: use classic or ephemeral")
-    return value
 
 
 def _refuse_drop_head(value: Any) -> Any:
@@ -99,14 +98,21 @@ class QueueLimitsSettings(Section):
 
 
 DEDUPLICATION_WINDOW_MS_MAX: Final = limits.DEDUPLICATION_WINDOW_MS_MAX
+class RetentionSettings(Section):
+    """How much of a stream is kept; whole stretches of it go, each about a 16th of the limit."""
+
+    max_age_ms: DurationMs = Field(default=0, validation_alias="max_age")
+    """Messages older than this go, in ms; 0: never for that reason."""
+    max_length_bytes: SizeBytes = 0
+    """Payload bytes kept; 0: no limit."""
+    max_length_messages: Count = Field(default=0, ge=0, le=limits.QUEUE_DEPTH_MESSAGES_MAX)
+    """Messages kept; 0: no limit."""
 
 
 class QueueSettings(Section):
     """One queue that exists from the start."""
 
     unsupported_keys: ClassVar[Mapping[str, str]] = {
-        "primary_group": "not supported by this version: streams are not",
-        "retention": "not supported by this version",
         "max_priority": "not supported by this version",
         "message_groups": "not supported by this version",
     }
@@ -115,7 +121,7 @@ class QueueSettings(Section):
     """1 to 255 bytes of UTF-8, one topic level."""
     topics: tuple[TopicFilter, ...] = ()
     """MQTT topic filters whose publishes the queue takes; never empty (default `$queue/<name>/#`)."""
-    type: Annotated[Literal["classic", "ephemeral"], BeforeValidator(_refuse_stream)] = "classic"
+    type: Literal["classic", "ephemeral", "stream"] = "classic"
     visibility_timeout_ms: PositiveDurationMs | None = Field(
         default=None, validation_alias="visibility_timeout"
     )
@@ -134,12 +140,31 @@ class QueueSettings(Section):
         default=300_000, le=DEDUPLICATION_WINDOW_MS_MAX, validation_alias="deduplication_window"
     )
     """How long in ms a deduplication ID is remembered."""
+    retention: RetentionSettings = RetentionSettings()
+    """Only for streams."""
+    primary_group: str = ""
+    """Only for streams: the group whose progress the readers of all groups are told; "" is none."""
     overflow: Annotated[Literal["reject-publish"], BeforeValidator(_refuse_drop_head)] = "reject-publish"
 
     @field_validator("dlq", mode="before")
     @classmethod
     def _dlq_by_name(cls, value: Any) -> Any:
         return {"topic": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _stream_or_not(self) -> "QueueSettings":
+        if self.type == "stream":
+            refused = [key for key in _NOT_FOR_STREAMS if key in self.model_fields_set]
+            if refused:
+                raise ValueError(f"{_KEYS.get(refused[0], refused[0])} means nothing for a stream")
+            if self.limits.max_depth:
+                raise ValueError("a stream has no limits.max_depth: use retention.max_length_messages")
+            if self.primary_group:
+                names.check_group_name(self.primary_group)
+        elif self.retention != RetentionSettings() or self.primary_group:
+            key = "primary_group" if self.primary_group else "retention"
+            raise ValueError(f"{key} is only for type stream")
+        return self
 
     @property
     def dead_letter(self) -> str:

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from config import limits, names
-from config.fields import Count, PositiveDurationMs, Section, SizeBytes
+from config.fields import Count, DurationMs, PositiveDurationMs, Section, SizeBytes
 from config.queue_settings import QueueLimitsSettings, QueueSettings, RetrySettings
 
 __all__ = [
@@ -86,10 +86,6 @@ class ListenersSettings(Section):
 class QueueManagerSettings(Section):
     """What holds for all queues."""
 
-    unsupported_keys: ClassVar[Mapping[str, str]] = {
-        "auto_commit_interval": "not supported by this version: streams are not",
-    }
-
     auto_create: bool = True
     """Publishing or subscribing to a queue that does not exist creates an ephemeral one."""
     visibility_timeout_ms: PositiveDurationMs = Field(default=30_000, validation_alias="visibility_timeout")
@@ -98,6 +94,8 @@ class QueueManagerSettings(Section):
     """Longest an AMQP consumer may hold one message unsettled, in ms; then that message returns."""
     ephemeral_expires_ms: PositiveDurationMs = Field(default=5 * 60_000, validation_alias="ephemeral_expires")
     """An ephemeral queue without consumers goes after this, in ms."""
+    auto_commit_interval_ms: DurationMs = Field(default=5_000, validation_alias="auto_commit_interval")
+    """How often the offsets of stream groups are written, in ms; 0: at once."""
     cache_bytes: SizeBytes = 64 * limits.MIB
     """Payload bytes kept in memory for waiting messages; the rest is read back from storage."""
 

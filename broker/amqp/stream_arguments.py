@@ -40,6 +40,10 @@ def stream_policy(arguments: Mapping[str, Any], default: QueuePolicy, *, plain: 
         if name in _NUMBERS:
             field, high = _NUMBERS[name]
             fields[field] = _integer(name, value, high)
+        elif name == "x-single-active-consumer":
+            if not isinstance(value, bool):
+                raise InvalidArgument(f"{name} must be true or false, not {value!r}")
+            fields["single_active"] = value
         elif name == "x-max-age":
             fields["retention_age_ms"] = _age_ms(value)
         elif name == SEGMENT_ARGUMENT:

@@ -82,8 +82,6 @@ class ControlTarget:
     def _settle(self, hub: Hub, publisher: MqttFrontend) -> Entry:
         """Do what the topic and its properties say; gives the claim. Raises QueueManagerError."""
         verb = self._address.verb
-        if verb == "$commit":
-            raise InvalidArgument("$commit is for streams, which are not supported by this version")
         values = dict(decode_properties(self._shape.properties, c.PUBLISH).user_properties)
         manager = hub.shard.manager
         now_ms = hub.clock.now_ms()
@@ -91,10 +89,12 @@ class ControlTarget:
         group_id = values.get("group-id")
         if group_id is None or "message-id" not in values:
             raise InvalidArgument(f"{verb} needs user properties message-id and group-id")
-        entry = manager.find_claim(queue, group_id, _offset(values["message-id"], queue.name))
+        entry = manager.find_claim(queue, group_id, offset_of(values["message-id"], queue.name))
         _check_attempts(entry, values.get("attempts"))
         if "delay" in values and verb != "$nack":
             raise InvalidArgument(f"user property delay is for $nack, not for {verb}")
+        if "delay" in values and queue.policy.stream:
+            raise InvalidArgument("a stream takes nothing back: $nack has no delay")
         if verb == "$ack":
             manager.ack([entry], now_ms)
         elif verb == "$nack":
@@ -108,7 +108,8 @@ class ControlTarget:
         return entry
 
 
-def _offset(message_id: str, queue_name: str) -> int:
+def offset_of(message_id: str, queue_name: str) -> int:
+    """The offset in a `message-id` (`<queue>:<offset>`, or the offset alone); raises InvalidArgument."""
     name, separator, digits = message_id.rpartition(":")
     if separator and name != queue_name:
         raise InvalidArgument(f"message-id {message_id!r} is not of queue {queue_name!r}")

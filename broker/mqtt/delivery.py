@@ -84,17 +84,17 @@ class MqttConsumer:
     def _deliver_5(self, message: Message, entry: Entry | None) -> None:
         if not self._constant:
             group = self.consumer.group
-            self._constant = _pair(b"group-id", (group.group_id or "").encode()) + _pair(
+            self._constant = pair(b"group-id", (group.group_id or "").encode()) + pair(
                 b"queue", group.queue.name.encode()
             )
         offset = str(message.offset).encode()
         block = b"".join(
             (
                 properties.of_template(message.template),
-                _pair(b"message-id", self.consumer.group.queue.name.encode() + b":" + offset),
+                pair(b"message-id", self.consumer.group.queue.name.encode() + b":" + offset),
                 self._constant,
-                _pair(b"offset", offset),
-                _pair(b"attempts", b"1" if entry is None else str(entry.attempts).encode()),
+                pair(b"offset", offset),
+                pair(b"attempts", b"1" if entry is None else str(entry.attempts).encode()),
             )
         )
         if self.identifier is not None:
@@ -133,7 +133,8 @@ def _valid(topic: str) -> str:
     return topic
 
 
-def _pair(name: bytes, value: bytes) -> bytes:
+def pair(name: bytes, value: bytes) -> bytes:
+    """A user property as it stands in a property block."""
     return b"".join(
         (_USER_PROPERTY, len(name).to_bytes(2, "big"), name, len(value).to_bytes(2, "big"), value)
     )

@@ -82,6 +82,10 @@ class MqttFrontend(Frontend):
             else:
                 self._handlers[type(event)](event)
 
+    def own_group(self) -> str:
+        """The group this client is by itself; '@' stands before a pattern in group IDs."""
+        return self.client_id.replace("%", "%25").replace("@", "%40").replace("\x1f", "%1F")
+
     def pause(self) -> None:
         """See `Frontend.pause`."""
         self.paused = True

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
-from broker.mqtt import control
+from broker.mqtt import committing, control
 from broker.mqtt.options import options_of
 from broker.mqtt.outbound import Outbound, takes_as_is
 from broker.pubsub import PubSub, Retained, Subscription
@@ -48,6 +48,8 @@ def resolve(shape: PublishShape) -> Target:
             parsed = address.parse(topic)
         except QueueManagerError as error:
             return Refusal(c.TOPIC_NAME_INVALID, error.reason)
+        if parsed.verb == "$commit":
+            return committing.CommitTarget(parsed, shape)
         if parsed.verb:
             return control.ControlTarget(parsed, shape)
         return QueueTarget(shape)

@@ -7,6 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from broker.mqtt.delivery import MqttConsumer
+from broker.mqtt.stream_delivery import MqttStreamConsumer
+from broker.mqtt.stream_options import stream_options, subscriber
 from broker.pubsub import Subscription
 from config import limits
 from protocols.errors import ProtocolError
@@ -23,6 +25,7 @@ from queue_manager.errors import (
     QueueNotFound,
 )
 from queue_manager.patterns import MATCH_ALL
+from queue_manager.streams.stream import Stream
 
 if TYPE_CHECKING:
     from broker.mqtt.frontend import MqttFrontend
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
 GROUP_PROPERTY: Final = "consumer-group"
 EXPLICIT: Final = "explicit"
 PUBACK: Final = "puback"
-_UNSUPPORTED: Final = ("selector", "x-stream-offset", "auto-commit")
+_UNSUPPORTED: Final = ("selector",)
 
 
 def subscribe(
@@ -110,8 +113,12 @@ def _subscribe_queue(
     for name in _UNSUPPORTED:
         if name in options:
             raise InvalidArgument(f"user property {name} is not supported by this version")
-    group = options.get(GROUP_PROPERTY) or share or _own_group(client)
-    explicit = _is_explicit(client, options)
+    is_stream = isinstance(manager.queues.get(parsed.name), Stream)
+    group = options.get(GROUP_PROPERTY) or share or _own_group(client, is_stream=is_stream)
+    explicit = _is_explicit(client, options, is_stream=is_stream)
+    wanted = stream_options(options, now_ms)
+    if wanted is not None and not is_stream:
+        raise InvalidArgument(f"{wanted.given}: queue {parsed.name!r} is no stream")
     prefetch = _prefetch(options, client.pool.credit_max)
     priority = _priority(options)
     exclusive = _exclusive(options)
@@ -120,10 +127,11 @@ def _subscribe_queue(
         raise InvalidArgument("no-local is not supported on queues: who publishes may consume, too")
     if explicit and request.qos == 0:
         raise InvalidArgument("explicit settling needs QoS 1 or 2")
-    sink = MqttConsumer(
+    sink_class = MqttStreamConsumer if is_stream else MqttConsumer
+    sink = sink_class(
         client, request.filter, request.qos, explicit=explicit, identifier=event.subscription_identifier
     )
-    sink.consumer = manager.subscribe(
+    sink.consumer = subscriber(manager, queue, wanted)(
         queue,
         group,
         parsed.rest or MATCH_ALL,
@@ -144,22 +152,24 @@ def _subscribe_queue(
     return request.qos
 
 
-def _own_group(client: MqttFrontend) -> str:
-    """The group a client is by itself; '@' stands before a pattern in group IDs."""
+def _own_group(client: MqttFrontend, *, is_stream: bool) -> str:
+    """The group a client is by itself; a stream's reader without an identifier is in none."""
+    if client.has_assigned_id and is_stream:
+        return ""
     if client.has_assigned_id:
         raise InvalidArgument(
             f"a client without an identifier of its own must name a {GROUP_PROPERTY}: nobody could resume its"
         )
-    return client.client_id.replace("%", "%25").replace("@", "%40").replace("\x1f", "%1F")
+    return client.own_group()
 
 
-def _is_explicit(client: MqttFrontend, options: dict[str, str]) -> bool:
+def _is_explicit(client: MqttFrontend, options: dict[str, str], *, is_stream: bool) -> bool:
     wanted = options.get("ack")
     if wanted not in (None, EXPLICIT, PUBACK):
         raise InvalidArgument(f"user property ack is {EXPLICIT!r} or {PUBACK!r}, not {wanted!r}")
     if wanted is not None:
         return wanted == EXPLICIT
-    return client.connection.protocol_version == c.MQTT_5 and GROUP_PROPERTY in options
+    return client.connection.protocol_version == c.MQTT_5 and GROUP_PROPERTY in options and not is_stream
 
 
 def _priority(options: dict[str, str]) -> int:

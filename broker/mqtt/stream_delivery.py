@@ -1,0 +1,82 @@
+"""Deliveries of a stream to an MQTT client: each message with its offset and the time of its publishing."""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+import structlog
+
+from broker.mqtt import properties
+from broker.mqtt.delivery import MqttConsumer, pair
+from broker.mqtt.outbound import Outgoing, with_identifier
+from queue_manager.model import Entry, Message
+from queue_manager.streams.group import StreamGroup
+
+_log: Final = structlog.get_logger("broker.mqtt")
+
+
+class MqttStreamConsumer(MqttConsumer):
+    """The sink of one subscription to a stream."""
+
+    __slots__ = ()
+
+    @property
+    def group(self) -> StreamGroup:
+        """The group the consumer is in."""
+        return cast(StreamGroup, self.consumer.group)
+
+    def _deliver(self, messages: list[Message], entries: list[Entry] | None) -> None:
+        if self.group.gap and (entries is None or entries[0].attempts == 1):
+            self._log_gap(self.group.gap)
+        super()._deliver(messages, entries)
+        if entries is None or entries[0].attempts == 1:
+            self.group.take_gap()  # MQTT 3.1.1 has only the log line
+
+    def _deliver_5(self, message: Message, entry: Entry | None) -> None:
+        group = self.group
+        stream = group.stream
+        offset = str(message.offset).encode()
+        pairs = [
+            properties.of_template(message.template),
+            pair(b"message-id", stream.name.encode() + b":" + offset),
+            pair(b"group-id", group.group_id.encode()),
+            pair(b"queue", stream.name.encode()),
+            pair(b"offset", offset),
+            pair(b"attempts", b"1" if entry is None else str(entry.attempts).encode()),
+            pair(b"x-stream-offset", offset),
+            pair(b"x-stream-timestamp", str(message.received_at_ms).encode()),
+        ]
+        primary_group = stream.policy.primary_group
+        if primary_group:
+            committed = stream.primary_committed()
+            pairs += (
+                pair(b"x-work-group", primary_group.encode()),
+                pair(b"x-work-committed-offset", str(committed).encode()),
+                pair(b"x-work-acked", b"true" if message.offset < committed else b"false"),
+            )
+        if group.gap and (entry is None or entry.attempts == 1):
+            pairs.append(pair(b"x-stream-gap", str(group.take_gap()).encode()))
+        block = b"".join(pairs)
+        if self.identifier is not None:
+            block = with_identifier(block, self.identifier)
+        self._client.outbound.send(
+            Outgoing(
+                self._topic(message.template),
+                self.qos,
+                False,
+                block,
+                [message.body or b""],
+                None if entry is None else [entry],
+                by_ack=not self.explicit,
+            )
+        )
+
+    def _log_gap(self, skipped: int) -> None:
+        group = self.group
+        _log.warning(
+            "stream.gap",
+            client=self._client.client_id,
+            queue=group.queue.name,
+            group=group.group_id,
+            skipped=skipped,
+        )
