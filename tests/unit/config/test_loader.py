@@ -31,9 +31,10 @@ def test_the_commented_queue_of_the_default_file_is_the_default_queue(write: Wri
     text = default_file_text()
     _, _, example = text.partition("\n# queues:\n")
     lines = [line.removeprefix("# ") for line in example.splitlines() if line.startswith("#   ")]
-    [queue] = load_settings(write("\n".join(["queues:", *lines]))).queues
+    queue, stream = load_settings(write("\n".join(["queues:", *lines]))).queues
     expected = load_settings(write("queues: [{name: orders, visibility_timeout: 30s}]")).queues[0]
     assert queue == expected
+    assert (stream.type, stream.retention.max_age_ms) == ("stream", 7 * 86_400_000)
 
 
 def test_the_production_file() -> None:

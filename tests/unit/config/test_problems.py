@@ -27,7 +27,7 @@ def test_every_problem_at_once_in_file_order(problems: Problems) -> None:
     queues:
       - name: a
         limit: {max_depth: 3}
-        type: stream
+        type: quorum
       - nam: x
       - name: a
         topics:
@@ -41,7 +41,7 @@ def test_every_problem_at_once_in_file_order(problems: Problems) -> None:
         "broker.yaml:3: listeners.mqtt.port: must be at most 65535",
         "broker.yaml:4: listeners.http: listener http is not supported by this version",
         'broker.yaml:7: queues[0].limit: unknown key (did you mean "limits"?)',
-        "broker.yaml:8: queues[0].type: stream is not supported by this version: use classic or ephemeral",
+        "broker.yaml:8: queues[0].type: must be classic, ephemeral or stream",
         'broker.yaml:9: queues[1].nam: unknown key (did you mean "name"?)',
         "broker.yaml:9: queues[1].name: required key is missing",
         "broker.yaml:10: queues[2].name: 'a' is already the name of the queue at broker.yaml:6",
@@ -71,6 +71,8 @@ def _refused() -> list[tuple[str, str]]:
 def test_the_keys_of_the_design_that_are_refused() -> None:
     assert {key for _, key in _refused()} == {
         *("auto_commit_interval", "primary_group", "retention", "max_priority", "message_groups"),
+        *("max_priority", "message_groups"),
+        "deduplication_window",
         *("message_ttl", "max_bytes", "overflow"),
     }
     assert set(ListenersSettings.unsupported_keys) == {"mqtt_ws", "mqtts", "amqps", "http", "mqcore"}
@@ -94,7 +96,7 @@ def test_keys_refused_with_their_reason(problems: Problems, section: str, key: s
     ("text", "problem"),
     [
         ("queues: [{name: q, overflow: drop-head}]", "drop-head is not supported by this version"),
-        ("queues: [{name: q, type: quorum}]", "queues[0].type: must be classic or ephemeral"),
+        ("queues: [{name: q, type: quorum}]", "queues[0].type: must be classic, ephemeral or stream"),
         ("queues: [{name: q, visibility_timeout: 30}]", "30 has no unit: write 30s"),
         ("queues: [{name: q, visibility_timeout: 0}]", "must be longer than 0"),
         ("queues: [{name: q, visibility_timeout: 1.5}]", "must be a duration, such as 30s"),
@@ -218,7 +220,7 @@ def test_too_many_queues(problems: Problems, monkeypatch: pytest.MonkeyPatch) ->
         ("SLUICEMQ_QUEUES__0__NAME", "x", "SLUICEMQ_QUEUES__0__NAME: unknown variable"),
         ("SLUICEMQ_QUEUE_MANAGER__VISIBILITY_TIMEOUT_MS", "1", "unknown variable"),
         ("SLUICEMQ_LISTENERS__MQTT_WS__PORT", "1", "listener mqtt_ws is not supported by this version"),
-        ("SLUICEMQ_QUEUE_MANAGER__AUTO_COMMIT_INTERVAL", "1s", "not supported by this version"),
+        ("SLUICEMQ_QUEUE_MANAGER__AUTO_COMMIT_INTERVAL", "1", "1 has no unit"),
         (
             "SLUICEMQ_LISTENERS__MQTT__PORT",
             "",
