@@ -15,10 +15,11 @@ import structlog
 from broker import recovery, removals
 from broker.clock import Clock
 from broker.log_reader import LogReader
+from broker.stream_reader import StreamBlockReader
 from config import limits
 from queue_manager.group import Group
 from queue_manager.journal import Journal
-from queue_manager.loads import BodiesLoad, LogLoad, ScanLoad
+from queue_manager.loads import BodiesLoad, LogLoad, ScanLoad, StreamLoad
 from queue_manager.manager import QueueManager
 from queue_manager.policy import QueuePolicy
 from queue_manager.removal import HeadRemoval, QueueRemoval, Removal
@@ -45,6 +46,7 @@ class Shard:
         self.manager = manager
         self.clock = clock
         self.reader = LogReader(store, manager.log)
+        self.stream_reader = StreamBlockReader(store, manager.log, self.reader)
         self.failure: StorageError | None = None
         self.on_failure: Callable[[StorageError], None] = lambda error: None
         self.on_committed: Callable[[], None] = lambda: None
@@ -188,6 +190,10 @@ class Shard:
             elif load.group.queue.deleted:
                 manager.loads.pop(0)
                 self._abandon(load.group)
+            elif isinstance(load, StreamLoad):
+                rows, next_offset, sequence = await self.stream_reader.read(load)
+                manager.loads.pop(0)
+                manager.log_loaded(load, rows, next_offset, sequence, self.clock.now_ms())
             elif isinstance(load, LogLoad):
                 rows, next_offset, sequence = await self.reader.read_log(load)
                 manager.loads.pop(0)

@@ -146,6 +146,7 @@ STREAM_CHUNK_BYTES: Final = 1 * MIB  # payload that a stream's retention lets go
 STREAM_CHUNK_MESSAGES: Final = 8_192  # messages; less where the limit of the stream is small
 STREAM_CHUNKS_PER_LIMIT: Final = 16  # so many chunks make up a stream's limit: it is held to a 16th
 STREAM_CHUNKS_KEPT: Final = 16_384  # of a stream; beyond that chunks are made larger, not more
+STREAM_BLOCK_BYTES: Final = 4 * MIB  # payload of a stream read back at a time, where its chunks are no larger
 STREAM_READ_BYTES_MAX: Final = 32 * MIB  # read back from one stream and kept for other readers
 STREAM_IDLE_TAIL_BYTES: Final = 256 * KIB  # newest messages kept for readers to come when all have read them
 STREAM_RETURNED_MESSAGES_MAX: Final = 2_048  # unsettled messages kept when a group's last consumer goes

@@ -26,6 +26,16 @@ class LogLoad:
         self.offset = offset
 
 
+class StreamLoad(LogLoad):
+    """Read a stretch of a stream that is known to be small, up to offset `end` or a little more."""
+
+    __slots__ = ("end",)
+
+    def __init__(self, group: Group, sequence: int, offset: int, end: int) -> None:
+        super().__init__(group, sequence, offset)
+        self.end = end
+
+
 class PayloadLoad:
     """Read the payloads of `messages`, whose envelopes are in memory."""
 

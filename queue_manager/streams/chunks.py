@@ -106,6 +106,26 @@ class Chunks:
         index = bisect_right(self._rows, offset, key=_first_offset)
         return self._rows[index - 1] if index else None
 
+    def stretch(self, offset: int) -> tuple[Chunk, int] | None:
+        """The chunk that holds `offset`, and the end of all that may be read together with it.
+
+        None: there is none, or it is too large to be read at a time.
+        """
+        rows = self._rows
+        index = bisect_right(rows, offset, key=_first_offset) - 1
+        if index < 0 or rows[index].sequence < 0:
+            return None
+        first = rows[index]
+        count, payload_bytes = first.count, first.payload_bytes
+        if count > limits.STREAM_CHUNK_MESSAGES * 2 or payload_bytes > limits.STREAM_BLOCK_BYTES:
+            return None
+        for chunk in rows[index + 1 : index + 1 + limits.STREAM_CHUNK_MESSAGES]:
+            count += chunk.count
+            payload_bytes += chunk.payload_bytes
+            if count > limits.STREAM_CHUNK_MESSAGES or payload_bytes > limits.STREAM_BLOCK_BYTES:
+                return first, chunk.first_offset
+        return first, first.first_offset + count
+
     def published_since(self, at_ms: int) -> Chunk | None:
         """The first chunk with messages of `at_ms` or later."""
         index = bisect_left(self._rows, at_ms, key=_last_ms)

@@ -189,14 +189,10 @@ class StreamGroup(Group):
             before = block
             block = self._block = stream.reader.find(position)
             if block is None:
-                if before is not None and before.end == position:
-                    sequence = before.sequence
-                else:
-                    sequence = stream.sequence_for(position)
-                stream.reader.ask(self, position, sequence)
+                stream.reader.ask(self, position, before)
                 return None
         if block.end < stream.tail.first_offset and stream.reader.find(block.end) is None:
-            stream.reader.ask(self, block.end, block.sequence)
+            stream.reader.ask(self, block.end, block)
         return block
 
     def _take(self, count: int) -> list[Message]:

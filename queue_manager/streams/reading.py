@@ -7,7 +7,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from config import limits
-from queue_manager.loads import LogLoad
+from queue_manager.loads import LogLoad, StreamLoad
 from queue_manager.model import Message
 from queue_manager.tail import MESSAGE_OVERHEAD_BYTES
 
@@ -51,7 +51,7 @@ class StreamReader:
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
         self._blocks: OrderedDict[int, Block] = OrderedDict()
-        self._asked: dict[int, list[StreamGroup]] = {}
+        self._asked: dict[int, tuple[LogLoad, list[StreamGroup]]] = {}
         self.memory_bytes = 0
         self.read_count = 0  # blocks read from the store so far
 
@@ -63,16 +63,32 @@ class StreamReader:
                 return block
         return None
 
-    def ask(self, group: StreamGroup, offset: int, sequence: int) -> None:
-        """Have what begins at `offset` read, from log entry `sequence` on; `group` is woken when it is there."""
-        for start, waiting in self._asked.items():
-            if start <= offset < start + limits.LOAD_MESSAGES_MAX:
+    def ask(self, group: StreamGroup, offset: int, before: Block | None) -> None:
+        """Have what is at `offset` read, behind the block `before`; `group` is woken when it is there."""
+        for load, waiting in self._asked.values():
+            end = load.end if isinstance(load, StreamLoad) else load.offset + limits.LOAD_MESSAGES_MAX
+            if load.offset <= offset < end:
                 # it will most likely be in that block; else the group asks again
                 if group not in waiting:
                     waiting.append(group)
                 return
-        self._asked[offset] = [group]
-        self._stream.manager.loads.append(LogLoad(group, sequence, offset))
+        load = self._plan(group, offset, before)
+        self._asked[load.offset] = load, [group]
+        self._stream.manager.loads.append(load)
+
+    def _plan(self, group: StreamGroup, offset: int, before: Block | None) -> LogLoad:
+        """Whole chunks, so that readers find the same blocks; what is too large bit by bit."""
+        stream = self._stream
+        goes_on = before is not None and before.end == offset
+        stretch = stream.chunks.stretch(offset)
+        if stretch is not None:
+            chunk, end = stretch
+            if before is not None and goes_on:
+                return StreamLoad(group, before.sequence, offset, end)
+            return StreamLoad(group, chunk.sequence, max(chunk.first_offset, stream.head_offset), end)
+        if before is not None and goes_on:
+            return LogLoad(group, before.sequence, offset)
+        return LogLoad(group, stream.sequence_for(offset), offset)
 
     def loaded(self, load: LogLoad, messages: list[Message], end: int, sequence: int) -> None:
         """Take what a load read, and wake who waits for it."""
@@ -86,7 +102,7 @@ class StreamReader:
             self.memory_bytes += block.memory_bytes
             while self.memory_bytes > limits.STREAM_READ_BYTES_MAX and len(self._blocks) > 1:
                 self.memory_bytes -= self._blocks.popitem(last=False)[1].memory_bytes
-        for group in self._asked.pop(load.offset, ()):
+        for group in self._asked.pop(load.offset, (load, []))[1]:
             group.mark_dispatch()
 
     def forget_before(self, offset: int) -> None:
