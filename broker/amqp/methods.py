@@ -245,13 +245,14 @@ def _get(channel: AmqpChannel, method: commands.Basic.Get) -> None:
     if sink is None or sink.consumer.group.queue is not queue:
         for name in [name for name, old in channel.puller.items() if old.consumer.group.queue.deleted]:
             del channel.puller[name]
-        sink = channel.puller[queue.name] = AmqpConsumer(channel, "")
+        sink = AmqpConsumer(channel, "")
         sink.consumer = manager.puller(
             queue,
             sink,
             f"{channel.frontend.transport.peer}/{channel.number}/get",
             lease_ms=channel.frontend.hub.settings.queue_manager.consumer_timeout_ms,
         )
+        channel.puller[queue.name] = sink
     if not _pull(channel, sink, method.no_ack):
         channel.hold()
         _pull_later(channel, sink, method.no_ack)

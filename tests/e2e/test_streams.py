@@ -70,7 +70,7 @@ def test_where_to_begin(channel, stream, offset, first):
         assert collector.wait(1)[0].body.decode() == first
 
 
-@pytest.mark.parametrize("offset", ["sometime", -1, 1.5, True, "1x"])
+@pytest.mark.parametrize("offset", ["sometime", -1, True, "1x", "timestamp=x"])
 def test_where_not_to_begin(amqp_connect, channel, stream, offset):
     other = amqp_connect().channel()
     with pytest.raises(amqp.ChannelClosedByBroker) as closed:
@@ -173,6 +173,7 @@ def test_mqtt_reads_by_user_property(mqtt, channel, stream):
     assert user_property(got[0], "x-stream-offset") == "3"
     assert user_property(got[0], "message-id") == f"{stream}:3"
     assert int(user_property(got[0], "x-stream-timestamp")) > 0
+    client.publish("flush", "", 1)  # behind the acknowledgements
     client.drop()
     again = mqtt(client_id=client.client_id)
     again.subscribe(f"$queue/{stream}")
