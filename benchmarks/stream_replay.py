@@ -2,8 +2,8 @@
 
     python -m benchmarks.stream_replay [--messages 1000000] [--size 100] [--groups 1] [--storage DIRECTORY]
 
-Fills a stream, opens the store anew so that nothing of it is in memory, and reads it from the first message with
-`--groups` groups, each by one consumer that acknowledges everything (or, with `--no-ack`, nothing).
+Fills a stream, opens the store anew so that nothing of it is in memory, and reads it from the first message
+with `--groups` groups, each by one consumer that acknowledges everything (or, with `--no-ack`, nothing).
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class Reader:
 async def open_shard(directory: str) -> Shard:
     """A running shard on the store in `directory`."""
     store = await open_store(StorageSettings(url=directory))
-    shard = await Shard.open(store, Clock(), default_policy=POLICY, auto_create=False, cache_bytes_max=1 << 26)
+    shard = await Shard.open(
+        store, Clock(), default_policy=POLICY, auto_create=False, cache_bytes_max=1 << 26
+    )
     shard.start()
     return shard
 

@@ -75,5 +75,9 @@ def _alike(data: bytes, count: int) -> list[tuple[bytes, bytes]]:
     if value_bytes < 0 or len(data) != 4 + count * (key_bytes + value_bytes + 25):
         return []
     table = struct.iter_unpack(f">i{key_bytes}si{value_bytes}s16sB", memoryview(data)[4:])
-    rows = [(key, value) for k, key, v, value, _, expires in table if k == key_bytes and v == value_bytes and not expires]
+    rows = [
+        (key, value)
+        for k, key, v, value, _, expires in table
+        if k == key_bytes and v == value_bytes and not expires
+    ]
     return rows if len(rows) == count else []

@@ -1,4 +1,4 @@
-"""`$queue/<stream>/$commit`: a group's offset, committed by a publish with headers `x-group-id`, `x-offset`."""
+"""`$queue/<stream>/$commit`: a group's offset, committed by headers `x-group-id` and `x-offset`."""
 
 from __future__ import annotations
 

@@ -42,9 +42,7 @@ def stream_options(options: dict[str, str], now_ms: int) -> StreamOptions | None
     return StreamOptions(start, auto_commit == "true", f"user property {', '.join(given)}")
 
 
-def subscriber(
-    manager: QueueManager, queue: Queue, wanted: StreamOptions | None
-) -> Callable[..., Consumer]:
+def subscriber(manager: QueueManager, queue: Queue, wanted: StreamOptions | None) -> Callable[..., Consumer]:
     """The way to subscribe to this queue."""
     if not isinstance(queue, Stream):
         return manager.subscribe

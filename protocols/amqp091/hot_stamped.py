@@ -1,4 +1,4 @@
-"""Deliveries that differ by more than their tag and body: several 64-bit integer headers, one value a message."""
+"""Deliveries that differ by more than tag and body: several 64-bit integer headers, one value a message."""
 
 from __future__ import annotations
 

@@ -42,8 +42,9 @@ class Streaming(Consuming):
         known = stream.groups.get(group_name if pattern == MATCH_ALL else f"{group_name}@{pattern}")
         is_first = known is None or not known.consumers
         if known is not None and not is_first and cast(StreamGroup, known).auto_commit != auto_commit:
+            theirs = str(not auto_commit).lower()
             raise PreconditionFailed(
-                f"group {known.group_id!r} of stream {stream.name!r} has auto-commit {str(not auto_commit).lower()}"
+                f"group {known.group_id!r} of stream {stream.name!r} has auto-commit {theirs}"
             )
         consumer = self.subscribe(
             stream,

@@ -1,247 +1,22 @@
 """A consumer group of a stream: a position, and what its consumers have not settled yet.
 
-Nothing is claimed in buckets and nothing is kept done: what is stored of a group is one offset, below which it
-is done with everything. A group without a name belongs to one consumer, goes with it, and is not stored.
+Nothing is claimed in buckets and nothing is kept done: what is stored of a group is one offset, below which
+it is done with everything. A group without a name belongs to one consumer, goes with it, and is not stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from heapq import heapify
-from typing import TYPE_CHECKING, cast
-
 from config import limits
-from queue_manager import ranking
 from queue_manager.consumer import Consumer
-from queue_manager.group import Group
 from queue_manager.groups.settling import release_claim
-from queue_manager.loads import LogLoad
 from queue_manager.model import DONE, IN_FLIGHT, STALE, Entry, Message
-from queue_manager.streams.reading import Block
-from queue_manager.streams.start import FIRST, LAST, NEXT, OFFSET, TIMESTAMP, StreamStart
-from storage.records import group_position, log_cursor
-
-if TYPE_CHECKING:
-    from queue_manager.journal import Journal
-    from queue_manager.streams.stream import Stream
-
-Wanted = Callable[[Message], bool]
+from queue_manager.streams.cursor import StreamCursor
 
 
-class StreamGroup(Group):
-    """One reader, or several that share the messages between them.
+class StreamGroup(StreamCursor):
+    """One reader, or several that share the messages between them."""
 
-    `committed` is where the group goes on after a restart, as far as it was told (`auto_commit` False) or was
-    written down. `wants` says which messages it takes; the others it passes. `gap` counts messages retention
-    took before the group read them, until its consumer has been told; `lost_count` all of them.
-    """
-
-    __slots__ = ("_block", "_now_ms", "_since_ms", "auto_commit", "committed", "gap", "is_anonymous", "lost_count", "wants")
-
-    def __init__(
-        self, queue: Stream, name: str, pattern: str, position: int, cursor_sequence: int, *, anonymous: bool
-    ) -> None:
-        super().__init__(queue, name, pattern, position, cursor_sequence)
-        self.is_anonymous = anonymous
-        self.auto_commit = True
-        self.committed = position
-        self.gap = 0
-        self.lost_count = 0
-        self.wants: Wanted | None = None
-        self._now_ms = 0
-        self._since_ms = 0  # messages published before it are passed
-        self._block: Block | None = None
-        if anonymous:
-            self.spec_written = True
-        matches = self.matches
-        if matches is not None:
-            self.narrow(lambda message: matches(queue.routing_key(message.template.topic)))
-
-    @property
-    def stream(self) -> Stream:
-        """The stream it reads."""
-        return cast("Stream", self.queue)
-
-    def narrow(self, wanted: Wanted) -> None:
-        """Take only messages that `wanted` says yes to, besides what was asked for before."""
-        before = self.wants
-        self.wants = wanted if before is None else lambda message: before(message) and wanted(message)
-
-    # place
-
-    def seek(self, start: StreamStart) -> None:
-        """Go on at `start`; what was handed out before does not come back."""
-        stream = self.stream
-        head, end = stream.head_offset, stream.tail.next_offset
-        self._since_ms = 0
-        self._block = None
-        for consumer in (*self.consumers, *self.draining):
-            for entry in list(consumer.in_flight.values()):
-                release_claim(entry)
-                entry.state = STALE
-        self.returned = []
-        self.gap = 0
-        if start.kind == FIRST:
-            self.position = head
-        elif start.kind == LAST:
-            self.position = max(head, end - 1)
-        elif start.kind == NEXT:
-            self.position = end
-        elif start.kind == OFFSET:
-            self.position = min(start.value, end)
-        else:
-            assert start.kind == TIMESTAMP
-            chunk = stream.chunks.published_since(start.value)
-            self.position = end if chunk is None else max(head, chunk.first_offset)
-            self._since_ms = start.value
-        self.committed = self.position
-        self.mark_dirty()
-        self.flushed_at_ms = 0
-        self.mark_dispatch()
-
-    def commit(self, offset: int) -> None:
-        """Everything up to and with `offset` is done with. Without consumers the group goes on behind it."""
-        self.committed = offset + 1
-        if not self.consumers:
-            self._rewind(self.committed)
-        self.mark_dirty()
-        self.flushed_at_ms = 0
-
-    def floor(self) -> int:
-        """The lowest offset handed out and not settled, or the position."""
-        floor = self.position
-        if self.returned:
-            floor = min(floor, self.returned[0][0])
-        for consumer in (*self.consumers, *self.draining):
-            if consumer.in_flight:
-                floor = min(floor, min(consumer.in_flight))
-        return floor
-
-    def committed_offset(self) -> int:
-        """Where the group would go on if the broker ended now and everything was written."""
-        return self.floor() if self.auto_commit else self.committed
-
-    def _rewind(self, offset: int) -> None:
-        self.returned = []
-        self.position = offset
-        self._block = None
-
-    # writing
-
-    def mark_dirty(self) -> None:
-        """Have the committed offset written with one of the next commits, if it is kept."""
-        if not self.is_anonymous:
-            super().mark_dirty()
-
-    def write(self, journal: Journal, now_ms: int) -> None:
-        """Put the committed offset into `journal`; once more later while there is something in flight."""
-        self.dirty = False
-        floor = self.floor()
-        if self.auto_commit:
-            self.committed = floor
-        stream = self.stream
-        self.cursor_sequence = stream.sequence_for(self.committed)
-        journal.put(log_cursor.key(self.storage_id, stream.log_id), log_cursor.encode(self.cursor_sequence))
-        journal.put(group_position.key(self.storage_id), group_position.encode(self.committed))
-        if floor < self.position and self.auto_commit:
-            self._commit_later(now_ms)
-
-    def _commit_later(self, now_ms: int) -> None:
-        if not self.dirty and self.auto_commit:
-            interval_ms = self.queue.manager.auto_commit_interval_ms
-            self.flushed_at_ms = now_ms + interval_ms - limits.STATE_FLUSH_INTERVAL_MS
-            self.mark_dirty()
-
-    # reading
-
-    def _fresh_at_hand(self) -> int:
-        stream = self.stream
-        if self.position < stream.head_offset:
-            self._pass_gap()
-        tail = stream.tail
-        while self.position < tail.first_offset:
-            block = self._find_block()
-            if block is None:
-                return 0
-            left = len(block.messages) - block.index_of(self.position)
-            if left:
-                return left
-            self.position = block.end  # nothing of that stretch is kept any more
-        self._block = None
-        return tail.next_offset - self.position
-
-    def _pass_gap(self) -> None:
-        """Retention was faster than this group."""
-        head = self.stream.head_offset
-        skipped = head - self.position
-        self.gap += skipped
-        self.lost_count += skipped
-        self.position = head
-        self._block = None
-        self.mark_dirty()
-
-    def _find_block(self) -> Block | None:
-        """The block the position is in, and the one behind it asked for; None: it must be read first."""
-        stream = self.stream
-        position = self.position
-        block = self._block
-        if block is None or not block.holds(position):
-            before = block
-            block = self._block = stream.reader.find(position)
-            if block is None:
-                stream.reader.ask(self, position, before)
-                return None
-        if block.end < stream.tail.first_offset and stream.reader.find(block.end) is None:
-            stream.reader.ask(self, block.end, block)
-        return block
-
-    def _take(self, count: int) -> list[Message]:
-        wants = self.wants
-        if wants is None and not self._since_ms:
-            return self._take_unfiltered(count)
-        taken: list[Message] = []
-        scanned = 0
-        while len(taken) < count:
-            part = self._take_unfiltered(count - len(taken))
-            if not part:
-                break
-            scanned += len(part)
-            if self._since_ms:
-                since_ms = self._since_ms
-                part = [message for message in part if message.received_at_ms >= since_ms]
-                if part:
-                    self._since_ms = 0
-            taken += part if wants is None else filter(wants, part)
-            if scanned >= limits.PATTERN_SCAN_MESSAGES_MAX:
-                self.mark_dispatch()
-                break
-        if scanned > len(taken):
-            self._commit_later(self._now_ms)  # that it passed messages nobody was given
-        return taken
-
-    def _take_unfiltered(self, count: int) -> list[Message]:
-        if not self._fresh_at_hand():
-            return []
-        block = self._block
-        if block is None:
-            messages = self.queue.tail.slice(self.position, count)
-            self.position += len(messages)
-            return messages
-        index = block.index_of(self.position)
-        messages = block.messages[index : index + count]
-        end = index + len(messages)
-        self.position = block.messages[end].offset if end < len(block.messages) else block.end
-        return messages
-
-    def log_loaded(self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int) -> None:
-        """Take what a LogLoad read, for all who wait for it."""
-        self.stream.reader.loaded(load, rows, next_offset, sequence)
-
-    def forget_loaded(self) -> None:
-        """Let go of the block being read; it is found or read again when it is wanted."""
-        self._block = None
-
-    # consumers and their claims
+    __slots__ = ()
 
     def dispatch(self, now_ms: int) -> None:
         """Hand out messages while there are both messages and credit, in even shares, in turn."""
@@ -289,7 +64,9 @@ class StreamGroup(Group):
                     release_claim(entry)
                     entry.state = STALE
             return
-        super().requeue([entry for entry in entries if entry.message.offset < self.position], now_ms, delay_ms=0)
+        super().requeue(
+            [entry for entry in entries if entry.message.offset < self.position], now_ms, delay_ms=0
+        )
         for entry in entries:
             if entry.state == IN_FLIGHT:  # behind the position: read again anyway
                 release_claim(entry)
@@ -328,9 +105,3 @@ class StreamGroup(Group):
 
     def purge_ready(self) -> None:
         """Nothing: the stream itself is cut."""
-
-    def take_gap(self) -> int:
-        """Messages lost to retention that no consumer was told of yet; they are told now."""
-        gap = self.gap
-        self.gap = 0
-        return gap

@@ -12,7 +12,7 @@ from queue_manager.model import Message
 from queue_manager.tail import MESSAGE_OVERHEAD_BYTES
 
 if TYPE_CHECKING:
-    from queue_manager.streams.group import StreamGroup
+    from queue_manager.group import Group
     from queue_manager.streams.stream import Stream
 
 
@@ -51,7 +51,7 @@ class StreamReader:
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
         self._blocks: OrderedDict[int, Block] = OrderedDict()
-        self._asked: dict[int, tuple[LogLoad, list[StreamGroup]]] = {}
+        self._asked: dict[int, tuple[LogLoad, list[Group]]] = {}
         self.memory_bytes = 0
         self.read_count = 0  # blocks read from the store so far
 
@@ -63,7 +63,7 @@ class StreamReader:
                 return block
         return None
 
-    def ask(self, group: StreamGroup, offset: int, before: Block | None) -> None:
+    def ask(self, group: Group, offset: int, before: Block | None) -> None:
         """Have what is at `offset` read, behind the block `before`; `group` is woken when it is there."""
         for load, waiting in self._asked.values():
             end = load.end if isinstance(load, StreamLoad) else load.offset + limits.LOAD_MESSAGES_MAX
@@ -76,7 +76,7 @@ class StreamReader:
         self._asked[load.offset] = load, [group]
         self._stream.manager.loads.append(load)
 
-    def _plan(self, group: StreamGroup, offset: int, before: Block | None) -> LogLoad:
+    def _plan(self, group: Group, offset: int, before: Block | None) -> LogLoad:
         """Whole chunks, so that readers find the same blocks; what is too large bit by bit."""
         stream = self._stream
         goes_on = before is not None and before.end == offset

@@ -75,7 +75,7 @@ class Stream(Queue):
         self.manager.dispatchable.pop(group, None)
 
     def primary_committed(self) -> int:
-        """The offset below which the primary group is done with everything; the head as long as there is none."""
+        """The offset below which the primary group is done with everything; the head while there is none."""
         group = self.groups.get(self.policy.primary_group)
         return self.head_offset if group is None else cast(StreamGroup, group).committed_offset()
 
@@ -114,7 +114,9 @@ class Stream(Queue):
             for start in range(0, count, step):
                 part = bodies[start : start + step]
                 part_bytes = sum(map(len, part))
-                self._append_part(template, first_id + start, part, part_bytes, now_ms, chunk_bytes, chunk_count)
+                self._append_part(
+                    template, first_id + start, part, part_bytes, now_ms, chunk_bytes, chunk_count
+                )
         else:
             self._append_part(template, first_id, bodies, body_bytes, now_ms, chunk_bytes, chunk_count)
         self.retain(now_ms)

@@ -253,7 +253,8 @@ class StreamModel(RuleBasedStateMachine):
                 consumer_id="c", credit_max=credit, no_ack=no_ack, exclusive=False, lease_ms=LEASE_MS,
             )  # fmt: skip
         except PreconditionFailed:
-            assert not is_first and oracle.auto_commit != auto_commit
+            assert not is_first
+            assert oracle.auto_commit != auto_commit
             return
         assert is_first or oracle.auto_commit == auto_commit
         oracle.readers.append(reader)
@@ -274,13 +275,17 @@ class StreamModel(RuleBasedStateMachine):
         oracle.position = places.get(start.kind, min(start.value, len(log)))
         oracle.committed = oracle.durable = 0
         if start.kind == TIMESTAMP:
-            oracle.position = self.stream(oracle.stream).groups[oracle.group_id].position if oracle.name else head
+            oracle.position = (
+                self.stream(oracle.stream).groups[oracle.group_id].position if oracle.name else head
+            )
 
     def all_readers(self) -> list[Reader]:
         return [reader for group in [*self.groups.values(), *self.nameless] for reader in group.readers]
 
     @precondition(lambda self: self.all_readers())
-    @rule(pick=st.integers(0, 1_000), verdict=st.sampled_from(["ack", "ack", "nack", "reject"]), data=st.data())
+    @rule(
+        pick=st.integers(0, 1_000), verdict=st.sampled_from(["ack", "ack", "nack", "reject"]), data=st.data()
+    )
     def verdict(self, pick: int, verdict: str, data: st.DataObject) -> None:
         readers = self.all_readers()
         reader = readers[pick % len(readers)]
@@ -314,7 +319,9 @@ class StreamModel(RuleBasedStateMachine):
             elif len(oracle.back) > limits.STREAM_RETURNED_MESSAGES_MAX:
                 oracle.position = oracle.floor()
                 oracle.back = []
-            assert group.position == oracle.position or oracle.next_wanted() is None or self.skips(group, oracle)
+            assert (
+                group.position == oracle.position or oracle.next_wanted() is None or self.skips(group, oracle)
+            )
         self.settle()
 
     def skips(self, group: StreamGroup, oracle: OracleGroup) -> bool:
@@ -398,7 +405,9 @@ class StreamModel(RuleBasedStateMachine):
                 continue
             assert oracle.durable <= max(group.position, self.head(oracle.stream)) or oracle.since_ms
             if oracle.auto_commit:
-                assert group.position <= max(floors[key], self.head(oracle.stream)) or self.skips_to(group, oracle)
+                assert group.position <= max(floors[key], self.head(oracle.stream)) or self.skips_to(
+                    group, oracle
+                )
             oracle.position = group.position
             oracle.since_ms = 0
             oracle.auto_commit = True
@@ -449,7 +458,8 @@ class StreamModel(RuleBasedStateMachine):
         for reader in self.all_readers():
             group = reader.group
             if reader.no_ack or reader.consumer.credit() > 0:
-                assert not group.back and group.next_wanted() is None, (group.group_id, group.position)
+                assert not group.back, group.group_id
+                assert group.next_wanted() is None, (group.group_id, group.position)
 
     def teardown(self) -> None:
         try:
