@@ -484,7 +484,7 @@ class StreamModel(RuleBasedStateMachine):
 
 
 TestStreamModel = StreamModel.TestCase
-TestStreamModel.settings = settings(max_examples=250, stateful_step_count=40, deadline=None)
+TestStreamModel.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 
 
 @pytest.mark.long

@@ -33,7 +33,7 @@ def test_expiry_of_ephemeral_queues():
 @pytest.mark.parametrize(
     "table",
     [
-        {"x-queue-type": "stream"},
+        {"x-queue-type": "streams"},
         {"x-max-length": 9},
         {"x-overflow": "drop-head"},
         {"x-expires": 7},

@@ -153,3 +153,27 @@ def test_rows_with_an_expiry_are_cut_at_the_right_place():
     assert fast_rows.decode_rows(data) == [(b"a", b"1"), (b"b", b"")]
     with pytest.raises(ValueError):
         fast_rows.decode_rows(data + b"\0")
+
+
+def encode_rows(rows, expiring=()):
+    parts = [len(rows).to_bytes(4, "big")]
+    for number, (key, value) in enumerate(rows):
+        parts += [len(key).to_bytes(4, "big"), key, len(value).to_bytes(4, "big"), value, bytes(16)]
+        parts.append(b"\x01" + bytes(8) if number in expiring else b"\x00")
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [(b"a1", b"one"), (b"a2", b"two"), (b"a3", b"thr")],
+        [(b"a1", b""), (b"a2", b"")],
+        [(b"a1", b"12"), (b"a", b"123"), (b"a23", b"1")],  # of one size together, not each
+        [(b"a1", b"one"), (b"a2", b"four")],
+        [(b"a1", b"one")],
+        [],
+    ],
+)
+@pytest.mark.parametrize("expiring", [(), (0,)])
+def test_rows_of_one_size_and_of_many(rows, expiring):
+    assert fast_rows.decode_rows(encode_rows(rows, expiring)) == rows

@@ -1,0 +1,234 @@
+"""Streams and their groups without a store."""
+
+import pytest
+
+from config import limits
+from queue_manager.errors import GroupNotFound, InvalidArgument, LimitReached, PreconditionFailed
+from queue_manager.streams.start import FIRST, NEXT, OFFSET, StreamStart
+from storage.records import group_position, queue_spec
+from tests.unit.queue_manager.managers import NOW_MS, Sink, make_manager, make_queue, publish
+
+
+@pytest.fixture
+def manager():
+    return make_manager()
+
+
+def read(
+    manager, stream, group="", *, pattern="#", start=None, auto_commit=True, credit_max=1_000, no_ack=False
+):
+    sink = Sink()
+    consumer = manager.subscribe_stream(
+        stream, group, pattern, sink, start=start, auto_commit=auto_commit, consumer_id="c",
+        credit_max=credit_max, no_ack=no_ack, exclusive=False, lease_ms=30_000,
+    )  # fmt: skip
+    manager.dispatch(NOW_MS)
+    return consumer, sink
+
+
+def commit(manager, now_ms=NOW_MS):
+    journal = manager.seal(now_ms)
+    if journal is not None:
+        manager.committed(journal, now_ms)
+    return journal
+
+
+def test_every_reader_gets_everything(manager):
+    stream = make_queue(manager, stream=True)
+    publish(manager, 3)
+    sinks = [read(manager, stream)[1] for _ in range(3)]
+    publish(manager, 2)
+    manager.dispatch(NOW_MS)
+    assert [sink.offsets for sink in sinks] == [[0, 1, 2, 3, 4]] * 3
+    assert stream.ready_count() == stream.depth() == stream.waiting_count() == 5
+
+
+def test_a_nameless_group_goes_with_its_consumer(manager):
+    stream = make_queue(manager, stream=True)
+    consumer, sink = read(manager, stream)
+    publish(manager, 2)
+    manager.dispatch(NOW_MS)
+    manager.unsubscribe(consumer, NOW_MS, keep_claims=True)
+    assert not stream.groups
+    assert manager.ack(sink.entries[:1], NOW_MS) == 0
+    manager.requeue(sink.entries[1:], NOW_MS, delay_ms=0)
+    journal = commit(manager)
+    assert not [key for key in journal.puts if key.startswith(group_position.PREFIX)]
+    assert len([key for key in journal.puts if key.startswith(queue_spec.PREFIX)]) == 1
+
+
+def test_there_is_a_limit_of_groups(manager, monkeypatch):
+    monkeypatch.setattr(limits, "GROUPS_PER_QUEUE_MAX", 2)
+    stream = make_queue(manager, stream=True)
+    read(manager, stream)
+    read(manager, stream, "g")
+    for group in ("", "h"):
+        with pytest.raises(LimitReached):
+            read(manager, stream, group)
+
+
+def test_the_offset_is_written_at_intervals_and_when_the_last_one_goes(manager):
+    stream = make_queue(manager, stream=True)
+    publish(manager, 4)
+    consumer, sink = read(manager, stream, "g")
+    key = group_position.key("jobs\x1fg")
+    assert group_position.decode(commit(manager).puts[key]) == 0
+    manager.ack(sink.entries[:2], NOW_MS)
+    publish(manager, 1)
+    assert key not in commit(manager, NOW_MS + 4_900).puts
+    manager.dispatch(NOW_MS + 4_900)
+    assert manager.needs_commit(NOW_MS + 4_990) == 10
+    assert group_position.decode(commit(manager, NOW_MS + 5_000).puts[key]) == 2
+    manager.ack(sink.entries[2:4], NOW_MS)
+    manager.unsubscribe(consumer, NOW_MS + 5_100)
+    assert group_position.decode(commit(manager, NOW_MS + 5_100).puts[key]) == 4
+
+
+def test_what_a_consumer_leaves_goes_to_the_others_first(manager):
+    stream = make_queue(manager, stream=True)
+    publish(manager, 6)
+    first, first_sink = read(manager, stream, "g", credit_max=3)
+    _, second_sink = read(manager, stream, "g", credit_max=1)
+    assert (first_sink.offsets, second_sink.offsets) == ([0, 1, 2], [3])
+    manager.unsubscribe(first, NOW_MS)
+    manager.ack(second_sink.entries, NOW_MS)
+    manager.dispatch(NOW_MS)
+    assert second_sink.offsets == [3, 0]
+    assert second_sink.entries[1].attempts == 2
+
+
+def test_nack_and_reject_settle_and_leases_end(manager):
+    stream = make_queue(manager, stream=True)
+    publish(manager, 3)
+    _, sink = read(manager, stream, "g")
+    manager.requeue(sink.entries[:1], NOW_MS)
+    manager.reject(sink.entries[1:2], NOW_MS)
+    manager.dispatch(NOW_MS)
+    assert sink.offsets == [0, 1, 2]
+    assert stream.groups["g"].floor() == 2
+    manager.expire(NOW_MS + 30_000)
+    assert sink.offsets == [0, 1, 2, 2]
+    assert sink.revoked_count == 1
+
+
+def test_a_reader_by_itself_may_take_its_time(manager):
+    stream = make_queue(manager, stream=True)
+    publish(manager, 3)
+    _, sink = read(manager, stream)
+    manager.expire(NOW_MS + 10**9)
+    assert (sink.offsets, sink.revoked_count) == ([0, 1, 2], 0)
+
+
+def test_commits_by_hand(manager):
+    stream = make_queue(manager, stream=True)
+    publish(manager, 6)
+    consumer, sink = read(manager, stream, "g", auto_commit=False, credit_max=4)
+    manager.ack(sink.entries[:2], NOW_MS)
+    manager.dispatch(NOW_MS)
+    manager.commit_offset(stream, "g", 1)
+    for offset in (6, 10):
+        with pytest.raises(InvalidArgument, match="beyond"):
+            manager.commit_offset(stream, "g", offset)
+    with pytest.raises(GroupNotFound):
+        manager.commit_offset(stream, "h", 1)
+    with pytest.raises(InvalidArgument, match="no stream"):
+        manager.commit_offset(make_queue(manager, "other"), "g", 1)
+    with pytest.raises(PreconditionFailed, match="auto-commit"):
+        read(manager, stream, "g", auto_commit=True)
+    manager.unsubscribe(consumer, NOW_MS)
+    assert stream.groups["g"].position == 2
+    _, again = read(manager, stream, "g")
+    assert again.offsets == [2, 3, 4, 5]
+    with pytest.raises(InvalidArgument, match="by itself"):
+        manager.commit_offset(stream, "g", 3)
+
+
+def test_an_explicit_place_moves_only_a_group_without_consumers(manager):
+    stream = make_queue(manager, stream=True)
+    publish(manager, 4)
+    consumer, sink = read(manager, stream, "g", start=StreamStart(OFFSET, 2))
+    assert sink.offsets == [2, 3]
+    _, other = read(manager, stream, "g", start=StreamStart(FIRST))
+    assert other.offsets == []
+    manager.ack(sink.entries, NOW_MS)
+    for gone in (consumer, stream.groups["g"].consumers[-1]):
+        manager.unsubscribe(gone, NOW_MS)
+    assert read(manager, stream, "g", start=StreamStart(NEXT))[1].offsets == []
+    assert read(manager, stream, "h", start=StreamStart(FIRST))[1].offsets == [0, 1, 2, 3]
+
+
+def test_filters_pass_what_they_do_not_want(manager):
+    stream = make_queue(manager, stream=True)
+    for topic in ("$queue/jobs/eu", "$queue/jobs/us", "$queue/jobs/eu", "$queue/jobs/us"):
+        publish(manager, 1, topic)
+    _, sink = read(manager, stream, "g", pattern="eu")
+    assert sink.offsets == [0, 2]
+    manager.ack(sink.entries, NOW_MS)
+    group = stream.groups["g@eu"]
+    assert (group.position, group.floor()) == (4, 4)
+    group.narrow(lambda message: message.offset % 2 == 1)
+    publish(manager, 2, "$queue/jobs/eu")
+    manager.dispatch(NOW_MS)
+    assert sink.offsets == [0, 2, 5]
+    commit(manager, NOW_MS + 60_000)
+    assert group.committed == 5
+
+
+@pytest.mark.parametrize("fields", [{"retention_count": 32}, {"retention_bytes": 320}])
+def test_a_limit_takes_the_oldest_and_readers_are_told(manager, fields):
+    stream = make_queue(manager, stream=True, **fields)
+    publish(manager, 30, size=10)
+    consumer, sink = read(manager, stream, "g", credit_max=10)
+    publish(manager, 30, size=10)
+    assert (stream.head_offset, stream.chunks.count) == (28, 32)
+    group = stream.groups["g"]
+    manager.ack(sink.entries, NOW_MS)
+    manager.dispatch(NOW_MS)
+    assert sink.offsets == [*range(10), *range(28, 38)]
+    assert (group.take_gap(), group.take_gap(), group.lost_count) == (18, 0, 18)
+
+
+def test_age_takes_the_oldest(manager):
+    stream = make_queue(manager, stream=True, retention_age_ms=16_000)
+    plan = manager.plan("$queue/jobs", 0, b"", True)
+    plan.aim(manager, manager.route("$queue/jobs", NOW_MS))
+    for second in range(30):
+        manager.publish(plan, [b"x"], NOW_MS + 1_000 * second)
+    assert stream.head_offset == 14
+    manager.fire_timers(NOW_MS + 40_000)
+    assert stream.head_offset == 25
+    manager.fire_timers(NOW_MS + 60_000)
+    assert (stream.head_offset, stream.ready_count(), len(stream.chunks)) == (30, 0, 0)
+    assert manager.timers.next_ms() is None
+
+
+def test_purge(manager):
+    stream = make_queue(manager, stream=True)
+    publish(manager, 3)
+    _, sink = read(manager, stream, "g", credit_max=1)
+    assert manager.purge(stream, NOW_MS) == 3
+    manager.ack(sink.entries, NOW_MS)
+    publish(manager, 1)
+    manager.dispatch(NOW_MS)
+    assert sink.offsets == [0, 3]
+
+
+def test_a_quiet_stream_keeps_little_in_memory(manager, monkeypatch):
+    monkeypatch.setattr(limits, "STREAM_IDLE_TAIL_BYTES", 2_000)
+    stream = make_queue(manager, stream=True)
+    consumer, sink = read(manager, stream, "g", credit_max=1)
+    publish(manager, 50)
+    manager.dispatch(NOW_MS)
+    commit(manager)
+    assert len(stream.tail) == 50, "somebody reads them"
+    manager.unsubscribe(consumer, NOW_MS)
+    stream.trim_tail(1 << 20)
+    assert 0 < len(stream.tail) < 6
+
+
+def test_other_queues_cannot_be_streams(manager):
+    stream = make_queue(manager, stream=True)
+    with pytest.raises(PreconditionFailed, match="type stream"):
+        make_queue(manager)
+    with pytest.raises(InvalidArgument, match="stream"):
+        manager.puller(stream, Sink(), "c", lease_ms=1)
