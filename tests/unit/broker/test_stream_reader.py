@@ -65,10 +65,12 @@ class BodySink(Sink):
     def __init__(self) -> None:
         super().__init__()
         self.bodies: list[bytes] = []
+        self.properties: list[bytes] = []
 
     def deliver(self, consumer, messages, entries) -> None:
         super().deliver(consumer, messages, entries)
         self.bodies += [message.body for message in messages]
+        self.properties += [message.template.properties for message in messages]
 
 
 @pytest.fixture
@@ -122,6 +124,17 @@ def test_messages_of_all_kinds_in_one_entry(side):
     sink = side.read("g")
     side.run()
     assert sink.bodies == [b"a", b"b", b"c", b"later", b"d" * 5_000]
+
+
+def test_properties_of_one_size(side):
+    properties = [b"\x03\x00\x01" + letter for letter in (b"x", b"y", b"x")]
+    for block in properties:
+        side.publish("s", b"a", properties=block)
+    side.commit()
+    side.restart()
+    sink = side.read("g")
+    side.run()
+    assert sink.properties == properties
 
 
 def test_what_is_too_large_is_read_bit_by_bit(side, monkeypatch):

@@ -4,7 +4,7 @@ import pytest
 
 from config import limits
 from queue_manager.errors import GroupNotFound, InvalidArgument, LimitReached, PreconditionFailed
-from queue_manager.streams.start import FIRST, NEXT, OFFSET, StreamStart
+from queue_manager.streams.start import FIRST, NEXT, OFFSET, TIMESTAMP, StreamStart
 from storage.records import group_position, queue_spec
 from tests.unit.queue_manager.managers import NOW_MS, Sink, make_manager, make_queue, publish
 
@@ -200,6 +200,28 @@ def test_age_takes_the_oldest(manager):
     manager.fire_timers(NOW_MS + 60_000)
     assert (stream.head_offset, stream.ready_count(), len(stream.chunks)) == (30, 0, 0)
     assert manager.timers.next_ms() is None
+
+
+def test_a_stretch_is_as_old_as_its_newest_message(manager):
+    stream = make_queue(manager, stream=True, retention_age_ms=16_000)
+    plan = manager.plan("$queue/jobs", 0, b"", True)
+    plan.aim(manager, manager.route("$queue/jobs", NOW_MS))
+    for ms in (0, 900):
+        manager.publish(plan, [b"x"], NOW_MS + ms)
+    manager.fire_timers(NOW_MS + 16_899)
+    assert stream.head_offset == 0
+    manager.fire_timers(NOW_MS + 16_900)
+    assert stream.head_offset == 2
+
+
+@pytest.mark.parametrize(("since_ms", "offsets"), [(0, [0, 1, 2, 3]), (10, [2, 3]), (11, [3]), (21, [])])
+def test_beginning_at_a_time(manager, since_ms, offsets):
+    stream = make_queue(manager, stream=True)
+    plan = manager.plan("$queue/jobs", 0, b"", True)
+    plan.aim(manager, manager.route("$queue/jobs", NOW_MS))
+    for ms in (0, 0, 10, 20):
+        manager.publish(plan, [b"x"], NOW_MS + ms)
+    assert read(manager, stream, start=StreamStart(TIMESTAMP, NOW_MS + since_ms))[1].offsets == offsets
 
 
 def test_purge(manager):
