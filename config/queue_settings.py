@@ -98,6 +98,8 @@ class QueueLimitsSettings(Section):
 
 
 DEDUPLICATION_WINDOW_MS_MAX: Final = limits.DEDUPLICATION_WINDOW_MS_MAX
+
+
 class RetentionSettings(Section):
     """How much of a stream is kept; whole stretches of it go, each about a 16th of the limit."""
 

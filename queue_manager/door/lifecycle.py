@@ -136,7 +136,7 @@ class Lifecycle(Committing, Scheduling):
         self.dead_letters.forget(queue.name)
         del self.queues[queue.name]
         self.bindings.remove(queue)
-        for table in (self.appended, self.trimmable, self.tailed):
+        for table in (self.appended, self.trimmable, self.tailed, self.replayed):
             table.pop(queue, None)
         for group in queue.groups.values():
             for groups in (self.dispatchable, self.dirty_groups, self.consuming, self.purgeable):

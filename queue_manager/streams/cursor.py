@@ -65,6 +65,11 @@ class StreamCursor(Group):
         """The stream it reads."""
         return cast("Stream", self.queue)
 
+    @property
+    def is_replaying(self) -> bool:
+        """Whether it is reading what the tail in memory does not hold any more."""
+        return bool(self.consumers) and self.position < self.queue.tail.first_offset
+
     def narrow(self, wanted: Wanted) -> None:
         """Take only messages that `wanted` says yes to, besides what was asked for before."""
         before = self.wants
@@ -170,7 +175,8 @@ class StreamCursor(Group):
             if left:
                 return left
             self.position = block.end  # nothing of that stretch is kept any more
-        self._block = None
+        if self._block is not None:
+            self.forget_loaded()
         return tail.next_offset - self.position
 
     def _pass_gap(self) -> None:
@@ -243,6 +249,7 @@ class StreamCursor(Group):
     def forget_loaded(self) -> None:
         """Let go of the block being read; it is found or read again when it is wanted."""
         self._block = None
+        self.stream.block_left()
 
     def take_gap(self) -> int:
         """Messages lost to retention that no consumer was told of yet; they are told now."""

@@ -100,10 +100,21 @@ class StreamReader:
                 self.memory_bytes -= old.memory_bytes
             self._blocks[block.start] = block
             self.memory_bytes += block.memory_bytes
-            while self.memory_bytes > limits.STREAM_READ_BYTES_MAX and len(self._blocks) > 1:
+            replayed = self._stream.manager.replayed
+            replayed[self._stream] = None
+            bytes_max = limits.STREAM_READ_BYTES_MAX // len(replayed)
+            while len(self._blocks) > 1 and (
+                self.memory_bytes > bytes_max or len(self._blocks) > limits.STREAM_BLOCKS_MAX
+            ):
                 self.memory_bytes -= self._blocks.popitem(last=False)[1].memory_bytes
         for group in self._asked.pop(load.offset, (load, []))[1]:
             group.mark_dispatch()
+
+    def forget(self) -> None:
+        """Let go of everything: nobody reads on from here."""
+        self._blocks.clear()
+        self.memory_bytes = 0
+        self._stream.manager.replayed.pop(self._stream, None)
 
     def forget_before(self, offset: int) -> None:
         """Let go of blocks that end at or below `offset`."""

@@ -210,6 +210,16 @@ class Stream(Queue):
 
     # memory
 
+    def block_left(self) -> None:
+        """A group let go of what it was reading: the last one has no use for what was read."""
+        if not any(cast(StreamGroup, group).is_replaying for group in self.groups.values()):
+            self.reader.forget()
+
+    def watch_use(self) -> None:
+        """Nobody needs to use a stream; but have its limits looked at, which may have changed."""
+        if self.policy.retention_age_ms or self.policy.retention_bytes or self.policy.retention_count:
+            self.manager.timers.set(self, 0)
+
     def trim_tail(self, bytes_max: int) -> None:
         """Forget durable messages beyond `bytes_max`, or most of them when every reader is past them."""
         tail = self.tail

@@ -70,9 +70,7 @@ def _refused() -> list[tuple[str, str]]:
 
 def test_the_keys_of_the_design_that_are_refused() -> None:
     assert {key for _, key in _refused()} == {
-        *("auto_commit_interval", "primary_group", "retention", "max_priority", "message_groups"),
         *("max_priority", "message_groups"),
-        "deduplication_window",
         *("message_ttl", "max_bytes", "overflow"),
     }
     assert set(ListenersSettings.unsupported_keys) == {"mqtt_ws", "mqtts", "amqps", "http", "mqcore"}
