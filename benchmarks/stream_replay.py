@@ -4,8 +4,8 @@
     python -m benchmarks.stream_replay --amqp-port 5672     # a running broker, in the place of all that
 
 Fills a stream, opens the store anew so that nothing of it is in memory, and reads it from the first message
-with `--groups` groups, each by one consumer that acknowledges everything (or, with `--no-ack`, nothing). Over AMQP most of it is in the store only, too, as a
-stream that nobody reads keeps no more than 256 KiB in memory.
+with `--groups` groups, each by one consumer that acknowledges everything (or, with `--no-ack`, nothing). Over
+AMQP most of it is only in the store, too: a stream that nobody reads keeps no more than 256 KiB in memory.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ async def replay(directory: str, message_count: int, group_count: int, *, no_ack
 
 
 def over_amqp(port: int, message_count: int, size: int) -> dict[str, Any]:
-    """Fill a stream of a running broker and read it twice, each time by one consumer from the first message."""
+    """Fill a stream of a running broker and read all of it twice, by one consumer at a time."""
     target = Target("broker", amqp_port=port)
     arguments = {"x-queue-type": "stream"}
     load = amqp.AmqpLoad(
