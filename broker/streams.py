@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from broker.shard import Shard
 
 SHARED_FLAG: Final = 0x10
-ENTRIES_PER_STEP: Final = 4
+ENTRIES_PER_STEP: Final = 16
 CHUNKS_PER_STEP: Final = 500
 
 

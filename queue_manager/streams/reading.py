@@ -109,6 +109,7 @@ class StreamReader:
                 self.memory_bytes -= self._blocks.popitem(last=False)[1].memory_bytes
         for group in self._asked.pop(load.offset, (load, []))[1]:
             group.mark_dispatch()
+        self._stream.block_left()  # who asked may be gone
 
     def forget(self) -> None:
         """Let go of everything: nobody reads on from here."""

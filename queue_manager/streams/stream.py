@@ -227,5 +227,7 @@ class Stream(Queue):
             return
         readers = [group.position for group in self.groups.values() if group.consumers]
         if not readers or min(readers) >= self.durable_offset:
-            bytes_max = min(bytes_max, limits.STREAM_IDLE_TAIL_BYTES)
+            manager = self.manager
+            share = manager.cache_bytes_max // max(1, len(manager.tailed))
+            bytes_max = min(bytes_max, limits.STREAM_IDLE_TAIL_BYTES, share)
         tail.drop_bytes(bytes_max, self.durable_offset)

@@ -4,7 +4,9 @@ import pytest
 
 from config import limits
 from queue_manager.errors import GroupNotFound, InvalidArgument, LimitReached, PreconditionFailed
+from queue_manager.model import Message
 from queue_manager.streams.start import FIRST, NEXT, OFFSET, TIMESTAMP, StreamStart
+from storage.envelope import EnvelopeTemplate
 from storage.records import group_position, queue_spec
 from tests.unit.queue_manager.managers import NOW_MS, Sink, make_manager, make_queue, publish
 
@@ -246,6 +248,34 @@ def test_a_quiet_stream_keeps_little_in_memory(manager, monkeypatch):
     manager.unsubscribe(consumer, NOW_MS)
     stream.trim_tail(1 << 20)
     assert 0 < len(stream.tail) < 6
+
+
+def test_many_quiet_streams_keep_their_share(manager):
+    manager.cache_bytes_max = 9_000
+    streams = [make_queue(manager, name, stream=True) for name in ("a", "b", "c")]
+    for stream in streams:
+        publish(manager, 50, f"$queue/{stream.name}")
+    commit(manager)
+    assert sum(stream.tail.memory_bytes for stream in streams) <= 9_000
+
+
+def test_what_was_published_before_the_declaration_is_in_it(manager):
+    publish(manager, 3)
+    stream = make_queue(manager, stream=True)
+    assert read(manager, stream)[1].offsets == [0, 1, 2]
+
+
+def test_nothing_read_back_stays_when_the_reader_goes(manager):
+    stream = make_queue(manager, stream=True)
+    publish(manager, 3)
+    commit(manager)
+    stream.tail.drop_before(3)
+    consumer, _ = read(manager, stream)
+    [load] = manager.loads
+    manager.unsubscribe(consumer, NOW_MS)
+    message = Message(1, 0, b"x", EnvelopeTemplate("$queue/jobs", 0, b""), NOW_MS)
+    manager.log_loaded(load, [message], 3, 1, NOW_MS)
+    assert (stream.reader.memory_bytes, len(manager.replayed)) == (0, 0)
 
 
 def test_other_queues_cannot_be_streams(manager):
