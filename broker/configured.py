@@ -38,6 +38,7 @@ def policy_of(settings: Settings, queue: QueueSettings) -> QueuePolicy:
         attempts_max=retries + 1 if retries else 0,
         depth_max=queue.limits.max_depth,
         single_active=queue.single_active_consumer,
+        priority_max=queue.max_priority,
         deduplication_window_ms=queue.deduplication_window_ms,
         dead_letter=queue.dead_letter,
         retry_initial_ms=queue.retry.initial_backoff_ms,

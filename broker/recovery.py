@@ -132,6 +132,7 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Grou
             claims.get(storage_id),
         )
     await _restore_buckets(store, groups, now_ms)
+    recovery.join_lanes(manager)
     await _restore_schedules(store, manager)
     await _restore_identities(store, manager, now_ms)
     async for key, value in scan_prefix(store, attempts.PREFIX):

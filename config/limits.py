@@ -57,6 +57,7 @@ LISTED_MESSAGES_MAX: Final = 1_000  # on one page of a listing
 SCHEDULE_WINDOW_MESSAGES: Final = 10_000  # next scheduled messages of a queue whose keys are in memory
 SCHEDULE_NEAR_MS: Final = 2_000  # payloads are read so long before they are due
 SCHEDULE_STEP_MESSAGES: Final = 1_000  # appended before others have their turn
+PRIORITY_MAX: Final = 31  # each priority of a queue has a log of its own
 DEDUPLICATION_IDS_MAX: Final = 250_000  # remembered for one queue
 DEDUPLICATION_STEP_IDS: Final = 2_000  # forgotten before others have their turn
 DEDUPLICATION_WINDOW_MS_MAX: Final = 7 * 86_400_000

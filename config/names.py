@@ -22,8 +22,8 @@ def check_queue_name(name: str) -> str:
     for character, called in (("\0", "NUL"), ("+", "+"), ("#", "#"), ("/", "/")):
         if character in name:
             raise ValueError(f"a queue name must not contain {called}")
-    if "\x1f" in name:  # it separates queue from group in the stored queue ID
-        raise ValueError("a queue name must not contain the control character 0x1F")
+    if "\x1e" in name or "\x1f" in name:  # they separate queue from lane and group in the stored queue ID
+        raise ValueError("a queue name must not contain the control characters 0x1E and 0x1F")
     if name.startswith("$"):
         raise ValueError("a queue name must not start with $, which is kept for the broker")
     return name

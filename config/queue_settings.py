@@ -97,6 +97,7 @@ class QueueLimitsSettings(Section):
         return value
 
 
+PRIORITY_MAX: Final = limits.PRIORITY_MAX
 DEDUPLICATION_WINDOW_MS_MAX: Final = limits.DEDUPLICATION_WINDOW_MS_MAX
 
 
@@ -115,7 +116,6 @@ class QueueSettings(Section):
     """One queue that exists from the start."""
 
     unsupported_keys: ClassVar[Mapping[str, str]] = {
-        "max_priority": "not supported by this version",
         "message_groups": "not supported by this version",
     }
 
@@ -138,6 +138,8 @@ class QueueSettings(Section):
     limits: QueueLimitsSettings = QueueLimitsSettings()
     single_active_consumer: bool = False
     """One consumer of each group at a time is given messages; the next takes over when it goes."""
+    max_priority: Count = Field(default=0, ge=0, le=PRIORITY_MAX)
+    """Messages have priorities from 0 to this one, the highest goes first; 0: they have none."""
     deduplication_window_ms: PositiveDurationMs = Field(
         default=300_000, le=DEDUPLICATION_WINDOW_MS_MAX, validation_alias="deduplication_window"
     )

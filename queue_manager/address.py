@@ -27,7 +27,7 @@ def validate_queue_name(name: str) -> str:
     size = len(name.encode())
     if not 1 <= size <= limits.QUEUE_NAME_BYTES_MAX:
         raise InvalidAddress(f"a queue name has 1 to {limits.QUEUE_NAME_BYTES_MAX} bytes, this one {size}")
-    for character in ("\0", "+", "#", "/", "\x1f"):
+    for character in ("\0", "+", "#", "/", "\x1e", "\x1f"):
         if character in name:
             raise InvalidAddress(f"queue name {name!r} contains {character!r}")
     if name.startswith("$"):

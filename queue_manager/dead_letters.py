@@ -96,7 +96,7 @@ def send(group: Group, message: Message, attempts: int, reason: str, now_ms: int
     manager = queue.manager
     book = manager.dead_letters
     name = policy.dead_letter or _queue_of_key(message.template.topic)
-    target = manager.queues.get(name)
+    target = manager.named(name)
     if target is None:
         book.refused(queue.name, f"there is no queue {name!r}")
         return False
@@ -106,7 +106,7 @@ def send(group: Group, message: Message, attempts: int, reason: str, now_ms: int
         return False
     stamped = None
     if target is not queue or reason == REJECTED:
-        death = Death(message, queue.name, group.group_id, reason, attempts, now_ms, name)
+        death = Death(message, queue.title, group.group_id, reason, attempts, now_ms, name)
         stamped = manager.stamp_death(death)
     if stamped is None:
         if reason in (EXPIRED, MAXLEN):

@@ -60,6 +60,14 @@ class Group(GroupSettling):
             self.is_ranked = False
             self.forget_loaded()
 
+    def parts(self) -> list[Group]:
+        """The groups it consists of: more than one if its queue has priorities."""
+        return [self]
+
+    def pull(self, consumer: Consumer, count: int, now_ms: int) -> int | None:
+        """As `claim`; None: what there is has to be read back first."""
+        return self.claim(consumer, count, now_ms) or (None if self.loading else 0)
+
     def write(self, journal: Journal, now_ms: int) -> None:
         """Put everything that changed since the last call into `journal`."""
         group_records.flush(self, journal, now_ms)

@@ -70,4 +70,5 @@ class PublishPlan:
             self.properties,
             persistent=self.persistent,
             shared=shared,
+            priority=min(self.options.priority, 255),
         )

@@ -19,9 +19,10 @@ class QueuePolicy:
     `dead_letter` is the queue that takes what is given up; with `dead_letter_by_key` it is the queue each
     message's own routing key names. `retry_initial_ms` 0: what comes back does so at once; else the waits
     begin there and grow by `retry_multiplier` (at least 1) up to `retry_max_ms`, give or take the fraction
-    `retry_jitter` (0 to 1) of each. Deduplication IDs are remembered for `deduplication_window_ms`. A
-    `stream` keeps what it holds until it is older than `retention_age_ms`, or there is more of it than
-    `retention_bytes` of payload or `retention_count` messages; readers of it are
+    `retry_jitter` (0 to 1) of each. Deduplication IDs are remembered for `deduplication_window_ms`. With
+    `priority_max` messages of higher priority, up to that one, go first. A `stream` keeps what it holds until
+    it is older than `retention_age_ms`, or there is more of it than `retention_bytes` of payload or
+    `retention_count` messages; readers of it are
     told how far `primary_group` is.
     """
 
@@ -39,6 +40,7 @@ class QueuePolicy:
     retry_max_ms: int = 0
     retry_multiplier: float = 0.0
     retry_jitter: float = 0.0
+    priority_max: int = 0
     deduplication_window_ms: int = 300_000
     stream: bool = False
     retention_age_ms: int = 0

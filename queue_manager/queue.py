@@ -138,6 +138,17 @@ class Queue:
                 group.mark_dirty()
         return group
 
+    is_lane = False
+
+    def parts(self) -> list[Queue]:
+        """The queues it consists of, itself first: more than one if it has priorities."""
+        return [self]
+
+    @property
+    def title(self) -> str:
+        """The name its users know it by."""
+        return self.name
+
     def new_group(self, name: str, pattern: str, position: int, cursor_sequence: int) -> Group:
         """A group of this queue's kind; nobody knows it yet."""
         return Group(self, name, pattern, position, cursor_sequence)

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from queue_manager.bucket import SETTLED_MESSAGE, Bucket
 from queue_manager.definitions import StoredQueue, stored_group
 from queue_manager.group import Group
+from queue_manager.kinds import queue_class
+from queue_manager.lanes.queue import Lane, LanedQueue, lane_name, split_lane_name
 from queue_manager.model import AVAILABLE, DONE, FAILED, Entry, Message
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.queue import Queue
 from queue_manager.ranges import RangeSet
 from queue_manager.retention import Purge
-from queue_manager.streams.stream import queue_class
 from storage import layout
 from storage.envelope import TemplateCache, read_head
 from storage.records import active, done, queue_spec
@@ -41,7 +42,8 @@ def restore_queue(
     """A durable queue without its groups; its log ends before offset `log_end` (0: it is empty)."""
     stored = StoredQueue(spec)
     head_offset = meta.head_offset if meta is not None else 0
-    queue = queue_class(stored.policy)(
+    is_lane = split_lane_name(name)[1] > 0
+    queue = (Lane if is_lane else queue_class(stored.policy))(
         manager,
         name,
         durable=True,
@@ -61,6 +63,17 @@ def restore_queue(
     manager.next_log_number = max(manager.next_log_number, number + 1)
     manager.adopt(queue)
     return queue
+
+
+def join_lanes(manager: QueueManager) -> None:
+    """Put the restored queues with priorities together."""
+    for queue in list(manager.queues.values()):
+        if isinstance(queue, LanedQueue):
+            for priority in range(1, queue.policy.priority_max + 1):
+                lane = manager.queues[lane_name(queue.name, priority)]
+                assert isinstance(lane, Lane)
+                queue.join(lane)
+            queue.join_groups()
 
 
 def has_default_group(spec: queue_spec.QueueSpec) -> bool:

@@ -150,14 +150,14 @@ class DeadLetterRedrive:
     its place; so does what arrives after the beginning. `end` must be called.
     """
 
-    __slots__ = ("_end_offset", "_held", "_taken", "_target", "consumer", "left", "manager", "queue")
+    __slots__ = ("_end_offsets", "_held", "_taken", "_target", "consumer", "left", "manager", "queue")
 
     def __init__(self, manager: QueueManager, queue: Queue, target: Queue | None, limit: int) -> None:
         self.manager = manager
         self.queue = queue
         self.left = limit
         self._target = target
-        self._end_offset = queue.tail.next_offset
+        self._end_offsets = {part: part.tail.next_offset for part in queue.parts()}
         self._held: list[Entry] = []
         self._taken: list[tuple[Message, Entry]] = []
         self.consumer = manager.puller(queue, self, "redrive", lease_ms=CLAIM_LEASE_MS)
@@ -173,13 +173,13 @@ class DeadLetterRedrive:
             return 0
         if self.consumer not in group.draining:
             group.draining.append(self.consumer)
-        if not group.claim(self.consumer, count, now_ms):
-            return None if group.loading else 0
+        if not (claimed := group.pull(self.consumer, count, now_ms)):
+            return claimed
         taken, self._taken = self._taken, []
         done = []
         beyond = False
         for message, entry in taken:
-            if message.offset >= self._end_offset:
+            if message.offset >= self._end_offsets[entry.group.queue]:
                 beyond = True
                 self._held.append(entry)
             elif self._append(message, now_ms):
@@ -187,8 +187,8 @@ class DeadLetterRedrive:
             else:
                 self._held.append(entry)
         self.manager.ack(done, now_ms)
-        if done:
-            group.flush_soon()  # with the commit that holds the copies
+        for part in {entry.group for entry in done}:
+            part.flush_soon()  # with the commit that holds the copies
         self.left -= len(done)
         return 0 if beyond else len(taken)
 
@@ -197,7 +197,7 @@ class DeadLetterRedrive:
         origin = self.manager.origin_of(template)
         target = self._target
         if target is None:
-            target = None if origin is None else self.manager.queues.get(origin.queue)
+            target = None if origin is None else self.manager.named(origin.queue)
         body = message.body
         if target is None or target is self.queue or body is None or dead_letters.why_not(target, len(body)):
             return False
@@ -216,11 +216,10 @@ class DeadLetterRedrive:
 
     def end(self, now_ms: int) -> None:
         """Put back, untried, what was claimed and did not leave."""
-        group = self.consumer.group
         for entry in self._held:
             if entry.state == IN_FLIGHT:
                 entry.attempts -= 1
-                group.unclaim(entry, now_ms)
+                entry.group.unclaim(entry, now_ms)
         self._held = []
         if not self.queue.deleted:
             self.manager.unsubscribe(self.consumer, now_ms)

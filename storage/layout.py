@@ -36,8 +36,10 @@ _CAPACITIES: Final = tuple(int("1" + "0" * exponent) for exponent in range(16))
 NUMBER_BITS: Final = 60  # of a claim or bucket ID; the exponent has the other four
 NUMBER_MASK: Final = (1 << NUMBER_BITS) - 1
 
+LANE_SEPARATOR: Final = "\x1e"  # never part of a queue name
 GROUP_SEPARATOR: Final = "\x1f"  # never part of a queue or group name
-QUEUE_ID_BYTES_MAX: Final = limits.QUEUE_NAME_BYTES_MAX + 1 + limits.GROUP_NAME_BYTES_MAX
+LANE_BYTES_MAX: Final = 3  # the separator and a priority
+QUEUE_ID_BYTES_MAX: Final = limits.QUEUE_NAME_BYTES_MAX + LANE_BYTES_MAX + 1 + limits.GROUP_NAME_BYTES_MAX
 
 
 def record_prefix(record_type: int) -> bytes:

@@ -55,6 +55,8 @@ def queue_policy(arguments: Mapping[str, Any], default: QueuePolicy, *, durable:
             if durable:
                 raise InvalidArgument(f"x-expires on a durable queue {_LATER}")
             fields["expires_ms"] = _integer(name, value, 1, limits.DURATION_MS_MAX)
+        elif name == "x-max-priority":
+            fields["priority_max"] = _integer(name, value, 0, limits.PRIORITY_MAX)
         elif name == "x-deduplication-window":
             window_ms = _integer(name, value, 1, limits.DEDUPLICATION_WINDOW_MS_MAX)
             fields["deduplication_window_ms"] = window_ms

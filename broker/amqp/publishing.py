@@ -108,7 +108,7 @@ class Publisher:
                 if manager.auto_create:
                     queues = manager.route(key, now_ms)
         else:
-            queue = manager.queues.get(key)
+            queue = manager.named(key)
             queues = () if queue is None else (queue,)
         plan: PublishPlan | None = shape.context
         if plan is None:

@@ -71,8 +71,9 @@ class Consuming(Lifecycle):
             address.validate_group_name(group_name)
         group = queue.group(group_name, validate(pattern))
         if queue.durable and not group.spec_written:
-            group.spec_written = True
-            self.journal.put(queue_spec.key(group.storage_id), encode_spec(queue, group))
+            for part in group.parts():
+                part.spec_written = True
+                self.journal.put(queue_spec.key(part.storage_id), encode_spec(part.queue, part))
         return group
 
     def puller(self, queue: Queue, sink: Sink, consumer_id: str, *, lease_ms: int) -> Consumer:
@@ -110,11 +111,8 @@ class Consuming(Lifecycle):
             self.consuming[group] = None
         consumer.no_ack = no_ack
         group.queue.unused_since_ms = now_ms
-        if group.claim(consumer, 1, now_ms):
-            return True
-        if group.loading:
-            return None
-        return False
+        claimed = group.pull(consumer, 1, now_ms)
+        return None if claimed is None else claimed > 0
 
     def unsubscribe(self, consumer: Consumer, now_ms: int, *, keep_claims: bool = False) -> None:
         """Take a consumer away; its claims return at once, or stay with its holder (`keep_claims`)."""

@@ -17,11 +17,13 @@ from queue_manager.errors import (
 )
 from queue_manager.group import Group
 from queue_manager.groups.settling import release_claim
+from queue_manager.kinds import queue_class
+from queue_manager.lanes.queue import LANE_SHIFT, Lane, LanedQueue, lane_name
 from queue_manager.model import DONE
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.queue import Queue
 from queue_manager.removal import HeadRemoval, QueueRemoval, RangeRemoval
-from queue_manager.streams.stream import Stream, queue_class
+from queue_manager.streams.stream import Stream
 from storage.records import queue_meta, queue_spec, removal
 
 if TYPE_CHECKING:
@@ -53,8 +55,7 @@ class Lifecycle(Committing, Scheduling):
             return self._adopt_auto_created(queue, definition, now_ms)
         if len(self.queues) >= limits.QUEUES_MAX:
             raise LimitReached(f"{limits.QUEUES_MAX} queues exist already")
-        if definition.durable and definition.name in self.removing:
-            raise QueueBusy(definition.name)
+        self._check_free(definition)
         queue = queue_class(definition.policy)(
             cast("QueueManager", self),
             definition.name,
@@ -68,19 +69,49 @@ class Lifecycle(Committing, Scheduling):
         queue.owner = definition.owner
         queue.auto_delete = definition.auto_delete
         queue.auto_created = definition.auto_created
-        if definition.durable:
-            self.next_log_number += 1
-            queue.head_sequence = self.log.next_sequence
-            self.journal.put(queue_spec.key(queue.name), encode_spec(queue))
-            self.journal.put(queue_meta.key(queue.name), queue_meta.encode(0, queue.head_sequence))
-        self.adopt(queue)
+        self._begin(queue)
+        if isinstance(queue, LanedQueue):
+            self._make_lanes(queue, now_ms)
         queue.watch_use()
         return queue
 
+    def _check_free(self, definition: QueueDefinition) -> None:
+        """Raise QueueBusy while something of a queue of this name is still being removed."""
+        if definition.durable:
+            priorities = range(1, definition.policy.priority_max + 1)
+            for name in (definition.name, *(lane_name(definition.name, p) for p in priorities)):
+                if name in self.removing:
+                    raise QueueBusy(name)
+
+    def _begin(self, queue: Queue) -> None:
+        """Take in a new queue, with its first records."""
+        if queue.durable:
+            self.next_log_number += 1
+            queue.head_sequence = self.log.next_sequence
+            self.journal.put(queue_spec.key(queue.name), encode_spec(queue))
+            meta = queue_meta.encode(queue.head_offset, queue.head_sequence)
+            self.journal.put(queue_meta.key(queue.name), meta)
+        self.adopt(queue)
+
+    def _make_lanes(self, queue: LanedQueue, now_ms: int) -> None:
+        for priority in range(1, queue.policy.priority_max + 1):
+            lane = Lane(
+                cast("QueueManager", self),
+                lane_name(queue.name, priority),
+                durable=queue.durable,
+                policy=queue.policy,
+                topics=(),
+                log_id=f"q{self.next_log_number}",
+                now_ms=now_ms,
+                next_offset=priority << LANE_SHIFT,
+                head_offset=priority << LANE_SHIFT,
+            )
+            self._begin(lane)
+            queue.join(lane)
+
     def _adopt_auto_created(self, old: Queue, definition: QueueDefinition, now_ms: int) -> Queue:
         """Declare properly what was only published to so far; the messages come along, in order."""
-        if definition.durable and definition.name in self.removing:
-            raise QueueBusy(definition.name)
+        self._check_free(definition)
         messages = old.tail.slice(old.head_offset, len(old.tail))
         planned = [] if old.schedule is None else old.schedule.take_all()
         self.delete(old, now_ms)
@@ -95,16 +126,21 @@ class Lifecycle(Committing, Scheduling):
 
     def redefine(self, queue: Queue, definition: QueueDefinition) -> None:
         """Give an existing queue another policy and other bindings; its messages stay."""
+        if definition.policy.priority_max != queue.policy.priority_max:
+            raise PreconditionFailed(
+                f"queue {queue.name!r} has priorities up to {queue.policy.priority_max}; that cannot change"
+            )
         self.bindings.remove(queue)
-        queue.policy = definition.policy
         queue.topics = definition.topics
+        for part in queue.parts():
+            part.policy = definition.policy
+            for group in part.groups.values():
+                group.resize_buckets()
+                group.is_ranked |= queue.policy.single_active
+            if queue.durable:
+                self.journal.put(queue_spec.key(part.name), encode_spec(part))
         self.bindings.add(queue)
-        for group in queue.groups.values():
-            group.resize_buckets()
-            group.is_ranked |= queue.policy.single_active
         queue.watch_use()
-        if queue.durable:
-            self.journal.put(queue_spec.key(queue.name), encode_spec(queue))
 
     def find_or_create(self, name: str, owner: object, now_ms: int) -> Queue:
         """As `find`, but an unknown name makes an ephemeral queue where `auto_create` allows it."""
@@ -123,6 +159,11 @@ class Lifecycle(Committing, Scheduling):
         count = queue.waiting_count()
         if if_empty and count:
             raise PreconditionFailed(f"queue {queue.name!r} is not empty")
+        for part in queue.parts():
+            self._delete_part(part, now_ms)
+        return count
+
+    def _delete_part(self, queue: Queue, now_ms: int) -> None:
         for group in queue.groups.values():
             if group.dirty and group.failed_count:
                 # where the log no longer stands for a payload, its failed record tells the removal of it
@@ -170,7 +211,6 @@ class Lifecycle(Committing, Scheduling):
             head_offset = min(queue.kept_from(), *purged, queue.tail.next_offset)
             released = queue.released if queue.released_known else None
             self.removals.append(QueueRemoval(queue.name, queue.log_id, storage_ids, head_offset, released))
-        return count
 
     def purge(self, queue: Queue, now_ms: int) -> int:
         """Drop every waiting message of every group; claimed ones stay. Give how many it were."""
@@ -178,11 +218,12 @@ class Lifecycle(Committing, Scheduling):
         if isinstance(queue, Stream):
             queue.cut(queue.tail.next_offset)
             return count
-        for group in queue.groups.values():
-            group.purge_ready()
-        if not queue.groups:
-            self._purge_unread(queue)
-        self.trimmable[queue] = None
+        for part in queue.parts():
+            for group in part.groups.values():
+                group.purge_ready()
+            if not part.groups:
+                self._purge_unread(part)
+            self.trimmable[part] = None
         return count
 
     def _purge_unread(self, queue: Queue) -> None:

@@ -67,9 +67,14 @@ class ManagerState:
         self.repeated_publish_count = 0  # taken before, by their identity
         self.auto_commit_interval_ms = 5_000
 
+    def named(self, name: str) -> Queue | None:
+        """The queue that clients know by this name."""
+        queue = self.queues.get(name)
+        return None if queue is None or queue.is_lane else queue
+
     def find(self, name: str, owner: object = None) -> Queue:
         """The queue; raises QueueNotFound, or ResourceLocked when it is exclusive to somebody else."""
-        queue = self.queues.get(name)
+        queue = self.named(name)
         if queue is None:
             raise QueueNotFound(f"no queue {name!r}")
         self.check_owner(queue, owner)

@@ -8,7 +8,6 @@ from config import limits
 from queue_manager.errors import LimitReached
 from queue_manager.group import Group
 from queue_manager.patterns import MATCH_ALL
-from queue_manager.policy import QueuePolicy
 from queue_manager.queue import Queue
 from queue_manager.removal import StreamTrim
 from queue_manager.streams.chunks import Chunks
@@ -20,11 +19,6 @@ from storage.records.stream_chunk import ChunkValue
 
 if TYPE_CHECKING:
     from queue_manager.journal import Journal
-
-
-def queue_class(policy: QueuePolicy) -> type[Queue]:
-    """What a queue with this policy is an instance of."""
-    return Stream if policy.stream else Queue
 
 
 class Stream(Queue):

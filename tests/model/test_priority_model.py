@@ -1,0 +1,275 @@
+"""Random lives of queues with priorities: whatever waits, the most urgent and oldest goes first."""
+
+from __future__ import annotations
+
+from bisect import insort
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from broker.shard import Shard
+from config import limits
+from queue_manager.consumer import Consumer
+from queue_manager.definitions import QueueDefinition
+from queue_manager.group import Group
+from queue_manager.model import Entry, Message
+from queue_manager.options import PublishOptions
+from queue_manager.outcomes import ACCEPTED
+from queue_manager.policy import QueuePolicy
+from storage.memory_store import MemoryStore
+from tests.model.harness import FakeClock, drive
+from tests.model.leaks import all_rows
+
+PRIORITY_MAX = 3
+LEASE_MS = 10_000
+POLICY = QueuePolicy(
+    visibility_timeout_ms=LEASE_MS,
+    message_bytes_max=100,
+    done_retention_ms=0,
+    expires_ms=0,
+    attempts_max=4,
+    priority_max=PRIORITY_MAX,
+)
+QUEUES = {"a": ("$queue/a", "$queue/both"), "b": ("$queue/b", "$queue/both"), "mem": ("$queue/mem",)}
+TOPICS = ("$queue/a", "$queue/a", "$queue/both", "$queue/mem")
+GROUPS = ("", "g")
+Place = tuple[int, int]  # most urgent first, then oldest
+
+
+class OracleGroup:
+    """What one group has still to do, in the order it will; what is held, with its attempts."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Place] = []
+        self.held: dict[Place, Entry] = {}
+        self.attempts: dict[Place, int] = {}
+        self.credit = 0
+        self.came: list[tuple[bytes, Entry]] = []
+        self.consumer: Consumer | None = None
+
+    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
+        assert entries is not None
+        self.came += [(message.body or b"", entry) for message, entry in zip(messages, entries, strict=True)]
+
+    def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
+        self.give_back([place for place, entry in self.held.items() if entry in entries])
+
+    def cancelled(self, consumer: Consumer, reason: str) -> None:
+        """The queue is deleted at the end."""
+
+    def give_back(self, places: list[Place]) -> None:
+        for place in places:
+            del self.held[place]
+            if self.attempts[place] < POLICY.attempts_max:
+                insort(self.waiting, place)
+
+    def check(self) -> None:
+        """What came is what was to come."""
+        expected = self.waiting[: max(0, self.credit - len(self.held))]
+        assert [body for body, _ in self.came] == [b"%d" % number for _, number in expected]
+        for place, (_, entry) in zip(expected, self.came, strict=True):
+            self.attempts[place] = self.attempts.get(place, 0) + 1
+            assert entry.attempts == self.attempts[place]
+            self.held[place] = entry
+        del self.waiting[: len(expected)]
+        self.came = []
+
+
+class PriorityModel(RuleBasedStateMachine):
+    """Publish, claim, settle, let leases end, purge, crash."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = limits.LOAD_MESSAGES_MAX
+        self.clock = FakeClock()
+        self.number = 0
+        self.groups = {(name, group): OracleGroup() for name in QUEUES for group in GROUPS}
+
+    @initialize(tight=st.booleans())
+    def begin(self, tight: bool) -> None:
+        if tight:
+            limits.LOAD_MESSAGES_MAX = 3  # type: ignore[misc]
+        self.attach(MemoryStore())
+        self.declare(tuple(QUEUES))
+        self.commit()
+
+    def attach(self, store: MemoryStore) -> None:
+        self.store = store
+        self.shard = drive(
+            Shard.open(
+                store,
+                self.clock,  # type: ignore[arg-type]
+                default_policy=POLICY,
+                auto_create=False,
+                cache_bytes_max=0,
+            )
+        )
+
+    def declare(self, names: tuple[str, ...]) -> None:
+        manager = self.shard.manager
+        for name in names:
+            if name not in manager.queues:
+                definition = QueueDefinition(name, durable=name != "mem", policy=POLICY, topics=QUEUES[name])
+                queue = manager.declare(definition, self.clock.ms)
+                for group in GROUPS:
+                    manager.group(queue, group)
+
+    def settle(self) -> None:
+        manager = self.shard.manager
+        manager.dispatch(self.clock.ms)
+        for _ in range(500):
+            if not manager.loads:
+                break
+            drive(self.shard.load_once())
+        for group in self.groups.values():
+            group.check()
+
+    def real(self, name: str, group: str) -> Group:
+        return self.shard.manager.queues[name].groups[group]
+
+    # what may happen
+
+    @rule(topic=st.sampled_from(TOPICS), priorities=st.lists(st.integers(0, 5), min_size=1, max_size=8))
+    def publish(self, topic: str, priorities: list[int]) -> None:
+        manager = self.shard.manager
+        for priority in priorities:
+            self.number += 1
+            plan = manager.plan(topic, 0, b"", True, PublishOptions(priority=priority))
+            plan.aim(manager, manager.route(topic, self.clock.ms))
+            assert manager.publish(plan, [b"%d" % self.number], self.clock.ms) == ACCEPTED
+            for queue in plan.queues:
+                for group in GROUPS:
+                    place = (-min(priority, PRIORITY_MAX), self.number)
+                    insort(self.groups[queue.name, group].waiting, place)
+        self.settle()
+
+    @rule(which=st.sampled_from(sorted((n, g) for n in QUEUES for g in GROUPS)), credit=st.integers(0, 6))
+    def consume(self, which: tuple[str, str], credit: int) -> None:
+        name, group = which
+        oracle = self.groups[which]
+        if oracle.consumer is not None:
+            self.shard.manager.unsubscribe(oracle.consumer, self.clock.ms)
+            oracle.give_back(list(oracle.held))
+            oracle.consumer = None
+            oracle.credit = 0
+        if credit:
+            oracle.consumer = self.shard.manager.subscribe(
+                self.shard.manager.queues[name], group, "#", oracle, consumer_id="c", credit_max=credit,
+                no_ack=False, exclusive=False, lease_ms=LEASE_MS,
+            )  # fmt: skip
+            oracle.credit = credit
+        self.settle()
+
+    @precondition(lambda self: any(group.held for group in self.groups.values()))
+    @rule(
+        kind=st.sampled_from(["ack", "ack", "requeue", "reject"]),
+        picks=st.lists(st.integers(0, 9), max_size=5),
+    )
+    def give_answer(self, kind: str, picks: list[int]) -> None:
+        held = [(group, place) for group in self.groups.values() for place in group.held]
+        chosen = list(dict.fromkeys(held[pick % len(held)] for pick in picks))
+        entries = [group.held[place] for group, place in chosen]
+        for group, place in chosen:
+            if kind == "requeue":
+                group.give_back([place])
+            else:
+                del group.held[place]
+        manager = self.shard.manager
+        getattr(manager, kind)(entries, self.clock.ms)
+        self.settle()
+
+    @rule(ms=st.sampled_from([100, 4_000, LEASE_MS]))
+    def advance(self, ms: int) -> None:
+        self.clock.ms += ms
+        self.shard.manager.expire(self.clock.ms)
+        self.settle()
+
+    @rule(name=st.sampled_from(sorted(QUEUES)))
+    def purge(self, name: str) -> None:
+        self.shard.manager.purge(self.shard.manager.queues[name], self.clock.ms)
+        for group in GROUPS:
+            self.groups[name, group].waiting = []
+        self.sweep()  # a crash before it would leave payloads of several queues behind
+
+    @rule()
+    def commit(self) -> None:
+        drive(self.shard.commit_once(everything=True))
+
+    @rule()
+    def sweep(self) -> None:
+        self.commit()
+        drive(self.shard.sweep_once())
+        self.settle()
+
+    @rule()
+    def crash(self) -> None:
+        self.commit()
+        self.attach(self.store.crash())
+        for (name, _), oracle in self.groups.items():
+            oracle.consumer = None
+            oracle.credit = 0
+            oracle.waiting = sorted([*oracle.waiting, *oracle.held])
+            oracle.held = {}
+            if name == "mem":
+                oracle.waiting = []
+        self.declare(("mem",))
+        self.settle()
+
+    @rule(name=st.sampled_from(["a", "b"]))
+    def delete(self, name: str) -> None:
+        for group in GROUPS:
+            self.consume((name, group), 0)
+            self.groups[name, group] = OracleGroup()
+        self.sweep_quietly()  # before it shared payloads of a log are left alone
+        self.shard.manager.delete(self.shard.manager.queues[name], self.clock.ms)
+        for _ in range(6):
+            self.sweep_quietly()
+        self.declare((name,))
+        self.commit()
+
+    def sweep_quietly(self) -> None:
+        self.commit()
+        drive(self.shard.sweep_once())
+
+    # what must hold
+
+    @invariant()
+    def counts(self) -> None:
+        if not hasattr(self, "shard"):
+            return
+        for (name, group), oracle in self.groups.items():
+            assert self.real(name, group).ready_count() == len(oracle.waiting), (name, group)
+        for name in QUEUES:
+            depths = [len(self.groups[name, group].waiting) for group in GROUPS]
+            assert self.shard.manager.queues[name].depth() == max(depths)
+
+    def teardown(self) -> None:
+        try:
+            if hasattr(self, "shard"):
+                self.finish()
+        finally:
+            limits.LOAD_MESSAGES_MAX = self.before  # type: ignore[misc]
+
+    def finish(self) -> None:
+        self.sweep_quietly()
+        for name in ("a", "b"):
+            self.shard.manager.delete(self.shard.manager.queues[name], self.clock.ms)
+        for _ in range(8):
+            self.sweep_quietly()
+        left: dict[Any, int] = {}
+        for key, _ in all_rows(self.store):
+            if key[:2] in (b"\x01\x01", b"\x01\x02", b"\x01\x03", b"\x01\x06", b"\x01\x0b", b"\x01\x0c"):
+                left[key] = 1
+        assert not left
+
+
+TestPriorityModel = PriorityModel.TestCase
+TestPriorityModel.settings = settings(max_examples=120, stateful_step_count=30, deadline=None)
+
+
+@pytest.mark.long
+class TestPriorityModelLong(PriorityModel.TestCase):
+    settings = settings(max_examples=2_000, stateful_step_count=60, deadline=None)
