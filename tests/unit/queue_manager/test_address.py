@@ -13,7 +13,7 @@ from queue_manager.address import (
 from queue_manager.errors import InvalidAddress
 
 names = st.text(
-    st.characters(exclude_categories=["Cs"], exclude_characters="\0\x1f+#/$@"), min_size=1, max_size=30
+    st.characters(exclude_categories=["Cs"], exclude_characters="\0\x1e\x1f+#/$@"), min_size=1, max_size=30
 )
 levels = st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="$/")), max_size=4)
 
