@@ -61,7 +61,8 @@ def test_names_that_make_no_queue_id_are_refused(name, group):
 
 
 def test_longest_names_make_a_queue_id():
-    assert len(layout.group_queue_id("q" * 255, "g" * 255)) == layout.QUEUE_ID_BYTES_MAX == 511
+    longest = layout.group_queue_id("q" * 255 + layout.LANE_SEPARATOR + "31", "g" * 255)
+    assert len(longest) == layout.QUEUE_ID_BYTES_MAX == 514
 
 
 def test_record_types_are_distinct():
