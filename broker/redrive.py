@@ -68,29 +68,34 @@ async def redrive_failed(
     if not group.queue.durable:
         return 0
     await shard.retention_known()
+    total = 0
     async with shard.redriving:
-        redrive = FailedRedrive(group, _bounded(limit), offsets)
-        total = 0
-        await shard.barrier()
-        prefix = failed.prefix(group.storage_id)
-        async for key, value in scan_prefix(shard.store, prefix, FAILED_ROWS_PER_SCAN):
-            bucket_id = failed.parse_key(key)[1]
-            if not redrive.wants(bucket_id, value):
-                continue
-            await pace.next_step()
-            done_value = await shard.store.get(done.key(group.storage_id, bucket_id))
-            if group.queue.deleted:
-                break
-            total += _note(
-                shard, pace, redrive.take_closed(bucket_id, value, done_value, shard.clock.now_ms())
-            )
-            await shard.commit_room()
-        while redrive.left and not group.queue.deleted:
-            count = redrive.take_open(shard.clock.now_ms(), await pace.next_step())
-            if not count:
-                break
-            total += _note(shard, pace, count)
-        await shard.barrier()
+        for part in group.parts():
+            redrive = FailedRedrive(part, _bounded(limit) - total, offsets)
+            total += await _redrive_group(shard, redrive, pace)
+    return total
+
+
+async def _redrive_group(shard: Shard, redrive: FailedRedrive, pace: _Pace) -> int:
+    group = redrive.group
+    total = 0
+    await shard.barrier()
+    async for key, value in scan_prefix(shard.store, failed.prefix(group.storage_id), FAILED_ROWS_PER_SCAN):
+        bucket_id = failed.parse_key(key)[1]
+        if not redrive.wants(bucket_id, value):
+            continue
+        await pace.next_step()
+        done_value = await shard.store.get(done.key(group.storage_id, bucket_id))
+        if group.queue.deleted:
+            break
+        total += _note(shard, pace, redrive.take_closed(bucket_id, value, done_value, shard.clock.now_ms()))
+        await shard.commit_room()
+    while redrive.left and not group.queue.deleted:
+        count = redrive.take_open(shard.clock.now_ms(), await pace.next_step())
+        if not count:
+            break
+        total += _note(shard, pace, count)
+    await shard.barrier()
     return total
 
 

@@ -14,6 +14,7 @@ from broker.redrive import redrive_dead_letters, redrive_failed
 from broker.shard import Shard
 from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import GroupNotFound, InvalidArgument, QueueNotFound
+from queue_manager.options import PublishOptions
 from queue_manager.queue import Queue
 from storage.memory_store import MemoryStore
 from storage.records import payload
@@ -231,5 +232,27 @@ def test_a_crash_in_the_middle_neither_loses_nor_doubles() -> None:
             bodies = [entry.message.body for sink in sinks for entry in sink.entries]
             assert sorted(bodies, key=lambda body: int(body or b"0")) == [b"%d" % n for n in range(60)]
             assert 0 < len(sinks[0].entries) < 60
+
+    run(test)
+
+
+def test_all_priorities_are_redriven() -> None:
+    async def test() -> None:
+        async with running() as shard:
+            manager = shard.manager
+            queue = declare(shard, "jobs", priority_max=2, dead_letter="")
+            declare(shard, "dead", priority_max=2)
+            for priority in (0, 1, 2, 2):
+                plan = manager.plan("jobs", 0, b"", True, PublishOptions(priority=priority))
+                plan.aim(manager, (queue,))
+                manager.publish(plan, [b"%d" % priority], CLOCK.now_ms())
+            await reject_all(shard, queue, 4)
+            assert await redrive_failed(shard, "jobs", "", limit=3) == 3
+            assert await redrive_failed(shard, "jobs", "") == 1
+            assert queue.groups[""].ready_count() == 4
+            assert await redrive_dead_letters(shard, "jobs", target="dead") == 4
+            _, sink = consume(manager, manager.find("dead"))
+            manager.dispatch(CLOCK.now_ms())
+            assert [offset >> 56 for offset in sink.offsets] == [2, 2, 1, 0]
 
     run(test)
