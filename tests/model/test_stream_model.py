@@ -77,7 +77,7 @@ class Reader:
                 assert not self.group.back
                 assert offset == self.group.next_wanted(), (offset, self.group.position)
                 self.group.position = offset + 1
-            if entries is not None:
+            if entries is not None and not self.no_ack:
                 self.held[offset] = entries[index]
 
     def revoked(self, consumer: Any, entries: list[Any]) -> None:
@@ -105,6 +105,7 @@ class OracleGroup:
         self.auto_commit = True
         self.committed = 0  # by `$commit`
         self.durable = 0  # at least from here it goes on after a crash
+        self.highest = 0  # where it was before it was moved, which may have been written
 
     @property
     def group_id(self) -> str:
@@ -246,6 +247,8 @@ class StreamModel(RuleBasedStateMachine):
         if kind:
             start = StreamStart(kind, self.clock.ms - value * 500 if kind == TIMESTAMP else value)
         is_first = not oracle.readers
+        known = self.stream(name).groups.get(oracle.group_id) if group else None
+        position = 0 if known is None else known.position
         reader = Reader(self, oracle, no_ack=no_ack)
         try:
             reader.consumer = self.shard.manager.subscribe_stream(
@@ -261,6 +264,7 @@ class StreamModel(RuleBasedStateMachine):
         if is_first:
             oracle.auto_commit = auto_commit
             if start is not None:
+                oracle.highest = max(oracle.highest, oracle.floor(), position)
                 self.seek(oracle, start)
         self.settle()
 
@@ -336,6 +340,7 @@ class StreamModel(RuleBasedStateMachine):
     def commit_offset(self, pick: int, offset: int) -> None:
         oracle = list(self.groups.values())[pick % len(self.groups)]
         stream = self.stream(oracle.stream)
+        position = stream.groups[oracle.group_id].position
         try:
             self.shard.manager.commit_offset(stream, oracle.group_id, offset)
         except InvalidArgument:
@@ -347,6 +352,7 @@ class StreamModel(RuleBasedStateMachine):
         assert not (oracle.auto_commit and oracle.readers)
         oracle.committed = offset + 1
         oracle.durable = min(oracle.durable, offset + 1)
+        oracle.highest = max(oracle.highest, oracle.floor(), position)  # it passes what it does not want
         if not oracle.readers:
             oracle.position = offset + 1
             oracle.back = []
@@ -370,6 +376,7 @@ class StreamModel(RuleBasedStateMachine):
         if everything:
             for oracle in self.groups.values():
                 oracle.durable = oracle.floor() if oracle.auto_commit else oracle.committed
+                oracle.highest = 0
 
     @rule()
     def sweep(self) -> None:
@@ -405,12 +412,12 @@ class StreamModel(RuleBasedStateMachine):
                 continue
             assert oracle.durable <= max(group.position, self.head(oracle.stream)) or oracle.since_ms
             if oracle.auto_commit:
-                assert group.position <= max(floors[key], self.head(oracle.stream)) or self.skips_to(
-                    group, oracle
-                )
+                highest = max(floors[key], oracle.highest, self.head(oracle.stream))
+                assert group.position <= highest or self.skips_to(group, oracle)
             oracle.position = group.position
             oracle.since_ms = 0
             oracle.auto_commit = True
+            oracle.highest = 0
             oracle.back = []
             oracle.readers = []
         self.settle()
