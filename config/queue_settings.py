@@ -17,7 +17,7 @@ from config.fields import (
 )
 
 _NOT_FOR_STREAMS = (
-    "done_retention_ms", "bucket_size", "retry", "dlq", "overflow"
+    "done_retention_ms", "bucket_size", "retry", "dlq", "overflow", "max_priority"
 )  # fmt: skip
 _KEYS = {"done_retention_ms": "done_retention"}
 

@@ -126,6 +126,7 @@ def test_one_port_for_two_listeners(mqtt_bind: str, amqp_bind: str, overlap: boo
         {"primary_group": "workers"},
         {"type": "stream", "primary_group": "a@b"},
         {"type": "stream", "dlq": "dead"},
+        {"type": "stream", "max_priority": 3},
         {"type": "stream", "retry": {"max_retries": 3}},
         {"type": "stream", "limits": {"max_depth": 5}},
         {"overflow": "drop-head"},
