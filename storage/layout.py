@@ -29,6 +29,7 @@ FORMAT: Final = 0x0F
 IDENTIFIED: Final = 0x10
 PRODUCER: Final = 0x11
 STREAM_CHUNK: Final = 0x13
+TAKEN_AHEAD: Final = 0x15
 
 BUCKET_EXPONENT_MAX: Final = 4  # 10^5 elements would not fit an array's u16 count
 BUCKET_EXPONENT_DEFAULT: Final = 2
