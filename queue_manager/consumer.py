@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from config import limits
 
 if TYPE_CHECKING:
+    from queue_manager.filters.consumer_filter import ConsumerFilter
     from queue_manager.group import Group
     from queue_manager.model import Entry, Message
 
@@ -63,6 +64,7 @@ class Consumer:
         "credit_max",
         "exclusive",
         "extended",
+        "filter",
         "group",
         "in_flight",
         "lease_ms",
@@ -85,6 +87,7 @@ class Consumer:
         lease_ms: int,
         pool: CreditPool | None,
         priority: int = 0,
+        wanted: ConsumerFilter | None = None,
     ) -> None:
         self.group = group
         self.consumer_id = consumer_id
@@ -95,6 +98,7 @@ class Consumer:
         self.lease_ms = lease_ms
         self.pool = pool
         self.priority = priority
+        self.filter = wanted
         self.in_flight: dict[int, Entry] = {}
         self.bytes_in_flight = 0
         self.extended = False  # some claim has a lease of its own

@@ -1,8 +1,8 @@
 """What a queue or group is defined as, and its spec record (record layout, section 5.6).
 
-The RFC's fields hold topic filters, attempts, done retention, bucket exponent; ours lie in spec extensions:
-`policy` (JSON: limits in milliseconds and bytes, log ID, declared arguments), `done` = 00 for "keep no done
-records", and for a group of its own `group` (JSON: name, pattern).
+The RFC's fields hold topic filters, selector, attempts, done retention, bucket exponent; ours lie in spec
+extensions: `policy` (JSON: limits in milliseconds and bytes, log ID, declared arguments), `done` = 00 for
+"keep no done records", and for a group of its own `group` (JSON: name, pattern).
 """
 
 from __future__ import annotations
@@ -99,14 +99,18 @@ def encode_spec(queue: Queue, group: Group | None = None) -> bytes:
     if group is not None and group.group_id:
         extensions["group"] = _json({"name": group.name, "pattern": group.pattern})
         topics: tuple[str, ...] = (f"{PREFIX}{queue.name}/{group.pattern}",)
+        selector = group.selector
     else:
         topics = queue.topics
+        default = group or queue.groups.get("")
+        selector = "" if default is None else default.selector
         fields: dict[str, Any] = {**policy.fields(), "log": queue.log_id, "arguments": queue.arguments}
         fields["default_group"] = group is not None or "" in queue.groups
         extensions["policy"] = _json(fields)
     return queue_spec.encode(
         QueueSpec(
             topic_filters=topics,
+            selector=selector,
             max_attempts=policy.attempts_max,
             done_retention_s=0 if retention_ms == FOREVER else max(1, -(-retention_ms // 1000)),
             bucket_exponent=policy.bucket_size,

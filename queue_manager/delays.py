@@ -63,11 +63,11 @@ class Delays:
         if group.queue.deleted:
             return
         while heap and heap[0][0] <= now_ms:
-            _, number, entry = heappop(heap)
+            _, _, entry = heappop(heap)
             self._body_bytes -= len(entry.message.body or b"")
             entry.lease_deadline_ms = 0
             if entry.state == AVAILABLE:
-                heappush(group.returned, (number, entry))
+                heappush(group.returned, (entry.message.offset, entry))
         if heap:
             group.queue.manager.timers.set(self, heap[0][0])
         group.mark_dispatch()

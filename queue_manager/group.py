@@ -2,7 +2,7 @@
 
 A message is claimed straight from the queue's log when a consumer has credit for it; only then does it get a
 claim number, an `Entry` and a place in a bucket. What lies in the log beyond `position` costs the
-group nothing, however much it is. Claims that come back wait in `returned`, ordered by claim number, so
+group nothing, however much it is. Claims that come back wait in `returned`, ordered by offset, so
 that they return to their original place before anything newer.
 """
 
@@ -17,6 +17,7 @@ from queue_manager.bucket import Bucket
 from queue_manager.consumer import Consumer
 from queue_manager.groups.settling import GroupSettling
 from queue_manager.model import AVAILABLE, DONE, IN_FLIGHT, Entry, Message
+from queue_manager.selection import select
 
 if TYPE_CHECKING:
     from queue_manager.journal import Journal
@@ -29,10 +30,15 @@ class Group(GroupSettling):
 
     def add(self, consumer: Consumer) -> None:
         """Let a consumer take part; nothing is delivered before the next dispatch."""
+        self._join_selection(consumer)
         self.consumers.append(consumer)
         self.is_ranked = self.is_ranked or consumer.priority != 0 or self.queue.policy.single_active
         self.queue.manager.consuming[self] = None
         self.mark_dispatch()
+
+    def _join_selection(self, consumer: Consumer) -> None:
+        if consumer.filter is not None or self.selection is not None:
+            select(self).join(consumer)
 
     def cancel(self, consumer: Consumer) -> None:
         """Deliver nothing more to the consumer; what it holds stays with it."""
@@ -52,6 +58,8 @@ class Group(GroupSettling):
 
     def _forget(self, consumer: Consumer) -> None:
         consumer.active = False
+        if self.selection is not None:
+            self.selection.leave(consumer)
         if consumer.pool is not None and consumer in consumer.pool.consumers:
             consumer.pool.consumers.remove(consumer)
         if self.active_consumer is consumer:
@@ -74,6 +82,9 @@ class Group(GroupSettling):
 
     def dispatch(self, now_ms: int) -> None:
         """Hand out messages while there are both messages and credit, in even shares, in turn."""
+        if self.selection is not None:
+            self.selection.dispatch(now_ms)
+            return
         while self.consumers:
             waiting = len(self.returned) or self._fresh_at_hand()
             if not waiting or (self.delays is not None and not self.returned and self.delays.is_full()):
@@ -101,6 +112,8 @@ class Group(GroupSettling):
 
     def claim(self, consumer: Consumer, count: int, now_ms: int) -> int:
         """Claim and deliver up to `count` messages; give how many it were."""
+        if self.selection is not None:
+            return self.selection.claim(consumer, count, now_ms)
         if self.returned:
             entries = self._claim_returned(consumer, count, now_ms)
             if entries:
@@ -114,6 +127,7 @@ class Group(GroupSettling):
         return len(messages)
 
     def _claim_fresh(self, messages: list[Message], consumer: Consumer, now_ms: int) -> list[Entry] | None:
+        """First claims, in order of offsets; None if they are settled by being sent and leave no trace."""
         durable = self.queue.durable
         if consumer.no_ack and not durable:
             return None
@@ -163,27 +177,31 @@ class Group(GroupSettling):
             _, entry = heappop(returned)
             if entry.state != AVAILABLE:
                 continue
-            entry.attempts = min(entry.attempts + 1, limits.ATTEMPTS_MAX)
-            entry.claimed_at_ms = now_ms
-            entry.lease_deadline_ms = 0
-            entry.consumer = consumer
-            bucket = entry.bucket
-            if bucket is not None:
-                self._mark_bucket(bucket)
-            if consumer.no_ack:
-                entry.state = DONE
-                if bucket is not None:
-                    bucket.open_count -= 1
-            else:
-                entry.state = IN_FLIGHT
-                consumer.in_flight[entry.message.offset] = entry
-                consumer.bytes_in_flight += len(entry.message.body or b"")
-                if consumer.pool is not None:
-                    consumer.pool.in_flight += 1
+            self.claim_again(entry, consumer, now_ms)
             entries.append(entry)
-        if entries and entries[0].attempts > 1:
-            self.redelivered_count += len(entries)
         return entries
+
+    def claim_again(self, entry: Entry, consumer: Consumer, now_ms: int) -> None:
+        """Claim one that came back."""
+        entry.attempts = min(entry.attempts + 1, limits.ATTEMPTS_MAX)
+        entry.claimed_at_ms = now_ms
+        entry.lease_deadline_ms = 0
+        entry.consumer = consumer
+        bucket = entry.bucket
+        if bucket is not None:
+            self._mark_bucket(bucket)
+        if consumer.no_ack:
+            entry.state = DONE
+            if bucket is not None:
+                bucket.open_count -= 1
+        else:
+            entry.state = IN_FLIGHT
+            consumer.in_flight[entry.message.offset] = entry
+            consumer.bytes_in_flight += len(entry.message.body or b"")
+            if consumer.pool is not None:
+                consumer.pool.in_flight += 1
+        if entry.attempts > 1:
+            self.redelivered_count += 1
 
     def _bucket(self, claim_number: int) -> Bucket:
         first = claim_number - claim_number % self.capacity

@@ -42,6 +42,8 @@ def flush(group: Group, journal: Journal, now_ms: int) -> None:
     journal.put(group_position.key(storage_id), group_position.encode(group.position))
     group.dirty = False
     group.flushed_at_ms = now_ms
+    if group.selection is not None:
+        group.selection.flush(storage_id, journal)
 
 
 def _flush_bucket(group: Group, bucket: Bucket, journal: Journal, now_ms: int, keep_done: bool) -> None:

@@ -13,6 +13,7 @@ from queue_manager.model import Message
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.policy import QueuePolicy
 from queue_manager.ranges import RangeSet
+from queue_manager.selection import select
 from queue_manager.tail import Tail
 from storage.envelope import EnvelopeTemplate, encode_metadata_block
 from storage.layout import GROUP_SEPARATOR, QUEUE_ID_BYTES_MAX
@@ -112,11 +113,11 @@ class Queue:
 
     def routing_key(self, topic: str) -> str:
         """What the patterns of this queue's groups look at."""
-        return routing_key(topic, self.name)
+        return routing_key(topic, self.title)
 
     # groups
 
-    def group(self, name: str, pattern: str = MATCH_ALL) -> Group:
+    def group(self, name: str, pattern: str = MATCH_ALL, selector: str = "") -> Group:
         """The group, made (at the oldest kept message) if it is not there."""
         group_id = name if pattern == MATCH_ALL else f"{name}@{pattern}"
         group = self.groups.get(group_id)
@@ -127,7 +128,7 @@ class Queue:
                 raise InvalidAddress(
                     f"queue, group and pattern have together at most {QUEUE_ID_BYTES_MAX - 1} bytes"
                 )
-            group = self.new_group(name, pattern, self.head_offset, self.head_sequence)
+            group = self.new_group(name, pattern, self.head_offset, self.head_sequence, selector)
             # a sole group does not keep account of what it released: the queue does
             if len(self.groups) == 1:
                 for other in self.groups.values():
@@ -136,6 +137,8 @@ class Queue:
             self.groups[group_id] = group
             if self.durable:
                 group.mark_dirty()
+            elif gone := self.tail.released():
+                select(group).taken.add(gone)
         return group
 
     is_lane = False
@@ -149,9 +152,11 @@ class Queue:
         """The name its users know it by."""
         return self.name
 
-    def new_group(self, name: str, pattern: str, position: int, cursor_sequence: int) -> Group:
+    def new_group(
+        self, name: str, pattern: str, position: int, cursor_sequence: int, selector: str = ""
+    ) -> Group:
         """A group of this queue's kind; nobody knows it yet."""
-        return Group(self, name, pattern, position, cursor_sequence)
+        return Group(self, name, pattern, position, cursor_sequence, selector)
 
     def consumer_count(self) -> int:
         """Consumers of all groups."""
@@ -173,6 +178,8 @@ class Queue:
             return next_offset - self.head_offset
         return max(
             next_offset - group.position + len(group.returned) + group.delayed_count()
+            if group.selection is None
+            else group.ready_count() + group.delayed_count()
             for group in self.groups.values()
         )
 

@@ -19,6 +19,7 @@ from queue_manager.patterns import MATCH_ALL
 from queue_manager.queue import Queue
 from queue_manager.ranges import RangeSet
 from queue_manager.retention import Purge
+from queue_manager.selection import select
 from storage import layout
 from storage.envelope import TemplateCache, read_head
 from storage.records import active, done, queue_spec
@@ -87,6 +88,7 @@ def restore_group(
     position: int | None,
     cursor_sequence: int | None,
     claims: ClaimState | None,
+    selector: str = "",
 ) -> Group:
     """A group with its place in the log; `spec` None is the default group."""
     name, pattern = ("", MATCH_ALL) if spec is None else stored_group(spec)
@@ -95,6 +97,7 @@ def restore_group(
         pattern,
         queue.head_offset if position is None else position,
         queue.head_sequence if cursor_sequence is None else cursor_sequence,
+        selector,
     )
     group.spec_written = True
     if claims is not None:
@@ -106,6 +109,13 @@ def restore_group(
     if position is not None and position > queue.tail.next_offset:
         queue.tail.first_offset = queue.durable_offset = queue.recovered_end = position
     return group
+
+
+def restore_taken(group: Group, chunk: int, bitmap: bytes) -> None:
+    """What the group had taken out of order."""
+    selection = select(group)
+    selection.taken.restore(chunk, bitmap)
+    group.position = selection.taken.position
 
 
 def restore_bucket(
@@ -160,7 +170,7 @@ def restore_bucket(
         if entry.message.offset < head_offset:  # it was redriven
             group.failed_offsets.add(entry.message.offset, entry.message.offset + 1)
     if waiting:
-        group.returned += [(e.claim_number, e) for e in waiting if not e.lease_deadline_ms]
+        group.returned += [(e.message.offset, e) for e in waiting if not e.lease_deadline_ms]
         heapify(group.returned)
 
 
@@ -217,27 +227,35 @@ def purge_of_record(group: Group, bucket_id: int, value: bytes) -> tuple[Purge |
     return Purge.of_packed(group, bucket_id, [done.pack_done(*m) for m in messages], due_ms), offsets
 
 
-def restore_released(queue: Queue, positions: dict[Group, int], kept: dict[Group, RangeSet]) -> None:
+def taken_of(group: Group) -> RangeSet:
+    """The offsets the group has claimed or passed over."""
+    taken = RangeSet() if group.selection is None else group.selection.taken.ranges()
+    taken.add(0, group.position)
+    return taken
+
+
+def restore_released(queue: Queue, taken: dict[Group, RangeSet], kept: dict[Group, RangeSet]) -> None:
     """Work out what of the queue is gone.
 
-    `positions` are the groups' positions at the start of this process and `kept` the offsets below them
-    whose done records were still there.
+    `taken` are the offsets that the groups had claimed or passed over at the start of this process and `kept`
+    those among them whose done records were still there.
     """
     let_go: RangeSet | None = None
     below_head = RangeSet()
     below_head.add(0, queue.head_offset)
-    for group, position in positions.items():
+    for group, had in taken.items():
         held = kept[group]
-        for offset in _active_offsets(group, position):
+        end = had.ends[-1] if had.ends else 0
+        for offset in _active_offsets(group):
             held.add(offset, offset + 1)
         for purge in group.purges:
             for first_offset, _, count in (*purge.items, *purge.shared_items):
                 held.add(first_offset, first_offset + count)
         # what is still held below the head was redriven
         group.failed_offsets.add_all(held.intersection(below_head))
-        released = held.complement(queue.head_offset, position)
+        released = held.complement(queue.head_offset, end).intersection(had)
         # what this process released does not count as let go of before a group it may have made meanwhile
-        before = released.intersection(group.released.complement(queue.head_offset, position))
+        before = released.intersection(group.released.complement(queue.head_offset, end))
         let_go = before if let_go is None else let_go.intersection(before)
         group.released.add_all(released)
     common: RangeSet | None = None
@@ -249,13 +267,13 @@ def restore_released(queue: Queue, positions: dict[Group, int], kept: dict[Group
     queue.manager.trimmable[queue] = None
 
 
-def _active_offsets(group: Group, position: int) -> list[int]:
+def _active_offsets(group: Group) -> list[int]:
     offsets = []
     for bucket in group.buckets.values():
         for entry in bucket.entries:
             if entry is None:
                 continue
             offset = read_head(entry.packed[30:48])[1] if entry.packed else entry.message.offset
-            if offset < position and entry.state != FAILED:
+            if entry.state != FAILED:
                 offsets.append(offset)
     return offsets

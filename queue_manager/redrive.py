@@ -138,7 +138,7 @@ def revive(group: Group, bucket: Bucket, entry: Entry, now_ms: int) -> Entry:
     group.attempts_log.pop(message.message_id, None)
     group.attempts_dirty.discard(message.message_id)
     queue.manager.journal.delete(attempts.key(group.storage_id, message.message_id))
-    heappush(group.returned, (entry.claim_number, new))
+    heappush(group.returned, (offset, new))
     group.mark_dispatch()
     return new
 

@@ -27,16 +27,17 @@ class StreamTrim(HeadRemoval):
 
 class RangeRemoval:
     """A group was purged: find the messages with offsets in `[start, end)`, from log entry `sequence` on, and
-    give them to `QueueManager.release_range`.
+    give them to `QueueManager.release_range`. Those in `kept` were not purged: they had been claimed.
     """
 
-    __slots__ = ("end", "group", "sequence", "start")
+    __slots__ = ("end", "group", "kept", "sequence", "start")
 
     def __init__(self, group: Group, start: int, end: int, sequence: int) -> None:
         self.group = group
         self.start = start
         self.end = end
         self.sequence = sequence
+        self.kept: RangeSet | None = None
 
 
 class QueueRemoval:

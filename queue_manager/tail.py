@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from queue_manager.model import Message
+from storage.envelope import EnvelopeTemplate
 
 # what a waiting message costs beside its payload: the object, its envelope, list slots
 MESSAGE_OVERHEAD_BYTES: Final = 400
+RELEASED: Final = Message(0, 0, None, EnvelopeTemplate(""), 0)  # in the place of messages that are let go of
+RELEASED_BYTES: Final = 8  # what the place costs
 
 
 class Tail:
@@ -47,6 +50,19 @@ class Tail:
         start = self._start + offset - self.first_offset
         return self._messages[start : start + count]
 
+    def release(self, offset: int) -> None:
+        """Nobody will ask for the message at `offset` any more: only its place is kept."""
+        index = self._start + offset - self.first_offset
+        if self.holds(offset) and self._messages[index] is not RELEASED:
+            freed_bytes = len(self._messages[index].body or b"") + MESSAGE_OVERHEAD_BYTES
+            self.memory_bytes -= freed_bytes - RELEASED_BYTES
+            self._messages[index] = RELEASED
+
+    def released(self) -> list[int]:
+        """The offsets of which only the place is kept."""
+        messages = self._messages[self._start :]
+        return [offset for offset, m in enumerate(messages, self.first_offset) if m is RELEASED]
+
     def drop_before(self, offset: int) -> None:
         """Forget messages below `offset`."""
         count = min(offset - self.first_offset, len(self))
@@ -60,7 +76,10 @@ class Tail:
             return
         start = self._start
         for message in self._messages[start : start + count]:
-            self.memory_bytes -= len(message.body or b"") + MESSAGE_OVERHEAD_BYTES
+            if message is RELEASED:
+                self.memory_bytes -= RELEASED_BYTES
+            else:
+                self.memory_bytes -= len(message.body or b"") + MESSAGE_OVERHEAD_BYTES
         self._start = start + count
         self.first_offset += count
         if self._start > 1024 and self._start * 2 > len(self._messages):

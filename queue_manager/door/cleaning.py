@@ -74,6 +74,9 @@ class Cleaning(Consuming):
     def release_range(self, done: RangeRemoval, rows: list[tuple[int, int, bool]]) -> None:
         """Purged messages, as (offset, message ID, shared): nobody in that group will ask for them."""
         if not done.group.queue.deleted:
+            kept = done.kept
+            if kept is not None:
+                rows = [row for row in rows if not kept.contains(row[0])]
             self.skipped.setdefault(done.group, []).extend(rows)
 
     def removed(self, done: QueueRemoval) -> None:

@@ -11,7 +11,9 @@ from queue_manager.errors import (
     AccessRefused,
     InvalidArgument,
     LimitReached,
+    PreconditionFailed,
 )
+from queue_manager.filters.consumer_filter import ConsumerFilter
 from queue_manager.group import Group
 from queue_manager.patterns import MATCH_ALL, validate
 from queue_manager.queue import Queue
@@ -35,10 +37,14 @@ class Consuming(Lifecycle):
         lease_ms: int,
         pool: CreditPool | None = None,
         priority: int = 0,
+        wanted: ConsumerFilter | None = None,
+        group_selector: str | None = None,
     ) -> Consumer:
         """Add a consumer to a group (made if need be). Deliveries begin at the next `dispatch`.
 
-        Raises AccessRefused about exclusivity, InvalidAddress, LimitReached.
+        `wanted`: it takes only what matches. `group_selector`: the messages of the whole group; None: as the
+        group has it. Raises AccessRefused about exclusivity, PreconditionFailed when the group has another
+        selector, InvalidAddress, LimitReached.
         """
         existing = queue.groups.get(group_name if pattern == MATCH_ALL else f"{group_name}@{pattern}")
         if existing is not None:
@@ -49,7 +55,14 @@ class Consuming(Lifecycle):
                 raise LimitReached(
                     f"group {existing.group_id!r} has {limits.CONSUMERS_PER_GROUP_MAX} consumers"
                 )
-        group = self.group(queue, group_name, pattern)
+            if wanted is not None and existing.selection is not None:
+                existing.selection.check_room(wanted)
+            if group_selector is not None and group_selector != existing.selector:
+                raise PreconditionFailed(
+                    f"group {existing.group_id!r} has "
+                    + (f"the selector {existing.selector!r}" if existing.selector else "no selector")
+                )
+        group = self.group(queue, group_name, pattern, group_selector or "")
         consumer = Consumer(
             group,
             consumer_id,
@@ -60,16 +73,17 @@ class Consuming(Lifecycle):
             lease_ms=lease_ms,
             pool=pool,
             priority=priority,
+            wanted=wanted,
         )
         queue.had_consumer = True
         group.add(consumer)
         return consumer
 
-    def group(self, queue: Queue, group_name: str, pattern: str = MATCH_ALL) -> Group:
+    def group(self, queue: Queue, group_name: str, pattern: str = MATCH_ALL, selector: str = "") -> Group:
         """The group, made if need be; raises InvalidAddress, LimitReached."""
         if group_name:
             address.validate_group_name(group_name)
-        group = queue.group(group_name, validate(pattern))
+        group = queue.group(group_name, validate(pattern), selector)
         if queue.durable and not group.spec_written:
             for part in group.parts():
                 part.spec_written = True

@@ -185,6 +185,8 @@ class Lifecycle(Committing, Scheduling):
             self.skipped.pop(group, None)
             if group.delays is not None:
                 group.delays.clear()
+            if group.selection is not None:
+                self.timers.forget(group.selection)
             for consumer in [*group.consumers, *group.draining]:
                 was_active = consumer.active
                 consumer.active = False

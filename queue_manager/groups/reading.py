@@ -38,20 +38,19 @@ class GroupReading(GroupState):
 
     def _take(self, count: int) -> list[Message]:
         """The next `count` messages this group wants, `position` moved past them."""
-        if self.matches is None:
+        if self.wants is None:
             return self._take_unfiltered(count)
         messages: list[Message] = []
         scanned = 0
-        matches = self.matches
-        routing_key = self.queue.routing_key
+        wants = self.wants
         while len(messages) < count:
             want = count - len(messages)
             part = self._take_unfiltered(want)
             if not part:
                 break
-            wanted = [m for m in part if matches(routing_key(m.template.topic))]
+            wanted = [m for m in part if wants(m)]
             if len(wanted) < len(part):
-                self._skip([m for m in part if not matches(routing_key(m.template.topic))])
+                self._skip([m for m in part if not wants(m)])
             messages += wanted
             scanned += len(part)
             if scanned >= limits.PATTERN_SCAN_MESSAGES_MAX:
@@ -62,6 +61,7 @@ class GroupReading(GroupState):
         return messages
 
     def _skip(self, messages: list[Message]) -> None:
+        """These are nothing for this group: it lets go of them."""
         if self.queue.durable:
             skipped = self.queue.manager.skipped.setdefault(cast("Group", self), [])
             skipped += [(m.offset, m.message_id, m.template.shared) for m in messages]
@@ -116,6 +116,9 @@ class GroupReading(GroupState):
         """Take what a LogLoad read: messages below `next_offset`; the rest continues at `sequence`."""
         self.loading = False
         self.mark_dispatch()
+        if self.selection is not None:
+            self.selection.log_loaded(load, rows, next_offset, sequence)
+            return
         if load.offset > max(self.position, self.ahead_offset):
             return  # what was read before it was forgotten meanwhile
         if self.loaded_next:
@@ -144,7 +147,10 @@ class GroupReading(GroupState):
             if message.body is None:
                 gone.add(message.message_id)
         if gone:
-            for _, entry in self.returned:
+            came_back = [entry for _, entry in self.returned]
+            if self.selection is not None:
+                came_back += self.selection.drop_gone(gone)
+            for entry in came_back:
                 if entry.message.message_id in gone and entry.state == AVAILABLE:
                     entry.state = DONE
                     if entry.bucket is not None:

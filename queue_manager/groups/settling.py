@@ -66,7 +66,7 @@ class GroupSettling(GroupReading):
                 if wait_ms:
                     self.delay(new, now_ms + wait_ms)
                 else:
-                    heappush(self.returned, (entry.claim_number, new))
+                    heappush(self.returned, (entry.message.offset, new))
         self.mark_dispatch()
 
     def give_back(
@@ -100,7 +100,7 @@ class GroupSettling(GroupReading):
             bucket.plain = False
             bucket.entries[entry.claim_number - bucket.first] = new
             self._mark_bucket(bucket)
-        heappush(self.returned, (entry.claim_number, new))
+        heappush(self.returned, (entry.message.offset, new))
         self.mark_dispatch()
 
     def log_attempt(self, message_id: int, claimed_at_ms: int, consumer_id: str) -> None:
@@ -153,10 +153,13 @@ class GroupSettling(GroupReading):
         if queue.durable and self.position < end:
             removal = RangeRemoval(cast("Group", self), self.position, end, self.cursor_sequence)
             queue.manager.removals.append(removal)
+            if self.selection is not None:
+                removal.kept = self.selection.taken.ranges()
         self.position = end
         self.forget_loaded()
         delayed = [] if self.delays is None else self.delays.clear()
-        for entry in (*[entry for _, entry in self.returned], *delayed):
+        waiting = [] if self.selection is None else self.selection.purge(end)
+        for entry in (*[entry for _, entry in self.returned], *delayed, *waiting):
             if entry.state == AVAILABLE:
                 entry.state = DONE
                 entry.lease_deadline_ms = 0

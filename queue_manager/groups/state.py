@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, cast
 
 from queue_manager.bucket import Bucket
 from queue_manager.consumer import Consumer
+from queue_manager.filters import parse_selector
 from queue_manager.model import AVAILABLE, IN_FLIGHT, Entry, Message
 from queue_manager.patterns import MATCH_ALL, compile_pattern
 from queue_manager.ranges import RangeSet
+from queue_manager.views import View
 from storage.layout import NUMBER_BITS, align_claim_number, bucket_capacity
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from queue_manager.group import Group
     from queue_manager.queue import Queue
     from queue_manager.retention import Purge
+    from queue_manager.selection import Selection
 
 
 class GroupState:
@@ -67,17 +70,32 @@ class GroupState:
         "redelivered_count",
         "released",
         "returned",
+        "selection",
+        "selector",
         "spec_written",
         "storage_id",
+        "wants",
     )
 
-    def __init__(self, queue: Queue, name: str, pattern: str, position: int, cursor_sequence: int) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        name: str,
+        pattern: str,
+        position: int,
+        cursor_sequence: int,
+        selector: str = "",
+    ) -> None:
         self.queue = queue
         self.name = name  # "" is the default group
         self.pattern = pattern
+        self.selector = selector
         self.matches: Callable[[str], bool] | None = (
             None if pattern == MATCH_ALL else compile_pattern(pattern)
         )
+        self.wants: Callable[[Message], bool] | None = None  # None: everything
+        if self.matches is not None or selector:
+            self.wants = _condition(queue, pattern, selector)
         self.group_id = name if pattern == MATCH_ALL else f"{name}@{pattern}"
         self.storage_id = f"{queue.name}\x1f{self.group_id}" if self.group_id else queue.name
         self.position = position
@@ -111,6 +129,7 @@ class GroupState:
         self.failed_offsets = RangeSet()
         self.redelivered_count = 0
         self.spec_written = False
+        self.selection: Selection | None = None  # while consumers have filters, and until that is drained
 
     def resize_buckets(self) -> None:
         """Give out claim numbers for buckets of the size the queue's policy now says (R-24)."""
@@ -123,7 +142,18 @@ class GroupState:
 
     def ready_count(self) -> int:
         """Messages waiting for a claim (with a pattern: at most so many)."""
-        return self.queue.tail.next_offset - self.position + len(self.returned)
+        count = self.queue.tail.next_offset - self.position + len(self.returned)
+        return count if self.selection is None else count + self.selection.ready_count()
+
+    def unmatched_count(self) -> int:
+        """Of the messages that wait, those no consumer's filter wants, as far as all were asked."""
+        return 0 if self.selection is None else self.selection.unmatched_count()
+
+    def has_taken(self, offset: int) -> bool:
+        """Whether the message at `offset` was claimed or passed over."""
+        return offset < self.position or (
+            self.selection is not None and self.selection.taken.contains(offset)
+        )
 
     def delayed_count(self) -> int:
         """Messages that came back and wait for their next attempt."""
@@ -178,3 +208,16 @@ class GroupState:
             self.dirty_buckets.append(bucket)
             if not self.dirty:
                 self.mark_dirty()
+
+
+def _condition(queue: Queue, pattern: str, selector: str) -> Callable[[Message], bool]:
+    """What a message must be like for a group with a pattern or a selector of its own."""
+    matches = compile_pattern(pattern)
+    parsed = parse_selector(selector)
+    if parsed is None:
+        return lambda message: matches(queue.routing_key(message.template.topic))
+    view = View("", parsed, 0)
+    return lambda message: (
+        matches(queue.routing_key(message.template.topic))
+        and view.wants(queue, message, 1, queue.manager.fields)
+    )

@@ -65,7 +65,14 @@ class LanedGroup(Group):
                 return None
         return 0
 
+    def _join_selection(self, consumer: Consumer) -> None:
+        for lane in self.lanes:
+            Group._join_selection(lane, consumer)
+
     def _forget(self, consumer: Consumer) -> None:
+        for lane in self.lanes:
+            if lane.selection is not None and lane is not self:
+                lane.selection.leave(consumer)
         super()._forget(consumer)
         if not self.consumers:
             for lane in self.lanes:
@@ -105,6 +112,9 @@ class LanedGroup(Group):
 
     def ready_count(self) -> int:
         return sum(Group.ready_count(lane) for lane in self.lanes)
+
+    def unmatched_count(self) -> int:
+        return sum(Group.unmatched_count(lane) for lane in self.lanes)
 
     def delayed_count(self) -> int:
         return sum(Group.delayed_count(lane) for lane in self.lanes)

@@ -54,7 +54,7 @@ class LanedQueue(Queue):
         """After a start: let the groups of the lanes work together."""
         for group in self.groups.values():
             assert isinstance(group, LanedGroup)
-            group.join([lane.group(group.name, group.pattern) for lane in self.lanes])
+            group.join([lane.group(group.name, group.pattern, group.selector) for lane in self.lanes])
 
     def lane_of(self, template: EnvelopeTemplate) -> Queue:
         """Where a message belongs; a priority above the highest counts as the highest."""
@@ -62,16 +62,18 @@ class LanedQueue(Queue):
 
     # as a queue
 
-    def new_group(self, name: str, pattern: str, position: int, cursor_sequence: int) -> Group:
-        return LanedGroup(self, name, pattern, position, cursor_sequence)
+    def new_group(
+        self, name: str, pattern: str, position: int, cursor_sequence: int, selector: str = ""
+    ) -> Group:
+        return LanedGroup(self, name, pattern, position, cursor_sequence, selector)
 
-    def group(self, name: str, pattern: str = "#") -> Group:
+    def group(self, name: str, pattern: str = "#", selector: str = "") -> Group:
         group_id = name if pattern == "#" else f"{name}@{pattern}"
         known = self.groups.get(group_id)
         if known is not None:
             return known
         for lane in reversed(self.lanes):  # the longest name first: it says whether the group's fits
-            Queue.group(lane, name, pattern)
+            Queue.group(lane, name, pattern, selector)
         lead = cast(LanedGroup, self.groups[group_id])
         lead.join([lane.groups[group_id] for lane in self.lanes])
         return lead
@@ -112,5 +114,7 @@ class Lane(Queue):
         """See `Queue.title`."""
         return split_lane_name(self.name)[0]
 
-    def new_group(self, name: str, pattern: str, position: int, cursor_sequence: int) -> Group:
-        return LanedGroup(self, name, pattern, position, cursor_sequence)
+    def new_group(
+        self, name: str, pattern: str, position: int, cursor_sequence: int, selector: str = ""
+    ) -> Group:
+        return LanedGroup(self, name, pattern, position, cursor_sequence, selector)

@@ -45,11 +45,13 @@ class Stream(Queue):
 
     # groups
 
-    def new_group(self, name: str, pattern: str, position: int, cursor_sequence: int) -> Group:
+    def new_group(
+        self, name: str, pattern: str, position: int, cursor_sequence: int, selector: str = ""
+    ) -> Group:
         """See `Queue.new_group`; without a name it is one consumer's own."""
         return StreamGroup(self, name, pattern, position, cursor_sequence, anonymous=not name)
 
-    def group(self, name: str, pattern: str = MATCH_ALL) -> Group:
+    def group(self, name: str, pattern: str = MATCH_ALL, selector: str = "") -> Group:
         """The group, made (at the oldest message) if it is not there; without a name always a new one."""
         if name:
             return super().group(name, pattern)

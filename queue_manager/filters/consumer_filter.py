@@ -1,0 +1,62 @@
+"""What one consumer asks for, whatever protocol it speaks: a selector, property filters, or both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from queue_manager.filters.errors import FilterError
+from queue_manager.filters.fields import MessageFilter
+from queue_manager.filters.property_filters import (
+    APPLICATION_PROPERTIES_ARGUMENT,
+    PROPERTIES_ARGUMENT,
+    AllOf,
+    filters_from_arguments,
+)
+from queue_manager.filters.selector import parse_selector
+
+
+class ConsumerFilter:
+    """A condition, and the `key` that it shares with all conditions that say the same in the same words."""
+
+    __slots__ = ("condition", "key")
+
+    def __init__(self, key: str, condition: MessageFilter) -> None:
+        self.key = key
+        self.condition = condition
+
+
+def consumer_filter(selector: str, tables: Mapping[str, object]) -> ConsumerFilter | None:
+    """The filter of a JMS selector (blank: none) and the property filters among `tables`; None if there is
+    none. Raises FilterError.
+    """
+    parts: list[MessageFilter] = []
+    keys: list[object] = []
+    parsed = parse_selector(selector)
+    if parsed is not None:
+        parts.append(parsed)
+        keys.append(selector.strip())
+    properties = filters_from_arguments(tables)
+    if properties is not None:
+        parts.append(properties)
+        for name in (PROPERTIES_ARGUMENT, APPLICATION_PROPERTIES_ARGUMENT):
+            table = tables.get(name)
+            if isinstance(table, Mapping):
+                keys.append([name, sorted((str(key), repr(value)) for key, value in table.items())])
+    if not parts:
+        return None
+    return ConsumerFilter(json.dumps(keys), AllOf(parts) if len(parts) > 1 else parts[0])
+
+
+def table_from_text(name: str, text: str) -> Mapping[str, object]:
+    """A property filter written as a JSON object, for protocols whose properties are texts.
+
+    Raises FilterError.
+    """
+    try:
+        table = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FilterError(f"{name} must be a JSON object: {error}") from None
+    if not isinstance(table, dict):
+        raise FilterError(f"{name} must be a JSON object, not {type(table).__name__}")
+    return table
