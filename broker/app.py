@@ -8,7 +8,7 @@ from typing import Final, Self
 
 import structlog
 
-from broker import dead_letters
+from broker import dead_letters, filter_fields
 from broker.amqp.frontend import AmqpFrontend
 from broker.clock import Clock
 from broker.configured import declare_configured, default_policy
@@ -114,6 +114,7 @@ class Broker:
         self._shard = shard
         shard.manager.auto_commit_interval_ms = manager_settings.auto_commit_interval_ms
         dead_letters.install(shard.manager)
+        filter_fields.install(shard.manager)
         shard.on_failure = self._on_failure
         loop = asyncio.get_running_loop()
         self._hub = Hub(self.settings, shard, PubSub(), self.clock, loop)

@@ -41,6 +41,7 @@ from storage.records import (
     removal,
     scheduled,
     stream_chunk,
+    taken_ahead,
 )
 from storage.records.identified import Identified
 from storage.records.producer import ProducerProgress
@@ -80,8 +81,8 @@ async def open_message_ids(store: Store) -> SequenceAllocator:
     return SequenceAllocator(message_ids.KEY, None if block is None else decode_block(block))
 
 
-async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Group, int]:
-    """Restore every durable queue with its groups; gives the groups' positions for `recover_done`."""
+async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Group, RangeSet]:
+    """Restore every durable queue with its groups; gives what each group had taken, for `recover_done`."""
     specs = {
         queue_spec.parse_key(key): queue_spec.decode(value)
         async for key, value in scan_prefix(store, queue_spec.PREFIX)
@@ -130,7 +131,12 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Grou
             positions.get(storage_id),
             cursors.get(storage_id),
             claims.get(storage_id),
+            spec.selector,
         )
+    async for key, value in scan_prefix(store, taken_ahead.PREFIX):
+        storage_id, chunk = taken_ahead.parse_key(key)
+        if storage_id in groups:
+            recovery.restore_taken(groups[storage_id], chunk, taken_ahead.decode(value))
     await _restore_buckets(store, groups, now_ms)
     recovery.join_lanes(manager)
     await _restore_schedules(store, manager)
@@ -143,7 +149,9 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Grou
                 *attempts.decode(value),
                 *group.attempts_log.get(message_id, []),
             ]
-    return {group: group.position for group in groups.values() if not isinstance(group, StreamGroup)}
+    return {
+        group: recovery.taken_of(group) for group in groups.values() if not isinstance(group, StreamGroup)
+    }
 
 
 async def _restore_chunks(store: Store, stream: Stream, now_ms: int) -> None:
@@ -216,18 +224,18 @@ async def _restore_identities(store: Store, manager: QueueManager, now_ms: int) 
             queue.identities.restore(seen, producers, now_ms)
 
 
-async def recover_done(store: Store, positions: dict[Group, int]) -> None:
+async def recover_done(store: Store, taken: dict[Group, RangeSet]) -> None:
     """Read the done and failed records of the recovered groups: what is to be purged when, what is gone.
 
-    Nothing of these queues is purged before this has run. Groups that are dealt with leave `positions`, so
+    Nothing of these queues is purged before this has run. Groups that are dealt with leave `taken`, so
     that after a StorageError the call may be repeated.
     """
-    open_buckets = {group: {bucket.bucket_id for bucket in group.buckets.values()} for group in positions}
-    last_claims = {group: group.next_claim for group in positions}
-    scheduled = {group: {purge.bucket_id for purge in group.purges} for group in positions}
-    by_queue: dict[Queue, dict[Group, int]] = {}
-    for group, position in positions.items():
-        by_queue.setdefault(group.queue, {})[group] = position
+    open_buckets = {group: {bucket.bucket_id for bucket in group.buckets.values()} for group in taken}
+    last_claims = {group: group.next_claim for group in taken}
+    scheduled = {group: {purge.bucket_id for purge in group.purges} for group in taken}
+    by_queue: dict[Queue, dict[Group, RangeSet]] = {}
+    for group, offsets_taken in taken.items():
+        by_queue.setdefault(group.queue, {})[group] = offsets_taken
     for queue, groups in by_queue.items():
         kept = {group: RangeSet() for group in groups}
         failures: list[tuple[Group, bytes]] = []
@@ -252,4 +260,4 @@ async def recover_done(store: Store, positions: dict[Group, int]) -> None:
             group.mark_purgeable()
         recovery.restore_released(queue, groups, kept)
         for group in groups:
-            del positions[group]
+            del taken[group]

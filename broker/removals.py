@@ -25,6 +25,7 @@ from storage.records import (
     producer,
     queue_meta,
     scheduled,
+    taken_ahead,
 )
 
 if TYPE_CHECKING:
@@ -163,9 +164,10 @@ async def _remove_group_records(
     journal.delete(claim_state.key(storage_id))
     journal.delete(group_position.key(storage_id))
     journal.delete(log_cursor.key(storage_id, removal.log_id))
-    async for key, _ in scan_prefix(shard.store, attempts.prefix(storage_id), 200):
-        shard.manager.journal.delete(key)
-        await shard.commit_room()
+    for prefix in (attempts.prefix(storage_id), taken_ahead.prefix(storage_id)):
+        async for key, _ in scan_prefix(shard.store, prefix, ROWS_PER_STEP):
+            shard.manager.journal.delete(key)
+            await shard.commit_room()
     # failed messages, also those redriven since, outlive their log entries; several groups may hold one
     for prefix, read in (
         (active.prefix(storage_id), _active_messages),

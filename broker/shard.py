@@ -22,6 +22,7 @@ from queue_manager.journal import Journal
 from queue_manager.loads import BodiesLoad, LogLoad, ScanLoad, StreamLoad
 from queue_manager.manager import QueueManager
 from queue_manager.policy import QueuePolicy
+from queue_manager.ranges import RangeSet
 from queue_manager.removal import HeadRemoval, QueueRemoval, Removal
 from queue_manager.retention import Purge
 from storage.batch import WriteOps
@@ -50,7 +51,7 @@ class Shard:
         self.failure: StorageError | None = None
         self.on_failure: Callable[[StorageError], None] = lambda error: None
         self.on_committed: Callable[[], None] = lambda: None
-        self._recovered: dict[Group, int] = {}
+        self._recovered: dict[Group, RangeSet] = {}
         self._retention_ready = False
         self._sealed: list[Journal] = []  # sealed and not yet in the store, oldest first
         self._wake_commit = asyncio.Event()

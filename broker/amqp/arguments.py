@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from broker import consumer_filters
 from broker.amqp.stream_arguments import AUTO_COMMIT_ARGUMENT, CONSUMER_ARGUMENTS
+from broker.consumer_filters import Filters
 from config import limits
 from queue_manager.address import validate_queue_name
 from queue_manager.errors import InvalidAddress, InvalidArgument
@@ -100,6 +102,7 @@ class ConsumerArguments:
 
     group: str = ""
     priority: int = 0
+    filters: Filters = Filters()
     stream_offset: object = None
     auto_commit: object = None
 
@@ -113,7 +116,7 @@ class ConsumerArguments:
 def consumer_arguments(arguments: Mapping[str, Any]) -> ConsumerArguments:
     """Read the arguments of a basic.consume; refuses those that mean nothing here."""
     for name in arguments:
-        if name not in (GROUP_ARGUMENT, PRIORITY_ARGUMENT, *CONSUMER_ARGUMENTS):
+        if name not in (GROUP_ARGUMENT, PRIORITY_ARGUMENT, *CONSUMER_ARGUMENTS, *consumer_filters.NAMES):
             raise InvalidArgument(f"consumer argument {name!r} {_LATER}")
     group = arguments.get(GROUP_ARGUMENT, "")
     if not isinstance(group, str):
@@ -128,6 +131,7 @@ def consumer_arguments(arguments: Mapping[str, Any]) -> ConsumerArguments:
         ),
         stream_offset=arguments.get(START_ARGUMENT),
         auto_commit=arguments.get(AUTO_COMMIT_ARGUMENT),
+        filters=consumer_filters.filters_of(arguments),
     )
 
 

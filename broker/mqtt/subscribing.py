@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from broker.consumer_filters import filters_of
 from broker.mqtt.delivery import MqttConsumer
 from broker.mqtt.stream_delivery import MqttStreamConsumer
 from broker.mqtt.stream_options import stream_options, subscriber
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 GROUP_PROPERTY: Final = "consumer-group"
 EXPLICIT: Final = "explicit"
 PUBACK: Final = "puback"
-_UNSUPPORTED: Final = ("selector",)
 
 
 def subscribe(
@@ -110,9 +110,6 @@ def _subscribe_queue(
     if parsed.verb:
         raise InvalidAddress(f"{parsed.verb} is a control topic: there is nothing to subscribe to")
     options = dict(event.user_properties)
-    for name in _UNSUPPORTED:
-        if name in options:
-            raise InvalidArgument(f"user property {name} is not supported by this version")
     is_stream = isinstance(manager.queues.get(parsed.name), Stream)
     group = options.get(GROUP_PROPERTY) or share or _own_group(client, is_stream=is_stream)
     explicit = _is_explicit(client, options, is_stream=is_stream)
@@ -122,6 +119,7 @@ def _subscribe_queue(
     prefetch = _prefetch(options, client.pool.credit_max)
     priority = _priority(options)
     exclusive = _exclusive(options)
+    filters = filters_of(options)
     queue = manager.find_or_create(parsed.name, client, now_ms)
     if request.no_local:
         raise InvalidArgument("no-local is not supported on queues: who publishes may consume, too")
@@ -143,6 +141,7 @@ def _subscribe_queue(
         lease_ms=queue.policy.visibility_timeout_ms,
         pool=None if request.qos == 0 or explicit else client.pool,
         priority=priority,
+        **filters.options(queue),
     )
     sink.consumer.paused = client.paused
     old = client.consumers.pop(request.filter, None)

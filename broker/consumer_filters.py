@@ -1,0 +1,66 @@
+"""The arguments by which consumers of both protocols ask for filtered messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from queue_manager.errors import InvalidArgument
+from queue_manager.filters import FilterError, parse_selector
+from queue_manager.filters.consumer_filter import ConsumerFilter, consumer_filter, table_from_text
+from queue_manager.filters.property_filters import APPLICATION_PROPERTIES_ARGUMENT, PROPERTIES_ARGUMENT
+from queue_manager.queue import Queue
+
+SELECTORS: Final = ("x-jms-selector", "selector")
+TABLES: Final = (PROPERTIES_ARGUMENT, APPLICATION_PROPERTIES_ARGUMENT)
+GROUP_SELECTOR: Final = "x-group-selector"
+NAMES: Final = (*SELECTORS, *TABLES, GROUP_SELECTOR)
+
+
+class Filters(NamedTuple):
+    """What a consumer wants (None: everything), and the selector its group must have (None: any)."""
+
+    wanted: ConsumerFilter | None = None
+    group_selector: str | None = None
+
+    def options(self, queue: Queue) -> dict[str, Any]:
+        """What `QueueManager.subscribe` is to be told; raises InvalidArgument for a stream."""
+        if self == Filters():
+            return {}
+        if queue.policy.stream:
+            raise InvalidArgument(
+                f"filters ({SELECTORS[0]} and so on) on streams are not supported by this version"
+            )
+        return {"wanted": self.wanted, "group_selector": self.group_selector}
+
+
+def filters_of(values: Mapping[str, object]) -> Filters:
+    """Read the arguments of these names; raises InvalidArgument naming the one that is wrong, and where."""
+    texts = {name: _text(name, values[name]) for name in SELECTORS if name in values}
+    if len(set(texts.values())) > 1:
+        raise InvalidArgument(f"{SELECTORS[0]} and {SELECTORS[1]} are the same argument, but differ")
+    name, text = next(iter(texts.items()), (SELECTORS[0], ""))
+    tables: dict[str, object] = {}
+    try:
+        for table_name in TABLES:
+            value = values.get(table_name)
+            if value is not None:
+                name = table_name
+                tables[name] = table_from_text(name, value) if isinstance(value, str) else value
+                consumer_filter("", {name: tables[name]})
+        name = next(iter(texts), SELECTORS[0])
+        wanted = consumer_filter(text, tables)
+        group_selector = None
+        if GROUP_SELECTOR in values:
+            name = GROUP_SELECTOR
+            group_selector = _text(name, values[name]).strip()
+            parse_selector(group_selector)
+    except FilterError as error:
+        raise InvalidArgument(f"{name}: {error.reason}") from None
+    return Filters(wanted, group_selector)
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{name} must be a text, not {type(value).__name__}")
+    return value

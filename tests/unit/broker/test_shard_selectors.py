@@ -1,0 +1,153 @@
+"""What selectors leave in the store, and what a start makes of it."""
+
+from __future__ import annotations
+
+from broker.shard import Shard
+from queue_manager.definitions import QueueDefinition
+from queue_manager.queue import Queue
+from storage.memory_store import MemoryStore
+from storage.records import payload, queue_spec, taken_ahead
+from tests.model.harness import DEFAULT_POLICY, FakeClock, drive
+from tests.unit.queue_manager.managers import Sink, make_policy
+from tests.unit.queue_manager.selecting import fields_of, select, send
+
+
+class Broker:
+    """One shard, driven by hand."""
+
+    def __init__(self, store: MemoryStore | None = None, clock: FakeClock | None = None) -> None:
+        self.store = store or MemoryStore()
+        self.clock = clock or FakeClock()
+        self.shard = drive(
+            Shard.open(
+                self.store,
+                self.clock,  # type: ignore[arg-type]
+                default_policy=DEFAULT_POLICY,
+                auto_create=False,
+                cache_bytes_max=0,
+            )
+        )
+        self.manager = self.shard.manager
+        self.manager.fields.of_template = fields_of
+
+    def jobs(self) -> Queue:
+        return self.manager.find("jobs")
+
+    def send(self, *keys: str) -> None:
+        send(self.manager, *keys)
+        self.settle_down()
+
+    def settle_down(self) -> None:
+        self.manager.dispatch(self.clock.ms)
+        while self.manager.loads:
+            drive(self.shard.load_once())
+        drive(self.shard.commit_once(everything=True))
+
+    def take(self, selector: str = "", **options: object) -> Sink:
+        _, sink = select(self.manager, self.jobs(), selector, **options)  # type: ignore[arg-type]
+        self.settle_down()
+        return sink
+
+    def ack(self, sink: Sink) -> None:
+        self.manager.ack(sink.entries, self.clock.ms)
+        sink.entries = []
+        self.settle_down()
+
+    def sweep(self) -> None:
+        self.clock.ms += 61_000
+        for _ in range(2):
+            drive(self.shard.sweep_once())
+            drive(self.shard.commit_once(everything=True))
+
+    def crashed(self) -> Broker:
+        return Broker(self.store.crash(), self.clock)
+
+    def rows(self, prefix: bytes) -> int:
+        rows = drive(self.store.scan(prefix, prefix + b"\xff", limit=10_000))
+        return len(rows)
+
+
+def with_queue() -> Broker:
+    broker = Broker()
+    broker.manager.declare(
+        QueueDefinition("jobs", durable=True, policy=make_policy(done_retention_ms=60_000)), broker.clock.ms
+    )
+    return broker
+
+
+def test_a_start_knows_what_was_taken_ahead() -> None:
+    broker = with_queue()
+    sink = broker.take("region = 'eu'")
+    for key in ("us/1", "eu/1", "us/2", "eu/2", "us/3"):
+        broker.send(key)  # each a log entry by itself
+    broker.ack(sink)
+    assert broker.rows(taken_ahead.PREFIX) == 1
+    for _ in range(3):
+        broker = broker.crashed()
+        broker.sweep()
+        assert broker.rows(payload.PREFIX) == 3
+        assert broker.jobs().groups[""].ready_count() == 3
+    rest = broker.take()
+    assert rest.offsets == [0, 2, 4]
+    broker.ack(rest)
+    assert broker.rows(taken_ahead.PREFIX) == 0
+    for _ in range(2):
+        broker.sweep()
+    assert broker.rows(payload.PREFIX) == 0
+    assert broker.jobs().head_offset == 5
+
+
+def test_what_was_in_flight_comes_back_to_whom_it_is_for() -> None:
+    broker = with_queue()
+    broker.take("region = 'eu'")
+    broker.send("us/1", "eu/1", "us/2", "eu/2")
+    broker = broker.crashed()
+    us = broker.take("region = 'us'")
+    assert us.offsets == [0, 2]
+    again = broker.take("region = 'eu' AND JMSXDeliveryCount = 2")
+    assert again.offsets == [1, 3]
+    assert [entry.attempts for entry in again.entries] == [2, 2]
+
+
+def test_a_purge_keeps_what_is_in_flight() -> None:
+    broker = with_queue()
+    sink = broker.take("region = 'eu'", credit_max=1)
+    broker.send("us/1", "eu/1", "us/2", "eu/2")
+    assert sink.offsets == [1]
+    assert broker.manager.purge(broker.jobs(), broker.clock.ms) == 3
+    for _ in range(2):
+        broker.sweep()
+    broker = broker.crashed()
+    broker.sweep()
+    assert broker.take().offsets == [1]
+    assert broker.rows(payload.PREFIX) == 1
+
+
+def test_a_groups_selector_is_kept_in_its_specification() -> None:
+    broker = with_queue()
+    broker.take(group="eu", group_selector="region = 'eu'")
+    broker.take(group_selector="qty > 1")
+    spec = queue_spec.decode(drive(broker.store.get(queue_spec.key("jobs\x1feu"))) or b"")
+    assert spec.selector == "region = 'eu'"
+    broker.send("us/1", "eu/1")
+    broker = broker.crashed()
+    broker.send("us/2", "eu/2")
+    assert broker.take(group="eu").offsets == [1, 3]
+    assert broker.take(group_selector="qty > 1").offsets == [2, 3]
+    broker.manager.redefine(
+        broker.jobs(), QueueDefinition("jobs", durable=True, policy=make_policy(attempts_max=3))
+    )
+    broker.settle_down()
+    broker = broker.crashed()
+    assert broker.jobs().groups[""].selector == "qty > 1"
+
+
+def test_deleting_takes_the_records_along() -> None:
+    broker = with_queue()
+    sink = broker.take("region = 'eu'")
+    broker.send("us/1", "eu/1", "us/2", "eu/2")
+    broker.ack(sink)
+    broker.manager.delete(broker.jobs(), broker.clock.ms)
+    for _ in range(3):
+        broker.sweep()
+    assert broker.rows(taken_ahead.PREFIX) == broker.rows(payload.PREFIX) == 0
