@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+
+from broker.redrive import redrive_dead_letters, redrive_failed
 from broker.shard import Shard
 from queue_manager.definitions import QueueDefinition
 from queue_manager.queue import Queue
@@ -151,3 +154,31 @@ def test_deleting_takes_the_records_along() -> None:
     for _ in range(3):
         broker.sweep()
     assert broker.rows(taken_ahead.PREFIX) == broker.rows(payload.PREFIX) == 0
+
+
+def test_redriving_takes_what_filters_left() -> None:
+    broker = with_queue()
+    broker.manager.declare(QueueDefinition("back", durable=True, policy=make_policy()), broker.clock.ms)
+    sink = broker.take("region = 'eu'", credit_max=2)
+    broker.send("us/1", "eu/1", "us/2", "eu/2", "eu/3")
+    assert sink.offsets == [1, 3]
+    count = asyncio.run(redrive_dead_letters(broker.shard, "jobs", target="back"))
+    assert count == 3
+    broker.ack(sink)
+    broker = broker.crashed()
+    assert broker.jobs().groups[""].ready_count() == 0
+    assert broker.manager.find("back").ready_count() == 3
+
+
+def test_failed_messages_return_to_whom_they_are_for() -> None:
+    broker = with_queue()
+    eu = broker.take("region = 'eu'")
+    broker.send("us/1", "eu/1", "us/2", "eu/2")
+    broker.manager.reject(eu.entries, broker.clock.ms)
+    broker.settle_down()
+    broker.sweep()
+    us = broker.take("region = 'us'")
+    assert us.offsets == [0, 2]
+    assert asyncio.run(redrive_failed(broker.shard, "jobs", "")) == 2
+    broker.settle_down()
+    assert eu.offsets == [1, 3, 1, 3]
