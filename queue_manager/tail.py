@@ -20,13 +20,14 @@ class Tail:
     whenever the payloads exceed their share of memory.
     """
 
-    __slots__ = ("_messages", "_start", "first_offset", "memory_bytes")
+    __slots__ = ("_messages", "_released_count", "_start", "first_offset", "memory_bytes")
 
     def __init__(self, next_offset: int) -> None:
         self._messages: list[Message] = []
         self._start = 0  # index of first_offset in _messages; the dead part is cut off in large steps
         self.first_offset = next_offset
         self.memory_bytes = 0
+        self._released_count = 0
 
     def __len__(self) -> int:
         return len(self._messages) - self._start
@@ -57,9 +58,12 @@ class Tail:
             freed_bytes = len(self._messages[index].body or b"") + MESSAGE_OVERHEAD_BYTES
             self.memory_bytes -= freed_bytes - RELEASED_BYTES
             self._messages[index] = RELEASED
+            self._released_count += 1
 
     def released(self) -> list[int]:
         """The offsets of which only the place is kept."""
+        if not self._released_count:
+            return []
         messages = self._messages[self._start :]
         return [offset for offset, m in enumerate(messages, self.first_offset) if m is RELEASED]
 
@@ -73,13 +77,16 @@ class Tail:
             self._start = 0
             self.first_offset += count
             self.memory_bytes = 0
+            self._released_count = 0
             return
         start = self._start
-        for message in self._messages[start : start + count]:
-            if message is RELEASED:
-                self.memory_bytes -= RELEASED_BYTES
-            else:
-                self.memory_bytes -= len(message.body or b"") + MESSAGE_OVERHEAD_BYTES
+        dropped = self._messages[start : start + count]
+        for message in dropped:
+            self.memory_bytes -= len(message.body or b"") + MESSAGE_OVERHEAD_BYTES
+        if self._released_count:
+            places = dropped.count(RELEASED)
+            self._released_count -= places
+            self.memory_bytes += places * (MESSAGE_OVERHEAD_BYTES - RELEASED_BYTES)
         self._start = start + count
         self.first_offset += count
         if self._start > 1024 and self._start * 2 > len(self._messages):
