@@ -143,6 +143,14 @@ class AmqpChannel:
         self.frontend.transport.want_flush()
         self.close()
 
+    def end(self) -> None:
+        """The client ended it: what it sent before is done, though nobody waits for its answer any more."""
+        waiting = self._end_hold()
+        while waiting and not self.closed:
+            self.handle(waiting.popleft())
+            self._end_hold()
+        self.close()
+
     def close(self) -> None:
         """The channel is gone: consumers end, unsettled messages return."""
         if self.closed:

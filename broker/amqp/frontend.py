@@ -141,7 +141,7 @@ class AmqpFrontend(Frontend):
     def _on_channel_closed(self, event: ev.ChannelClosed) -> None:
         channel = self.channels.pop(event.channel, None)
         if channel is not None:
-            channel.close()
+            channel.end()
 
     def _on_channel_failed(self, event: ev.ChannelFailed) -> None:
         _log.warning(
@@ -160,4 +160,5 @@ class AmqpFrontend(Frontend):
             _log.warning(
                 "amqp.connection_closed", peer=self.transport.peer, code=event.code, reason=event.reason
             )
-        self._close_channels()
+        for channel in list(self.channels.values()):
+            channel.end()

@@ -5,10 +5,12 @@ import time
 from pathlib import Path
 
 import pytest
+from pamqp import commands
 
 from tests.e2e import amqp
 from tests.e2e.amqp import Collector
 from tests.e2e.mqtt import MqttClient, payloads
+from tests.e2e.raw_amqp import HEADER, content_header, frame, method_frame
 
 pytestmark = pytest.mark.extension
 
@@ -136,3 +138,20 @@ def test_leases_that_end_together_come_back_together(impatient_broker, amqp_conn
     consumer.take(100)
     assert time.monotonic() - began < 4
     consumer.end()
+
+
+@pytest.mark.parametrize("closing", ["channel", "connection"])
+def test_what_was_sent_before_a_close_is_done(raw_amqp, amqp_connect, name, closing):
+    client = raw_amqp()
+    client.open_channel()
+    publish = method_frame(1, commands.Basic.Publish(0, "", name)) + frame(HEADER, 1, content_header(0))
+    close = getattr(commands, closing.title()).Close(200, "", 0, 0)
+    client.send_bytes(
+        method_frame(1, commands.Queue.Declare(0, name, durable=True))  # answered when it is on disk
+        + publish * 3
+        + method_frame(1 if closing == "channel" else 0, close)
+    )
+    client.expect(getattr(commands, closing.title()).CloseOk)
+    channel = amqp_connect().channel()
+    assert amqp.count(channel, name) == 3
+    channel.queue_delete(name)
