@@ -8,7 +8,7 @@ from typing import Final, Self
 
 import structlog
 
-from broker import dead_letters, filter_fields
+from broker import dead_letters, filter_fields, message_groups
 from broker.amqp.frontend import AmqpFrontend
 from broker.clock import Clock
 from broker.configured import declare_configured, default_policy
@@ -115,6 +115,7 @@ class Broker:
         shard.manager.auto_commit_interval_ms = manager_settings.auto_commit_interval_ms
         dead_letters.install(shard.manager)
         filter_fields.install(shard.manager)
+        message_groups.install(shard.manager)
         shard.on_failure = self._on_failure
         loop = asyncio.get_running_loop()
         self._hub = Hub(self.settings, shard, PubSub(), self.clock, loop)

@@ -8,11 +8,12 @@ from storage.envelope import EnvelopeTemplate
 class Translations:
     """What the front-ends made of a template's properties; None: not asked for yet."""
 
-    __slots__ = ("amqp", "mqtt")
+    __slots__ = ("amqp", "group_key", "mqtt")
 
     def __init__(self) -> None:
         self.amqp: bytes | None = None
         self.mqtt: bytes | None = None
+        self.group_key: tuple[str, bool] | None = None
 
 
 def translations_of(template: EnvelopeTemplate) -> Translations:

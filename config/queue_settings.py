@@ -17,7 +17,7 @@ from config.fields import (
 )
 
 _NOT_FOR_STREAMS = (
-    "done_retention_ms", "bucket_size", "retry", "dlq", "overflow", "max_priority"
+    "done_retention_ms", "bucket_size", "retry", "dlq", "overflow", "max_priority", "message_groups"
 )  # fmt: skip
 _KEYS = {"done_retention_ms": "done_retention"}
 
@@ -29,6 +29,11 @@ def _refuse_drop_head(value: Any) -> Any:
     if value == "drop-head":
         raise ValueError("drop-head is not supported by this version: use reject-publish")
     return value
+
+
+def _off_is_a_word(value: Any) -> Any:
+    """YAML reads a bare `off` as false."""
+    return "off" if value is False else value
 
 
 class RetrySettings(Section):
@@ -115,10 +120,6 @@ class RetentionSettings(Section):
 class QueueSettings(Section):
     """One queue that exists from the start."""
 
-    unsupported_keys: ClassVar[Mapping[str, str]] = {
-        "message_groups": "not supported by this version",
-    }
-
     name: QueueName
     """1 to 255 bytes of UTF-8, one topic level."""
     topics: tuple[TopicFilter, ...] = ()
@@ -140,6 +141,8 @@ class QueueSettings(Section):
     """One consumer of each group at a time is given messages; the next takes over when it goes."""
     max_priority: Count = Field(default=0, ge=0, le=PRIORITY_MAX)
     """Messages have priorities from 0 to this one, the highest goes first; 0: they have none."""
+    message_groups: Annotated[Literal["off", "sticky", "rebalance"], BeforeValidator(_off_is_a_word)] = "off"
+    """Messages of one key go to one consumer of each group; `rebalance` shares keys out when one joins."""
     deduplication_window_ms: PositiveDurationMs = Field(
         default=300_000, le=DEDUPLICATION_WINDOW_MS_MAX, validation_alias="deduplication_window"
     )

@@ -32,6 +32,8 @@ class Group(GroupSettling):
         """Let a consumer take part; nothing is delivered before the next dispatch."""
         self._join_selection(consumer)
         self.consumers.append(consumer)
+        if self.sticky is not None:
+            self.sticky.join(consumer)
         self.is_ranked = self.is_ranked or consumer.priority != 0 or self.queue.policy.single_active
         self.queue.manager.consuming[self] = None
         self.mark_dispatch()
@@ -46,6 +48,8 @@ class Group(GroupSettling):
             self.consumers.remove(consumer)
             self.draining.append(consumer)
             self._forget(consumer)
+            if self.sticky is not None:
+                self.sticky.leave(consumer)
 
     def remove(self, consumer: Consumer, now_ms: int) -> None:
         """Forget the consumer; what it holds returns at once."""
@@ -55,6 +59,8 @@ class Group(GroupSettling):
             self.draining.remove(consumer)
         self._forget(consumer)
         self.requeue(list(consumer.in_flight.values()), now_ms, delay_ms=0)
+        if self.sticky is not None:
+            self.sticky.leave(consumer)
 
     def _forget(self, consumer: Consumer) -> None:
         consumer.active = False
@@ -85,6 +91,9 @@ class Group(GroupSettling):
         if self.selection is not None:
             self.selection.dispatch(now_ms)
             return
+        if self.sticky is not None:
+            self.sticky.dispatch(now_ms)
+            return
         while self.consumers:
             waiting = len(self.returned) or self._fresh_at_hand()
             if not waiting or (self.delays is not None and not self.returned and self.delays.is_full()):
@@ -114,6 +123,8 @@ class Group(GroupSettling):
         """Claim and deliver up to `count` messages; give how many it were."""
         if self.selection is not None:
             return self.selection.claim(consumer, count, now_ms)
+        if self.sticky is not None:
+            return self.sticky.pull(consumer, count, now_ms)
         if self.returned:
             entries = self._claim_returned(consumer, count, now_ms)
             if entries:

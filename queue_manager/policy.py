@@ -22,8 +22,8 @@ class QueuePolicy:
     `retry_jitter` (0 to 1) of each. Deduplication IDs are remembered for `deduplication_window_ms`. With
     `priority_max` messages of higher priority, up to that one, go first. A `stream` keeps what it holds until
     it is older than `retention_age_ms`, or there is more of it than `retention_bytes` of payload or
-    `retention_count` messages; readers of it are
-    told how far `primary_group` is.
+    `retention_count` messages; readers of it are told how far `primary_group` is. With `message_groups`
+    ("sticky", or "rebalance") the messages of one key go to one consumer of a group at a time.
     """
 
     visibility_timeout_ms: int
@@ -47,6 +47,11 @@ class QueuePolicy:
     retention_bytes: int = 0
     retention_count: int = 0
     primary_group: str = ""
+    message_groups: str = ""
+
+    def binds_keys(self) -> bool:
+        """Whether keys are bound to consumers; a single active consumer has all of them anyway."""
+        return self.message_groups != "" and not self.single_active
 
     def fields(self) -> dict[str, Any]:
         """Everything by name."""

@@ -176,12 +176,7 @@ class Queue:
         next_offset = self.tail.next_offset
         if not self.groups:
             return next_offset - self.head_offset
-        return max(
-            next_offset - group.position + len(group.returned) + group.delayed_count()
-            if group.selection is None
-            else group.ready_count() + group.delayed_count()
-            for group in self.groups.values()
-        )
+        return max(group.ready_count() + group.delayed_count() for group in self.groups.values())
 
     def waiting_count(self) -> int:
         """As `ready_count`, with the messages that came back and wait for their next attempt."""

@@ -35,6 +35,7 @@ class Selection(Scanning):
         super().__init__(group)
         group.forget_loaded()
         group.selection = self
+        group.apply_message_groups()
         for consumer in group.consumers:
             self.join(consumer)
 
@@ -95,6 +96,7 @@ class Selection(Scanning):
         group.returned += [(entry.message.offset, entry) for entry in self.waiting.values()]
         self.waiting = {}
         heapify(group.returned)
+        group.apply_message_groups()
         group.mark_dispatch()
 
     # handing out

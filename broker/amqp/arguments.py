@@ -53,6 +53,10 @@ def queue_policy(arguments: Mapping[str, Any], default: QueuePolicy, *, durable:
             if not isinstance(value, bool):
                 raise InvalidArgument(f"{name} must be true or false, not {value!r}")
             fields["single_active"] = value
+        elif name == "x-message-groups":
+            if value not in ("off", "sticky", "rebalance"):
+                raise InvalidArgument(f"{name} must be 'off', 'sticky' or 'rebalance', not {value!r}")
+            fields["message_groups"] = "" if value == "off" else value
         elif name == "x-expires":
             if durable:
                 raise InvalidArgument(f"x-expires on a durable queue {_LATER}")

@@ -44,8 +44,12 @@ class Consuming(Lifecycle):
 
         `wanted`: it takes only what matches. `group_selector`: the messages of the whole group; None: as the
         group has it. Raises AccessRefused about exclusivity, PreconditionFailed when the group has another
-        selector, InvalidAddress, LimitReached.
+        selector, or filters cannot be had here, InvalidAddress, LimitReached.
         """
+        if wanted is not None and queue.policy.binds_keys():
+            raise PreconditionFailed(
+                f"queue {queue.name!r} has message groups: its consumers have no filters"
+            )
         existing = queue.groups.get(group_name if pattern == MATCH_ALL else f"{group_name}@{pattern}")
         if existing is not None:
             others = existing.consumers

@@ -136,6 +136,7 @@ class Lifecycle(Committing, Scheduling):
             part.policy = definition.policy
             for group in part.groups.values():
                 group.resize_buckets()
+                group.apply_message_groups()
                 group.is_ranked |= queue.policy.single_active
             if queue.durable:
                 self.journal.put(queue_spec.key(part.name), encode_spec(part))

@@ -20,6 +20,7 @@ from queue_manager.redrive import OriginOf
 from queue_manager.removal import Removal
 from queue_manager.retention import Purge
 from queue_manager.routing import Bindings
+from queue_manager.sticky.keys import GroupKeyOf, no_key
 from queue_manager.timers import Timers
 from storage.metadata_log import MetadataLog
 from storage.sequence import SequenceAllocator
@@ -61,6 +62,7 @@ class ManagerState:
         self.dead_letters = DeadLetterBook()
         self.stamp_death: Stamp = dead_letters.keep_properties
         self.origin_of: OriginOf = redrive.no_origin
+        self.group_key_of: GroupKeyOf = no_key
         self.consuming: dict[Group, None] = {}  # groups with consumers, which leases may end in
         self.purgeable: dict[Group, None] = {}  # groups with done records
         self.tailed: dict[Queue, None] = {}  # queues with messages in memory

@@ -150,6 +150,8 @@ class GroupReading(GroupState):
             came_back = [entry for _, entry in self.returned]
             if self.selection is not None:
                 came_back += self.selection.drop_gone(gone)
+            if self.sticky is not None:
+                came_back += self.sticky.drop(cast("Group", self), gone)
             for entry in came_back:
                 if entry.message.message_id in gone and entry.state == AVAILABLE:
                     entry.state = DONE

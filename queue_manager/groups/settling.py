@@ -159,7 +159,8 @@ class GroupSettling(GroupReading):
         self.forget_loaded()
         delayed = [] if self.delays is None else self.delays.clear()
         waiting = [] if self.selection is None else self.selection.purge(end)
-        for entry in (*[entry for _, entry in self.returned], *delayed, *waiting):
+        placed = [] if self.sticky is None else self.sticky.drop(cast("Group", self))
+        for entry in (*[entry for _, entry in self.returned], *delayed, *waiting, *placed):
             if entry.state == AVAILABLE:
                 entry.state = DONE
                 entry.lease_deadline_ms = 0

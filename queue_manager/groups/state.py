@@ -12,6 +12,7 @@ from queue_manager.filters import parse_selector
 from queue_manager.model import AVAILABLE, IN_FLIGHT, Entry, Message
 from queue_manager.patterns import MATCH_ALL, compile_pattern
 from queue_manager.ranges import RangeSet
+from queue_manager.sticky.message_groups import MessageGroups
 from queue_manager.views import View
 from storage.layout import NUMBER_BITS, align_claim_number, bucket_capacity
 
@@ -73,6 +74,7 @@ class GroupState:
         "selection",
         "selector",
         "spec_written",
+        "sticky",
         "storage_id",
         "wants",
     )
@@ -130,6 +132,23 @@ class GroupState:
         self.redelivered_count = 0
         self.spec_written = False
         self.selection: Selection | None = None  # while consumers have filters, and until that is drained
+        self.sticky: MessageGroups | None = None
+        if queue.policy.binds_keys():
+            self.sticky = MessageGroups(cast("Group", self))
+
+    def binds_keys(self) -> bool:
+        """Whether keys should be bound to consumers: not while messages are taken out of order."""
+        return self.selection is None and self.queue.policy.binds_keys()
+
+    def apply_message_groups(self) -> None:
+        """Bind keys to consumers, or do so no longer."""
+        wanted = self.binds_keys()
+        if wanted and self.sticky is None:
+            self.sticky = MessageGroups(cast("Group", self))
+            self.sticky.adopt()
+        elif not wanted and self.sticky is not None:
+            self.sticky.dissolve()
+            self.sticky = None
 
     def resize_buckets(self) -> None:
         """Give out claim numbers for buckets of the size the queue's policy now says (R-24)."""
@@ -143,6 +162,8 @@ class GroupState:
     def ready_count(self) -> int:
         """Messages waiting for a claim (with a pattern: at most so many)."""
         count = self.queue.tail.next_offset - self.position + len(self.returned)
+        if self.sticky is not None:
+            return count + self.sticky.placed_in.get(cast("Group", self), 0)
         return count if self.selection is None else count + self.selection.ready_count()
 
     def unmatched_count(self) -> int:

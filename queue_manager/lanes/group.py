@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from queue_manager.consumer import Consumer
 from queue_manager.group import Group
+from queue_manager.groups.state import GroupState
 from queue_manager.loads import LogLoad, PayloadLoad
 from queue_manager.model import Entry, Message
 
@@ -31,6 +32,17 @@ class LanedGroup(Group):
             lane.lead = self
             lane.consumers = self.consumers
             lane.draining = self.draining
+            lane.sticky = self.sticky
+        self.apply_message_groups()
+
+    def binds_keys(self) -> bool:
+        return all(lane.selection is None for lane in self.lanes) and self.queue.policy.binds_keys()
+
+    def apply_message_groups(self) -> None:
+        lead = self.lead
+        GroupState.apply_message_groups(lead)
+        for lane in lead.lanes:
+            lane.sticky = lead.sticky
 
     def parts(self) -> list[Group]:
         """See `Group.parts`."""
@@ -40,7 +52,7 @@ class LanedGroup(Group):
 
     def dispatch(self, now_ms: int) -> None:
         lead = self.lead
-        for lane in lead.lanes:
+        for lane in () if lead.sticky is not None else lead.lanes:
             lane.active_consumer = lead.active_consumer
             lane.is_ranked = lead.is_ranked
             lane._turn = lead._turn
@@ -49,6 +61,8 @@ class LanedGroup(Group):
             lead._turn = lane._turn
             if lane.is_waited_for():
                 break  # what is less urgent has to wait for what is being read
+        if lead.sticky is not None:
+            lead.sticky.dispatch(now_ms)
         if not lead.queue.durable:
             for lane in lead.lanes:
                 lane.queue.trim_tail(0)

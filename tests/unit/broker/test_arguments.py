@@ -25,6 +25,11 @@ def test_length_limit_that_refuses_publishes():
     assert policy({"x-max-length": 9, "x-overflow": "reject-publish"}).depth_max == 9
 
 
+def test_message_groups():
+    assert policy({"x-message-groups": "rebalance"}).message_groups == "rebalance"
+    assert policy({"x-message-groups": "off"}).message_groups == ""
+
+
 def test_expiry_of_ephemeral_queues():
     assert policy({"x-expires": 7}, durable=False).expires_ms == 7
     assert policy({}, durable=False).expires_ms == 0
@@ -40,6 +45,8 @@ def test_expiry_of_ephemeral_queues():
         {"x-delivery-limit": -1},
         {"x-delivery-limit": True},
         {"x-delivery-limit": "3"},
+        {"x-message-groups": "yes"},
+        {"x-message-groups": {"a": 1}},
         {"x-something": 1},
     ],
 )

@@ -70,7 +70,6 @@ def _refused() -> list[tuple[str, str]]:
 
 def test_the_keys_of_the_design_that_are_refused() -> None:
     assert {key for _, key in _refused()} == {
-        "message_groups",
         *("message_ttl", "max_bytes", "overflow"),
     }
     assert set(ListenersSettings.unsupported_keys) == {"mqtt_ws", "mqtts", "amqps", "http", "mqcore"}

@@ -1,0 +1,1 @@
+"""Message groups: all messages of one key go to one consumer at a time, in order."""

@@ -1,0 +1,165 @@
+"""What binds the messages of one key to one consumer."""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
+
+if TYPE_CHECKING:
+    from queue_manager.consumer import Consumer
+    from queue_manager.group import Group
+    from queue_manager.model import Entry
+    from queue_manager.sticky.table import BindingTable
+
+NEVER: Final = 1 << 63
+AT_ONCE: Final = -1
+_URGENCY: Final = 63 << 56
+
+# rank, entry, bytes of its payload when it was placed; ranks are unique, so entries are never compared
+Placed: TypeAlias = "tuple[int, Entry, int]"
+
+
+def rank(offset: int) -> int:
+    """A message's place among those of its queue: by offset; higher priorities (offset >> 56) come first."""
+    return offset ^ _URGENCY
+
+
+class Binding:
+    """One key and the seat its messages go to.
+
+    `placed` is a heap of what waits for that consumer's credit. What ranks beyond `ends_at` is not for it any
+    more: it waits until nothing before is left unsettled, then the key is free. `in_flight` counts the key's
+    unsettled claims. The binding of a puller is `passing`: it ends as soon as nothing is unsettled.
+    """
+
+    __slots__ = ("ends_at", "in_flight", "key", "passing", "placed", "seat")
+
+    def __init__(self, key: str, seat: Seat, *, ends_at: int = NEVER, passing: bool = False) -> None:
+        self.key = key
+        self.seat: Seat | None = seat
+        self.placed: list[Placed] = []
+        self.in_flight = 0
+        self.ends_at = ends_at
+        self.passing = passing
+
+    def is_idle(self) -> bool:
+        """Nothing of the key is unsettled or waits."""
+        return not self.in_flight and not self.placed
+
+    def is_ending(self) -> bool:
+        """Whether it ends once its consumer has settled what it has, or is to get."""
+        return self.passing or self.ends_at != NEVER
+
+    def is_over(self) -> bool:
+        """Whether it is ending, and there is nothing left to be settled."""
+        if self.in_flight or self.seat is None:
+            return False
+        return self.passing or not self.placed or self.placed[0][0] > self.ends_at
+
+
+class Seat:
+    """One consumer's place at the table: its bindings, and what was placed for it.
+
+    `heads` is a heap of (first rank, serial, binding) over the bindings that have something for it; those
+    that are out of date are dropped when they come up. `loose` is a heap of messages without a key.
+    """
+
+    __slots__ = ("_serial", "bindings", "consumer", "heads", "loose")
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+        self.bindings: dict[Binding, None] = {}
+        self.heads: list[tuple[int, int, Binding]] = []
+        self.loose: list[Placed] = []
+        self._serial = 0
+
+    def place(self, binding: Binding | None, item: Placed) -> None:
+        """Have `item` wait for the consumer, or for the end of the binding."""
+        if binding is None:
+            heappush(self.loose, item)
+            return
+        heappush(binding.placed, item)
+        if binding.placed[0] is item:
+            self.announce(binding)
+
+    def announce(self, binding: Binding) -> None:
+        """Note what the binding has for the consumer next."""
+        if binding.placed and binding.placed[0][0] <= binding.ends_at:
+            self._serial += 1
+            heappush(self.heads, (binding.placed[0][0], self._serial, binding))
+
+    def first(self) -> Placed | None:
+        """The oldest message that was placed for the consumer."""
+        heads = self.heads
+        while heads:
+            first, _, binding = heads[0]
+            placed = binding.placed
+            if placed and placed[0][0] == first and binding.seat is self and first <= binding.ends_at:
+                break
+            heappop(heads)
+        loose = self.loose
+        if not heads:
+            return loose[0] if loose else None
+        if loose and loose[0][0] < heads[0][0]:
+            return loose[0]
+        return heads[0][2].placed[0]
+
+    def take_first(self) -> tuple[Placed, Binding | None]:
+        """Take away what `first` just gave; with its binding, None if it has no key."""
+        heads = self.heads
+        loose = self.loose
+        if not heads or (loose and loose[0][0] < heads[0][0]):
+            return heappop(loose), None
+        _, _, binding = heappop(heads)
+        item = heappop(binding.placed)
+        self.announce(binding)
+        return item, binding
+
+    def without(self, group: Group, message_ids: set[int] | None) -> list[Placed]:
+        """Drop the messages of that lane with these IDs (None: with any); give what was dropped."""
+
+        def goes(item: Placed) -> bool:
+            entry = item[1]
+            return entry.group is group and (message_ids is None or entry.message.message_id in message_ids)
+
+        dropped: list[Placed] = []
+        for pile in (self.loose, *[binding.placed for binding in self.bindings]):
+            gone = [item for item in pile if goes(item)]
+            if gone:
+                dropped += gone
+                pile[:] = [item for item in pile if not goes(item)]
+                heapify(pile)
+        if dropped:
+            self.heads = []
+            for binding in self.bindings:
+                self.announce(binding)
+        return dropped
+
+
+class KeyedClaims(dict[int, "Entry"]):
+    """A consumer's claims by offset, in a queue with message groups: tells what comes and goes."""
+
+    __slots__ = ("_table",)
+
+    def __init__(self, table: BindingTable) -> None:
+        super().__init__()
+        self._table = table
+
+    def __setitem__(self, offset: int, entry: Entry) -> None:
+        super().__setitem__(offset, entry)
+        self._table.claimed(entry)
+
+    def __delitem__(self, offset: int) -> None:
+        entry = self[offset]
+        super().__delitem__(offset)
+        self._table.settled(entry)
+
+    @overload
+    def pop(self, offset: int, /) -> Entry: ...
+    @overload
+    def pop(self, offset: int, default: Any, /) -> Any: ...
+    def pop(self, offset: int, *default: Any) -> Any:
+        entry = super().pop(offset, *default)
+        if not default or entry is not default[0]:
+            self._table.settled(entry)
+        return entry

@@ -1,0 +1,503 @@
+"""Random lives of a queue with message groups and several consumers, beside a simple oracle.
+
+At each delivery: nobody else holds a message of the same key, what is delivered is the oldest of its key
+that waits, and its key is this consumer's or nobody's. After each step: nothing waits that somebody could
+have. A crash goes back to the last commit on both sides; at the end nothing is lost.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from broker import message_groups
+from broker.shard import Shard
+from config import limits
+from protocols.amqp091.content import Properties, encode_properties
+from queue_manager.consumer import UNLIMITED, Consumer, CreditPool
+from queue_manager.definitions import QueueDefinition
+from queue_manager.model import Entry, Message
+from queue_manager.options import PublishOptions
+from queue_manager.policy import QueuePolicy
+from queue_manager.queue import Queue
+from storage.envelope import PROPERTIES_AMQP
+from storage.memory_store import MemoryStore
+from storage.records import payload
+from tests.model.harness import DEFAULT_POLICY, FakeClock
+from tests.model.tight_limits import TightLimits
+
+T = TypeVar("T")
+LEASE_MS = 30_000
+KEYS = ["", "a", "b", "c", "d"]
+
+
+def run(step: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that waits for nothing but its turn."""
+    for _ in range(100_000):
+        try:
+            assert step.send(None) is None
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+    raise AssertionError("it waits for ever")
+
+
+class Item:
+    """What should be known of one message."""
+
+    def __init__(self, body: bytes, key: str, closes: bool, rank: tuple[int, int]) -> None:
+        self.body = body
+        self.rank = rank  # -priority, number
+        self.key = key
+        self.closes = closes and key != ""
+        self.attempts = 0
+        self.state = "waiting"  # held, done, failed
+        self.due_ms = 0
+        self.lease_end_ms = 0
+        self.holder = -1
+
+
+class Member:
+    """A consumer of the group, and its sink: the machine checks each delivery as it comes."""
+
+    def __init__(self, machine: StickyModel, number: int) -> None:
+        self.machine = machine
+        self.number = number
+        self.consumer: Consumer
+        self.pulls = False
+
+    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
+        assert entries is None or len({entry.attempts > 1 for entry in entries}) <= 1
+        for index, message in enumerate(messages):
+            self.machine.delivered(self, message, None if entries is None else entries[index])
+
+    def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
+        pass
+
+    def cancelled(self, consumer: Consumer, reason: str) -> None:
+        pass
+
+
+class StickyModel(RuleBasedStateMachine):
+    """Publish by key, consume, settle in every way, come and go, crash."""
+
+    @initialize(
+        mode=st.sampled_from(["sticky", "sticky", "rebalance"]),
+        durable=st.sampled_from([True, True, True, False]),
+        tries=st.sampled_from([0, 0, 3]),
+        retention=st.sampled_from([0, 60_000]),
+        bucket_size=st.integers(0, 2),
+        tight=st.booleans(),
+        priority_max=st.sampled_from([0, 0, 2]),
+    )
+    def begin(
+        self,
+        mode: str,
+        durable: bool,
+        tries: int,
+        retention: int,
+        bucket_size: int,
+        tight: bool,
+        priority_max: int,
+    ) -> None:
+        self.tight = TightLimits() if tight else None
+        self.clock = FakeClock()
+        self.items: list[Item] = []
+        self.entries: dict[bytes, Entry] = {}
+        self.members: list[Member] = []
+        self.gone: list[Member] = []  # cancelled, with claims perhaps
+        self.owners: dict[str, int] = {}
+        self.numbers = 0
+        self.member_numbers = 0
+        self.is_durable = durable
+        self.tries = tries
+        self.mode = mode
+        self.policy: dict[str, Any] = {
+            "visibility_timeout_ms": LEASE_MS,
+            "message_bytes_max": 1_000,
+            "done_retention_ms": retention,
+            "bucket_size": bucket_size,
+            "attempts_max": tries,
+            "priority_max": priority_max,
+        }
+        self._open(MemoryStore())
+        self.manager.declare(self._definition(), self.clock.ms)
+        self._reopen_puller()
+        self._commit()
+
+    def _definition(self) -> QueueDefinition:
+        policy = QueuePolicy(**self.policy, message_groups="" if self.mode == "off" else self.mode)
+        return QueueDefinition("work", durable=self.is_durable, policy=policy)
+
+    def _open(self, store: MemoryStore) -> None:
+        self.store = store
+        self.shard = run(
+            Shard.open(
+                store,
+                self.clock,  # type: ignore[arg-type]
+                default_policy=DEFAULT_POLICY,
+                auto_create=True,
+                cache_bytes_max=0,
+            )
+        )
+        self.manager = self.shard.manager
+        message_groups.install(self.manager)
+
+    @property
+    def work(self) -> Queue:
+        return self.manager.find("work")
+
+    def _reopen_puller(self) -> None:
+        self.puller = self._member()
+        self.puller.pulls = True
+        self.puller.consumer = self.manager.puller(self.work, self.puller, "p", lease_ms=LEASE_MS)
+
+    def _member(self) -> Member:
+        self.member_numbers += 1
+        return Member(self, self.member_numbers)
+
+    def _commit(self) -> None:
+        self._quiesce()
+        run(self.shard.commit_once(everything=True))
+        self.committed = copy.deepcopy(self.items)
+
+    def _quiesce(self) -> None:
+        self.manager.dispatch(self.clock.ms)
+        while self.manager.loads:
+            run(self.shard.load_once())
+
+    # oracle
+
+    def delivered(self, member: Member, message: Message, entry: Entry | None) -> None:
+        assert message.body is not None
+        item = next(item for item in self.items if item.body == message.body)
+        assert self._is_ready(item)
+        item.attempts += 1
+        assert entry is None or entry.attempts == item.attempts
+        if item.key and self.mode != "off":
+            same = [other for other in self.items if other.key == item.key and other is not item]
+            assert {o.holder for o in same if o.state == "held"} <= {member.number}, "two hold one key"
+            older = [other for other in same if other.rank < item.rank]
+            if self.tight is not None:  # what is urgent may not be taken yet
+                older = [other for other in older if other.rank[0] == item.rank[0]]
+            assert not [o for o in older if self._is_ready(o)], "an older one waits"
+            if not member.pulls:
+                assert not [o for o in older if o.closes and o.state == "held"], "the key was closed"
+                owner = self.owners.get(item.key, member.number)
+                assert owner == member.number or self.tight is not None, "the key is another's"
+                self.owners[item.key] = member.number
+                if item.closes:
+                    del self.owners[item.key]
+        item.state = "held"
+        item.holder = member.number
+        item.due_ms = 0
+        item.lease_end_ms = self.clock.ms + LEASE_MS
+        if entry is None or member.consumer.no_ack:
+            item.state = "done"
+        else:
+            self.entries[item.body] = entry
+
+    def _is_ready(self, item: Item) -> bool:
+        return item.state == "waiting" and item.due_ms <= self.clock.ms
+
+    def _comes_back(self, item: Item, wait_ms: int = 0) -> None:
+        item.holder = -1
+        item.lease_end_ms = 0
+        if self.tries and item.attempts >= self.tries:
+            item.state = "failed"
+        else:
+            item.state = "waiting"
+            item.due_ms = self.clock.ms + wait_ms if wait_ms else 0
+
+    def _held(self) -> list[Item]:
+        return [item for item in self.items if item.state == "held"]
+
+    def _free(self, member: Member) -> None:
+        self.owners = {key: owner for key, owner in self.owners.items() if owner != member.number}
+
+    # steps
+
+    @rule(
+        kinds=st.lists(st.tuples(st.sampled_from(KEYS), st.integers(0, 7)), min_size=1, max_size=12),
+        quiesce=st.booleans(),
+    )
+    def publish(self, kinds: list[tuple[str, int]], quiesce: bool) -> None:
+        for key, chance in kinds:
+            body = b"%d" % self.numbers
+            priority = min(chance, self.policy["priority_max"])
+            headers: list[tuple[str, Any]] = [("JMSXGroupID", key)] if key else [("other", 1)]
+            if chance == 0:
+                headers.append(("JMSXGroupSeq", -1))
+            raw = encode_properties(Properties(), headers)
+            plan = self.manager.plan(
+                "$queue/work/key", PROPERTIES_AMQP, raw, True, PublishOptions(priority=priority)
+            )
+            plan.aim(self.manager, self.manager.route("$queue/work/key", self.clock.ms))
+            self.manager.publish(plan, [body], self.clock.ms)
+            self.items.append(Item(body, key, chance == 0, (-priority, self.numbers)))
+            self.numbers += 1
+        if quiesce:
+            self._quiesce()
+
+    @precondition(lambda self: len(self.members) < 4)
+    @rule(
+        credit=st.sampled_from([1, 1, 2, 3, UNLIMITED]),
+        no_ack=st.sampled_from([False, False, False, True]),
+        priority=st.sampled_from([0, 0, 0, 5]),
+        pooled=st.sampled_from([False, False, True]),
+    )
+    def join(self, credit: int, no_ack: bool, priority: int, pooled: bool) -> None:
+        member = self._member()
+        pool = None
+        if pooled and not no_ack:
+            pool = next((m.consumer.pool for m in self.members if m.consumer.pool is not None), CreditPool(2))
+        self.members.append(member)
+        if self.mode == "rebalance":
+            self.owners = {}
+        member.consumer = self.manager.subscribe(
+            self.work,
+            "",
+            "#",
+            member,
+            consumer_id=f"c{member.number}",
+            credit_max=credit,
+            no_ack=no_ack,
+            exclusive=False,
+            lease_ms=LEASE_MS,
+            pool=pool,
+            priority=priority,
+        )
+        self._quiesce()
+
+    @rule(pick=st.integers(0, 9), keeps=st.booleans())
+    def leave(self, pick: int, keeps: bool) -> None:
+        if not self.members:
+            return
+        member = self.members.pop(pick % len(self.members))
+        self._free(member)
+        if keeps:
+            self.gone.append(member)
+        else:
+            for item in [item for item in self._held() if item.holder == member.number]:
+                self._comes_back(item)
+        self.manager.unsubscribe(member.consumer, self.clock.ms, keep_claims=keeps)
+        self._quiesce()
+
+    @rule(pick=st.integers(0, 9))
+    def close_cancelled(self, pick: int) -> None:
+        if not self.gone:
+            return
+        member = self.gone.pop(pick % len(self.gone))
+        for item in [item for item in self._held() if item.holder == member.number]:
+            self._comes_back(item)
+        self.manager.unsubscribe(member.consumer, self.clock.ms)
+        self._quiesce()
+
+    @rule(pick=st.integers(0, 9), ms=st.sampled_from([0, 1]))
+    def pause(self, pick: int, ms: int) -> None:
+        if self.members:
+            member = self.members[pick % len(self.members)]
+            member.consumer.paused = not member.consumer.paused
+            self.manager.wake(member.consumer)
+            self._quiesce()
+
+    @rule(count=st.integers(1, 4), no_ack=st.sampled_from([False, False, True]))
+    def pull(self, count: int, no_ack: bool) -> None:
+        for _ in range(count):
+            expected = bool([i for i in self.items if self._is_ready(i) and self._may_pull(i)])
+            placed_max = self.tight is not None or self.mode == "off"
+            self.puller.consumer.no_ack = no_ack
+            while (answer := self.manager.pull(self.puller.consumer, no_ack, self.clock.ms)) is None:
+                run(self.shard.load_once())
+            assert answer == expected or placed_max
+            self._quiesce()
+
+    def _may_pull(self, item: Item) -> bool:
+        if not item.key:
+            return True
+        holders = {other.holder for other in self._held() if other.key == item.key}
+        return holders <= {self.puller.number} and item.key not in self.owners
+
+    @rule(
+        kinds=st.lists(
+            st.tuples(
+                st.sampled_from(["ack", "ack", "ack", "nack", "reject", "delay", "extend"]),
+                st.integers(0, 99),
+            ),
+            min_size=1,
+            max_size=12,
+        )
+    )
+    def settle(self, kinds: list[tuple[str, int]]) -> None:
+        for kind, pick in kinds:
+            held = self._held()
+            if held:
+                self._settle(held[pick % len(held)], kind)
+
+    def _settle(self, item: Item, kind: str) -> None:
+        entry = self.entries[item.body]
+        now_ms = self.clock.ms
+        if kind == "extend":
+            assert self.manager.extend(entry, 2 * LEASE_MS, now_ms)
+            item.lease_end_ms = now_ms + 2 * LEASE_MS
+            return
+        if kind == "ack":
+            item.state = "done"
+            assert self.manager.ack([entry], now_ms) == 0
+        elif kind == "reject":
+            item.state = "failed"
+            assert self.manager.reject([entry], now_ms) == 0
+        else:
+            wait_ms = 7_500 if kind == "delay" else 0
+            self._comes_back(item, wait_ms)
+            assert self.manager.requeue([entry], now_ms, delay_ms=wait_ms or None) == 0
+        item.holder = -1
+        assert self.manager.ack([entry], now_ms) == 1, "settled twice"
+        self._quiesce()
+
+    @rule(ms=st.sampled_from([1, 7_500, 30_000, 61_000]))
+    def wait(self, ms: int) -> None:
+        self.clock.ms += ms
+        for item in [item for item in self._held() if item.lease_end_ms <= self.clock.ms]:
+            self._comes_back(item)
+        self.manager.expire(self.clock.ms)
+        self._quiesce()
+
+    @rule()
+    def purge(self) -> None:
+        self.manager.purge(self.work, self.clock.ms)
+        for item in self.items:
+            if item.state == "waiting":
+                item.state = "done"
+        self._quiesce()
+
+    @rule(mode=st.sampled_from(["off", "sticky", "rebalance"]))
+    def redefine(self, mode: str) -> None:
+        if "off" in (mode, self.mode):
+            self.owners = {}
+        self.mode = mode
+        self.manager.redefine(self.work, self._definition())
+        self._quiesce()
+
+    @rule()
+    def sweep(self) -> None:
+        self.wait(0)
+        self._commit()
+        run(self.shard.sweep_once())
+        self._commit()
+
+    @precondition(lambda self: self.is_durable)
+    @rule(commit=st.booleans(), ms=st.sampled_from([0, 10_000]))
+    def crash(self, commit: bool, ms: int) -> None:
+        if commit:
+            self._commit()
+        self.items = copy.deepcopy(self.committed)
+        self.clock.ms += ms
+        for item in self._held():
+            item.state = "waiting"
+            item.due_ms = item.lease_end_ms = 0
+            item.holder = -1
+        self.entries = {}
+        self.members = []
+        self.gone = []
+        self.owners = {}
+        self._open(self.store.crash())
+        mode = self.work.policy.message_groups or "off"
+        self.mode = mode
+        self._reopen_puller()
+        self.manager.fire_timers(self.clock.ms)
+        self._quiesce()
+
+    @invariant()
+    def counts_agree(self) -> None:
+        if not hasattr(self, "items"):
+            return
+        group = self.work.groups[""]
+        ready = [item for item in self.items if self._is_ready(item)]
+        assert group.ready_count() == len(ready)
+        assert group.delayed_count() == sum(i.state == "waiting" for i in self.items) - len(ready)
+        assert group.in_flight_count() == len(self._held())
+        sticky = group.sticky
+        assert (sticky is None) == (self.mode == "off")
+        if sticky is not None:
+            held = self._held()
+            for key, binding in sticky.bindings.items():
+                assert binding.in_flight == sum(item.key == key for item in held)
+            if self.tight is None:
+                assert sticky.placed_count <= limits.PLACED_MESSAGES_PER_GROUP_MAX
+
+    @invariant()
+    def nothing_waits_that_somebody_could_have(self) -> None:
+        if not hasattr(self, "items"):
+            return
+        self._quiesce()
+        sticky = self.work.groups[""].sticky
+        if sticky is None or sticky.placed_count >= limits.PLACED_MESSAGES_PER_GROUP_MAX:
+            return
+        if sticky.placed_bytes >= limits.PLACED_BYTES_PER_GROUP_MAX:
+            return
+        for member in self.members:
+            if member.consumer.credit() > 0:
+                for item in self.items:
+                    if self._is_ready(item):
+                        assert self._must_wait_for(item, member), (item.body, item.key, member.number)
+
+    def _must_wait_for(self, item: Item, member: Member) -> bool:
+        """Whether there is a reason that `member`, who has credit, does not get `item`."""
+        if not item.key:
+            return False
+        held = [other for other in self._held() if other.key == item.key]
+        if held:
+            elsewhere = any(other.holder != member.number for other in held)
+            return elsewhere or any(other.closes for other in held) or self._is_ending(item.key)
+        owner = self.owners.get(item.key, member.number)
+        return owner != member.number and any(m.number == owner for m in self.members)
+
+    def _is_ending(self, key: str) -> bool:
+        sticky = self.work.groups[""].sticky
+        return sticky is not None and key in sticky.bindings and sticky.bindings[key].is_ending()
+
+    # the end
+
+    def teardown(self) -> None:
+        if getattr(self, "tight", None) is not None:
+            assert self.tight is not None
+            self.tight.undo()
+        if not hasattr(self, "items") or sys.exc_info()[0] is not None:
+            return
+        if not self.members:
+            self.join(3, False, 0, False)
+        for member in self.members:
+            member.consumer.paused = False
+            self.manager.wake(member.consumer)
+        for _ in range(10 * len(self.items) + 10):
+            self._quiesce()
+            for item in self._held():
+                self._settle(item, "ack")
+            if all(item.state in ("done", "failed") for item in self.items):
+                break
+            self.wait(7_500)
+        else:
+            raise AssertionError("messages are left")
+        if not self.is_durable:
+            return
+        for _ in range(3):
+            self.clock.ms += 61_000
+            self.sweep()
+        rows = run(self.store.scan(payload.PREFIX, None, limit=100_000))
+        kept = [key for key, _ in rows if key.startswith(payload.PREFIX)]
+        assert len(kept) == sum(item.state == "failed" for item in self.items), "payloads leak or are lost"
+
+
+class TestStickyModel(StickyModel.TestCase):  # type: ignore[misc, name-defined]
+    settings = settings(
+        max_examples=int(__import__("os").environ.get("EX", "120")),
+        stateful_step_count=40,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )

@@ -1,0 +1,253 @@
+"""Message groups. The last level of a topic is the key here: `_` is none, and `x!` closes x."""
+
+import pytest
+
+from config import limits
+from queue_manager.definitions import QueueDefinition
+from queue_manager.errors import PreconditionFailed
+from tests.unit.queue_manager.managers import NOW_MS, consume, make_manager, make_policy, make_queue, publish
+from tests.unit.queue_manager.selecting import fields_of, select
+
+
+def key_of(template):
+    key = template.topic.rsplit("/", 1)[-1]
+    return ("" if key == "_" else key.rstrip("!"), key.endswith("!"))
+
+
+def make(mode="sticky", **fields):
+    manager = make_manager()
+    manager.group_key_of = key_of
+    return manager, make_queue(manager, message_groups=mode, **fields)
+
+
+def send(manager, keys):
+    for key in keys.split():
+        publish(manager, 1, f"$queue/jobs/{key}")
+    manager.dispatch(NOW_MS)
+
+
+def ack(manager, consumer, count=1):
+    manager.ack(list(consumer.in_flight.values())[:count], NOW_MS)
+    manager.dispatch(NOW_MS)
+
+
+def test_a_key_goes_to_one_consumer_and_new_keys_to_who_has_fewest() -> None:
+    manager, queue = make()
+    _, first = consume(manager, queue)
+    _, second = consume(manager, queue)
+    send(manager, "a b a b a c d")
+    assert sorted([first.offsets, second.offsets]) == [[0, 2, 4, 5], [1, 3, 6]]
+
+
+def test_messages_without_a_key_take_turns() -> None:
+    manager, queue = make()
+    sinks = [consume(manager, queue)[1] for _ in range(3)]
+    publish(manager, 9, "$queue/jobs/_")
+    manager.dispatch(NOW_MS)
+    assert [len(sink.offsets) for sink in sinks] == [3, 3, 3]
+
+
+def test_what_waits_for_an_owner_is_counted_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PLACED_MESSAGES_PER_GROUP_MAX", 3)
+    manager, queue = make()
+    owner, sink = consume(manager, queue, credit_max=1)
+    send(manager, "a")
+    _, other = consume(manager, queue)
+    send(manager, "a a a a b")
+    sticky = queue.groups[""].sticky
+    assert sticky is not None
+    assert (sticky.placed_count, sticky.bound_count()) == (3, 1)
+    assert queue.ready_count() == 5
+    assert other.offsets == [], "nothing is taken beyond the limit"
+    ack(manager, owner)
+    ack(manager, owner)
+    assert sink.offsets == [0, 1, 2]
+    assert other.offsets == [5]
+    assert sticky.bound_count() == 2
+
+
+def test_payload_that_waits_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PLACED_BYTES_PER_GROUP_MAX", 10)
+    monkeypatch.setattr(limits, "PLACED_STEP_MESSAGES_MAX", 1)
+    manager, queue = make()
+    consume(manager, queue, credit_max=1)
+    send(manager, "a")
+    consume(manager, queue)
+    publish(manager, 5, "$queue/jobs/a", size=6)
+    manager.dispatch(NOW_MS)
+    sticky = queue.groups[""].sticky
+    assert sticky is not None
+    assert (sticky.placed_count, sticky.placed_bytes) == (2, 12)
+
+
+def test_keys_that_have_nothing_are_forgotten_when_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "MESSAGE_GROUPS_BOUND_MAX", 3)
+    manager, queue = make()
+    consumer, _ = consume(manager, queue)
+    send(manager, "a b c")
+    sticky = queue.groups[""].sticky
+    assert sticky is not None
+    send(manager, "d e")
+    assert list(sticky.bindings) == ["a", "b", "c", "d", "e"], "each has something unsettled"
+    ack(manager, consumer, 5)
+    send(manager, "f g")
+    assert len(sticky.bindings) <= 3
+
+
+def test_a_cancelled_consumer_keeps_its_keys_until_it_has_settled() -> None:
+    manager, queue = make()
+    owner, _ = consume(manager, queue, credit_max=1)
+    send(manager, "a a")
+    _, other = consume(manager, queue)
+    manager.unsubscribe(owner, NOW_MS, keep_claims=True)
+    manager.dispatch(NOW_MS)
+    assert other.offsets == []
+    ack(manager, owner)
+    assert other.offsets == [1]
+
+
+def test_what_a_lost_consumer_had_comes_in_its_old_order() -> None:
+    manager, queue = make()
+    owner, _ = consume(manager, queue, credit_max=2)
+    send(manager, "a a a a")
+    _, other = consume(manager, queue)
+    manager.unsubscribe(owner, NOW_MS)
+    manager.dispatch(NOW_MS)
+    assert other.calls == [[0, 1], [2, 3]], "redeliveries apart"
+
+
+def test_a_nacked_message_comes_before_what_waits_behind_it() -> None:
+    manager, queue = make()
+    owner, sink = consume(manager, queue, credit_max=2)
+    send(manager, "a a a")
+    consume(manager, queue)
+    manager.requeue([sink.entries[0]], NOW_MS)
+    manager.dispatch(NOW_MS)
+    assert sink.offsets == [0, 1, 0]
+
+
+def test_a_closed_key_is_free_once_everything_before_is_settled() -> None:
+    manager, queue = make()
+    owner, sink = consume(manager, queue)
+    send(manager, "a a! a")
+    assert sink.offsets == [0, 1]
+    ack(manager, owner)
+    assert sink.offsets == [0, 1]
+    ack(manager, owner)
+    assert sink.offsets == [0, 1, 2]
+
+
+def test_rebalancing_shares_keys_out_when_a_consumer_joins() -> None:
+    manager, queue = make("rebalance")
+    owner, sink = consume(manager, queue, credit_max=4)
+    send(manager, "a b c d")
+    _, other = consume(manager, queue)
+    send(manager, "a b c d")
+    assert other.offsets == [], "each key has something in flight"
+    ack(manager, owner, 4)
+    assert sorted(len(s.offsets) for s in (sink, other)) == [2, 6]
+
+
+def test_rebalancing_forgets_who_had_idle_keys() -> None:
+    manager, queue = make("rebalance")
+    owner, sink = consume(manager, queue)
+    send(manager, "a b")
+    ack(manager, owner, 2)
+    _, other = consume(manager, queue)
+    send(manager, "a b")
+    assert len(other.offsets) == 1
+
+
+def test_keys_are_bound_to_consumers_of_the_highest_priority_with_credit() -> None:
+    manager, queue = make()
+    _, low = consume(manager, queue)
+    _, high = consume(manager, queue, priority=5, credit_max=2)
+    send(manager, "a b c a")
+    assert (high.offsets, low.offsets) == ([0, 1], [2])
+
+
+def test_a_single_active_consumer_has_everything() -> None:
+    manager, queue = make(single_active=True)
+    _, first = consume(manager, queue)
+    _, second = consume(manager, queue)
+    send(manager, "a b c")
+    assert (first.offsets, second.offsets) == ([0, 1, 2], [])
+    assert queue.groups[""].sticky is None
+
+
+def test_switching_it_on_waits_for_what_is_in_flight() -> None:
+    manager, queue = make("")
+    consumers = [consume(manager, queue, credit_max=1) for _ in range(2)]
+    send(manager, "a a a a")
+    manager.redefine(
+        queue, QueueDefinition("jobs", durable=True, policy=make_policy(message_groups="sticky"))
+    )
+    ack(manager, consumers[0][0])
+    assert sum(len(consumer.in_flight) for consumer, _ in consumers) == 1, "the other still holds one"
+    ack(manager, consumers[1][0])
+    assert sum(len(consumer.in_flight) for consumer, _ in consumers) == 1
+    manager.redefine(queue, QueueDefinition("jobs", durable=True, policy=make_policy()))
+    manager.dispatch(NOW_MS)
+    assert queue.groups[""].sticky is None
+    assert queue.ready_count() == 1
+
+
+def test_purging_drops_what_waits_for_an_owner() -> None:
+    manager, queue = make()
+    consumer, sink = consume(manager, queue, credit_max=1)
+    send(manager, "a a a")
+    assert manager.purge(queue, NOW_MS) == 2
+    assert queue.ready_count() == 0
+    ack(manager, consumer)
+    send(manager, "a")
+    assert sink.offsets == [0, 3]
+
+
+def test_a_queue_in_memory_without_acknowledgements() -> None:
+    manager = make_manager()
+    manager.group_key_of = key_of
+    queue = make_queue(manager, durable=False, message_groups="sticky")
+    _, first = consume(manager, queue, no_ack=True)
+    _, second = consume(manager, queue, no_ack=True)
+    send(manager, "a b a! a b")
+    assert sorted(first.offsets + second.offsets) == [0, 1, 2, 3, 4]
+    assert queue.depth() == 0
+
+
+def test_patterns_choose_before_keys_are_bound() -> None:
+    manager, queue = make()
+    _, sink = consume(manager, queue, "g", "b")
+    send(manager, "a b a b")
+    assert sink.offsets == [1, 3]
+    sticky = queue.groups["g@b"].sticky
+    assert sticky is not None
+    assert list(sticky.bindings) == ["b"]
+
+
+@pytest.mark.parametrize("priority_max", [0, 2])
+def test_keys_are_bound_once_what_filters_took_out_of_order_is_dealt_with(priority_max: int) -> None:
+    manager, queue = make("", durable=False, priority_max=priority_max)
+    manager.fields.of_template = fields_of
+    chooser, chosen = select(manager, queue, "region = 'b'")
+    send(manager, "a a b")
+    assert chosen.offsets == [2]
+    policy = make_policy(message_groups="sticky", priority_max=priority_max)
+    manager.redefine(queue, QueueDefinition("jobs", durable=False, policy=policy))
+    group = queue.groups[""]
+    assert group.sticky is None
+    manager.ack(chosen.entries, NOW_MS)
+    manager.unsubscribe(chooser, NOW_MS)
+    owner, sink = consume(manager, queue, credit_max=2)
+    manager.dispatch(NOW_MS)
+    send(manager, "a a")
+    assert sink.offsets == [0, 1]
+    assert group.sticky is not None
+    _, other = consume(manager, queue)
+    ack(manager, owner)
+    assert (sink.offsets, other.offsets) == ([0, 1], [])
+    ack(manager, owner)
+    assert sorted([sink.offsets, other.offsets]) in ([[0, 1], [3, 4]], [[], [0, 1, 3, 4]])
+    with pytest.raises(PreconditionFailed):
+        select(manager, queue, "region = 'b'")
