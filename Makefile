@@ -3,16 +3,18 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help run demo test test-long fuzz soak bench bench-quick format lint types setup setup-dev lock clean
+.PHONY: help run demo test test-spark bench-spark java setup-spark test-long fuzz soak bench bench-quick format lint types setup setup-dev lock clean
 
 help:
 	@echo "make run         set up and start the broker (MQTT 1883, AMQP 5672, data under ./data)"
 	@echo "make demo        the main job end to end, with a kill -9 in the middle"
 	@echo "make test        set up and run all tests (about 4 minutes on 2 cores)"
+	@echo "make test-spark  the Spark bridge with a real local Spark; then make test runs them, too"
 	@echo "make test-long   the same with the long modes of model and crash tests"
 	@echo "make soak        half an hour of mixed load: does anything grow, does anything get lost?"
 	@echo "make fuzz        hammer the decoders with random input for a while"
 	@echo "make bench       side by side with RabbitMQ and mosquitto where they are installed"
+	@echo "make bench-spark writing from Spark and reading"
 	@echo "make bench-quick a short version of it"
 	@echo "make format lint types   what their names say"
 	@echo "make lock        resolve the dependencies anew into the lock files (needs uv)"
@@ -29,8 +31,22 @@ $(VENV)/dev.stamp: requirements-dev.lock $(VENV)/run.stamp
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	@touch $@
 
+$(VENV)/spark.stamp: requirements-spark.lock $(VENV)/dev.stamp
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-spark.lock
+	@touch $@
+
 setup: $(VENV)/run.stamp
 setup-dev: $(VENV)/dev.stamp
+setup-spark: java $(VENV)/spark.stamp
+
+# Spark needs a Java runtime of version 17 or later: one that is there, else Debian's
+JAVA_IS_THERE := PATH="$(JAVA_HOME)/bin:$$PATH" java -version 2>&1 | grep -qE 'version "(1[7-9]|[2-9][0-9])'
+JAVA_INSTALL := apt-get install -y --no-install-recommends openjdk-17-jre-headless
+java:
+	@$(JAVA_IS_THERE) \
+		|| { [ "$$(id -u)" = 0 ] && echo "no Java 17: $(JAVA_INSTALL)" && apt-get update -q >/dev/null \
+			&& DEBIAN_FRONTEND=noninteractive $(JAVA_INSTALL) >/dev/null && $(JAVA_IS_THERE); } \
+		|| { echo "Spark needs Java 17 or later: sudo $(JAVA_INSTALL), or set JAVA_HOME"; exit 1; }
 
 run: setup
 	$(BIN)/python -m broker serve
@@ -40,6 +56,13 @@ demo: setup-dev
 
 test: setup-dev lint types
 	$(BIN)/python -m pytest -m "not long" -n 3 --dist loadfile
+
+test-spark: setup-spark
+	$(BIN)/python -m pytest tests/spark
+
+bench-spark: setup-spark
+	$(BIN)/python -m benchmarks.spark_write
+	$(BIN)/python -m benchmarks.spark_read
 
 test-long: setup-dev
 	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -m "long or not long"
@@ -70,6 +93,7 @@ types: setup-dev
 
 lock:
 	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url -o requirements-dev.lock
+	uv pip compile pyproject.toml --extra spark --universal --python-version 3.11 --generate-hashes --no-emit-index-url -c requirements-dev.lock -o requirements-spark.lock
 	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url -c requirements-dev.lock -o requirements.lock
 
 clean:

@@ -18,6 +18,7 @@ from queue_manager.queue import Queue
 from queue_manager.ranges import RangeSet
 from queue_manager.removal import QueueRemoval
 from queue_manager.retention import Purge
+from queue_manager.staging.restoring import FoundAttempt, found_attempt, restore_stage
 from queue_manager.streams.group import StreamGroup
 from queue_manager.streams.stream import Stream
 from storage import layout
@@ -28,7 +29,9 @@ from storage.records import (
     active,
     attempts,
     claim_state,
+    committed_epoch,
     done,
+    epoch,
     failed,
     group_position,
     identified,
@@ -40,9 +43,12 @@ from storage.records import (
     queue_spec,
     removal,
     scheduled,
+    staged_rows,
     stream_chunk,
     taken_ahead,
 )
+from storage.records.committed_epoch import CommittedEpoch
+from storage.records.epoch import DecidedEpoch
 from storage.records.identified import Identified
 from storage.records.producer import ProducerProgress
 from storage.sequence import SequenceAllocator, decode_block
@@ -141,6 +147,7 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Grou
     recovery.join_lanes(manager)
     await _restore_schedules(store, manager)
     await _restore_identities(store, manager, now_ms)
+    await _restore_stages(store, manager, now_ms)
     async for key, value in scan_prefix(store, attempts.PREFIX):
         storage_id, message_id = attempts.parse_key(key)
         group = groups.get(storage_id)
@@ -222,6 +229,32 @@ async def _restore_identities(store: Store, manager: QueueManager, now_ms: int) 
         if queue is not None:
             queue.identities = Identities(queue)
             queue.identities.restore(seen, producers, now_ms)
+
+
+async def _restore_stages(store: Store, manager: QueueManager, now_ms: int) -> None:
+    """What is staged: of each attempt only its first and last record are read."""
+    producers: dict[str, dict[str, CommittedEpoch]] = {}
+    async for key, value in scan_prefix(store, committed_epoch.PREFIX):
+        name, producer_id = committed_epoch.parse_key(key)
+        producers.setdefault(name, {})[producer_id] = committed_epoch.decode(value)
+    decided: dict[str, list[tuple[int, DecidedEpoch]]] = {}
+    async for key, value in scan_prefix(store, epoch.PREFIX):
+        name, number = epoch.parse_key(key)
+        decided.setdefault(name, []).append((number, epoch.decode(value)))
+    found: dict[str, list[FoundAttempt]] = {}
+    start: bytes | None = staged_rows.PREFIX
+    end = prefix_end(staged_rows.PREFIX)
+    while start is not None and (rows := await store.scan(start, end, limit=1)):
+        first_key = rows[0][0]
+        prefix = staged_rows.attempt_prefix(*staged_rows.parse_key(first_key)[:5])
+        start = prefix_end(prefix)
+        last_key, last_value = (await store.scan(first_key, start, limit=1, reverse=True))[0]
+        name = staged_rows.parse_key(first_key).queue_id
+        found.setdefault(name, []).append(found_attempt(first_key, last_key, last_value))
+    for name in {**producers, **decided, **found}:
+        queue = manager.queues.get(name)
+        if queue is not None:
+            restore_stage(queue, producers.get(name, {}), decided.get(name, []), found.get(name, []), now_ms)
 
 
 async def recover_done(store: Store, taken: dict[Group, RangeSet]) -> None:

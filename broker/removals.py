@@ -14,7 +14,9 @@ from storage.records import (
     active,
     attempts,
     claim_state,
+    committed_epoch,
     done,
+    epoch,
     failed,
     group_position,
     identified,
@@ -25,6 +27,7 @@ from storage.records import (
     producer,
     queue_meta,
     scheduled,
+    staged_rows,
     taken_ahead,
 )
 
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 SHARED_FLAG: Final = 0x10
 ENTRIES_PER_STEP: Final = 16
 ROWS_PER_STEP: Final = 200
+STAGED_ROWS_PER_STEP: Final = 4  # they are large
 
 
 async def perform(shard: Shard, removal: Removal) -> None:
@@ -131,6 +135,7 @@ async def _remove_queue(shard: Shard, removal: QueueRemoval) -> None:
     await _remove_scheduled(shard, removal)
     await _remove_identities(shard, removal)
     await streams.remove_chunks(shard, removal.name)
+    await _remove_staged(shard, removal)
     failed_ids: set[int] = set()
     for storage_id in removal.storage_ids:
         await _remove_group_records(shard, removal, storage_id, failed_ids)
@@ -154,6 +159,19 @@ async def _remove_identities(shard: Shard, removal: QueueRemoval) -> None:
     for prefix in (identified.prefix(removal.name), producer.prefix(removal.name)):
         async for key, _ in scan_prefix(shard.store, prefix, ROWS_PER_STEP):
             shard.manager.journal.delete(key)
+            await shard.commit_room()
+
+
+async def _remove_staged(shard: Shard, removal: QueueRemoval) -> None:
+    manager = shard.manager
+    async for key, value in scan_prefix(shard.store, staged_rows.prefix(removal.name), STAGED_ROWS_PER_STEP):
+        for run in staged_rows.decode(value):
+            manager.journal.delete_run(payload.key_run(run.first_id, len(run.bodies)))
+        manager.journal.delete(key)
+        await shard.commit_room()
+    for prefix in (epoch.prefix(removal.name), committed_epoch.prefix(removal.name)):
+        async for key, _ in scan_prefix(shard.store, prefix, ROWS_PER_STEP):
+            manager.journal.delete(key)
             await shard.commit_room()
 
 

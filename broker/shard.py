@@ -154,6 +154,8 @@ class Shard:
         self.manager.committed(journal, self.clock.now_ms())
         for waiter, tokens in journal.waiters.items():
             waiter.committed(tokens)
+        if self.manager.loads:
+            self._wake_load.set()
         self.on_committed()
 
     async def _patiently(self, step: Callable[[], Awaitable[object]]) -> None:

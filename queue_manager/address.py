@@ -8,7 +8,12 @@ from config import limits
 from queue_manager.errors import InvalidAddress
 
 PREFIX: Final = "$queue/"
-CONTROL_VERBS: Final = frozenset({"$ack", "$nack", "$reject", "$commit", "$extend"})
+STREAM_STATUS: Final = "$stream-status"
+# answered through reply-to
+CALL_VERBS: Final = frozenset(
+    {"$stage-commit", "$stage-abort", "$stage-status", "$stage-forget", STREAM_STATUS}
+)
+CONTROL_VERBS: Final = frozenset({"$ack", "$nack", "$reject", "$commit", "$extend", *CALL_VERBS})
 
 
 class Address:

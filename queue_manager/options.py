@@ -7,6 +7,7 @@ from typing import Final
 
 from config import limits
 from queue_manager.errors import InvalidArgument
+from queue_manager.staging.tags import TAG_NAMES, StageTag, read_tag
 
 # AMQP headers and MQTT user properties of these names
 DELAY: Final = "x-delay"
@@ -14,7 +15,7 @@ DELIVER_AT: Final = "deliver-at"
 DEDUPLICATION_ID: Final = "x-deduplication-id"
 PRODUCER_ID: Final = "x-producer-id"
 PRODUCER_SEQUENCE: Final = "x-producer-sequence"
-NAMES: Final = (DELAY, DELIVER_AT, DEDUPLICATION_ID, PRODUCER_ID, PRODUCER_SEQUENCE)
+NAMES: Final = (DELAY, DELIVER_AT, DEDUPLICATION_ID, PRODUCER_ID, PRODUCER_SEQUENCE, *TAG_NAMES)
 
 TIME_MS_MAX: Final = 253_402_300_799_999  # the end of the year 9999
 _PRODUCER_SEQUENCE_MAX: Final = (1 << 63) - 1
@@ -24,7 +25,7 @@ _PRODUCER_SEQUENCE_MAX: Final = (1 << 63) - 1
 class PublishOptions:
     """`ttl_ms` None: lives as long as its queue lets it. `delay_ms` counts from the publish, `deliver_at_ms`
     is a time; 0 is at once. `producer_id` with `producer_sequence` (rising) or `deduplication_id` tell a
-    publish that was sent again.
+    publish that was sent again. `stage`: it is not to be seen before its epoch is committed.
     """
 
     priority: int = 0
@@ -34,6 +35,7 @@ class PublishOptions:
     deduplication_id: str = ""
     producer_id: str = ""
     producer_sequence: int = 0
+    stage: StageTag | None = None
 
     @property
     def is_identified(self) -> bool:
@@ -74,6 +76,7 @@ def read_options(
         deduplication_id=_text(DEDUPLICATION_ID, values.get(DEDUPLICATION_ID)),
         producer_id=producer_id,
         producer_sequence=_number(PRODUCER_SEQUENCE, sequence, _PRODUCER_SEQUENCE_MAX),
+        stage=read_tag(values),
     )
 
 

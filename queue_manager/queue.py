@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from queue_manager.journal import Journal
     from queue_manager.manager import QueueManager
     from queue_manager.schedule import Schedule
+    from queue_manager.staging.stage import Stage
 
 
 class Queue:
@@ -61,6 +62,7 @@ class Queue:
         "released",
         "released_known",
         "schedule",
+        "stage",
         "mixes_payloads",
         "tail",
         "topics",
@@ -105,6 +107,7 @@ class Queue:
         self.mixes_payloads = False  # some may be in other queues too, or have IDs out of order
         self.schedule: Schedule | None = None
         self.identities: Identities | None = None
+        self.stage: Stage | None = None
         self.log_index: list[tuple[int, int]] = []
         self.open_blocks: list[bytes] = []
         self.open_count = 0
@@ -240,8 +243,14 @@ class Queue:
 
     def append_due(self, template: EnvelopeTemplate, message_id: int, body: bytes, now_ms: int) -> None:
         """Append a message that was scheduled; its payload is stored already."""
+        self.append_stored(template, message_id, [body], now_ms)
+
+    def append_stored(
+        self, template: EnvelopeTemplate, first_id: int, bodies: list[bytes], now_ms: int
+    ) -> None:
+        """Append messages whose payloads are stored already."""
         self.mixes_payloads = True
-        self.append(template, message_id, [body], len(body), now_ms)
+        self.append(template, first_id, bodies, sum(map(len, bodies)), now_ms)
 
     def scheduled_count(self) -> int:
         """Messages that are not due yet, as far as they were counted since the start."""

@@ -30,6 +30,9 @@ IDENTIFIED: Final = 0x10
 PRODUCER: Final = 0x11
 STREAM_CHUNK: Final = 0x13
 TAKEN_AHEAD: Final = 0x15
+STAGED_ROWS: Final = 0x17
+COMMITTED_EPOCH: Final = 0x18
+EPOCH: Final = 0x19
 
 BUCKET_EXPONENT_MAX: Final = 4  # 10^5 elements would not fit an array's u16 count
 BUCKET_EXPONENT_DEFAULT: Final = 2

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from broker.amqp import committing, properties
+from broker.amqp import committing, properties, staging
 from broker.amqp.options import options_of
 from protocols.amqp091 import constants as c
 from protocols.amqp091 import content, hot
@@ -14,6 +14,7 @@ from protocols.amqp091.events import PublishRun, PublishShape
 from protocols.amqp091.methods import BasicReturn
 from queue_manager import address, outcomes
 from queue_manager.errors import InvalidAddress, QueueManagerError, QueueNotFound
+from queue_manager.options import PublishOptions
 from queue_manager.outcomes import ACCEPTED, REFUSED_IDENTITY, REFUSED_ORDER, REFUSED_SIZE, REFUSED_WINDOW
 from queue_manager.plan import PublishPlan
 from storage.envelope import PROPERTIES_AMQP, PROPERTIES_NONE
@@ -34,7 +35,7 @@ class Publisher:
     commit holding it is durable. `_waiting` counts commits whose confirms are still out.
     """
 
-    __slots__ = ("_confirmed", "_waiting", "channel", "confirming", "sequence")
+    __slots__ = ("_confirmed", "_staged", "_waiting", "channel", "confirming", "sequence")
 
     def __init__(self, channel: AmqpChannel) -> None:
         self.channel = channel
@@ -42,6 +43,7 @@ class Publisher:
         self.sequence = 0
         self._confirmed = 0
         self._waiting = 0
+        self._staged: staging.StagedProperties | None = None  # only of who stages
 
     def publish(self, run: PublishRun) -> None:
         """Take a run of publishes."""
@@ -55,6 +57,9 @@ class Publisher:
             if committing.is_commit(shape.exchange, shape.routing_key):
                 self._commit(run)
                 return
+            if staging.is_control(shape):
+                staging.control(self, run, now_ms)
+                return
             plan = self._plan(shape, now_ms)
             if plan is None:
                 return
@@ -63,11 +68,11 @@ class Publisher:
             hub.counters.publishes_unrouted += count
             if shape.mandatory:
                 self._return(run)
-            self._confirm(count, durable=False)
+            self.confirm(count, durable=False)
             return
         outcome = manager.publish(plan, run.bodies, now_ms)
         if outcome == ACCEPTED:
-            self._confirm(count, durable=plan.durable)
+            self.confirm(count, durable=plan.durable)
         else:
             self._refuse(run, plan, outcome, now_ms)
 
@@ -116,12 +121,25 @@ class Publisher:
             if raw in (properties.NONE, properties.PERSISTENT):
                 plan = manager.plan(key, PROPERTIES_NONE, b"", persistent)
             else:
-                plan = manager.plan(key, PROPERTIES_AMQP, raw, persistent, options_of(raw))
+                options, raw = self._options(raw)
+                plan = manager.plan(key, PROPERTIES_AMQP, raw, persistent, options)
             shape.context = plan
         plan.aim(manager, queues)
         return plan
 
-    def _confirm(self, count: int, *, durable: bool) -> None:
+    def _options(self, raw: bytes) -> tuple[PublishOptions, bytes]:
+        """What the properties ask for, and what of them goes on to consumers."""
+        if self._staged is not None and (found := self._staged.find(raw)) is not None:
+            return found
+        options = options_of(raw)
+        if options.stage is not None:
+            if self._staged is None:
+                self._staged = staging.StagedProperties()
+            raw = self._staged.take(raw, options)
+        return options, raw
+
+    def confirm(self, count: int, *, durable: bool) -> None:
+        """Confirm the next publishes: now, or when what was done so far is durable."""
         if not self.confirming:
             return
         self.sequence += count
@@ -193,7 +211,7 @@ class Publisher:
             committing.log_refused(channel, error)
             self._nack(count)
         else:
-            self._confirm(count, durable=True)
+            self.confirm(count, durable=True)
 
     def _nack(self, count: int) -> None:
         """Refuse `count` publishes in confirm mode."""

@@ -14,7 +14,7 @@ from config import limits, units
 from protocols.mqtt import constants as c
 from protocols.mqtt.events import PublishRun, PublishShape
 from protocols.mqtt.properties import Properties, decode_properties
-from queue_manager.address import Address
+from queue_manager.address import CALL_VERBS, Address
 from queue_manager.errors import InvalidArgument, QueueManagerError
 from queue_manager.model import Entry
 
@@ -82,6 +82,8 @@ class ControlTarget:
     def _settle(self, hub: Hub, publisher: MqttFrontend) -> Entry:
         """Do what the topic and its properties say; gives the claim. Raises QueueManagerError."""
         verb = self._address.verb
+        if verb in CALL_VERBS:
+            raise InvalidArgument(f"{verb} is for AMQP clients")
         values = dict(decode_properties(self._shape.properties, c.PUBLISH).user_properties)
         manager = hub.shard.manager
         now_ms = hub.clock.now_ms()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from protocols.mqtt import constants as c
-from protocols.mqtt.properties import decode_properties
+from protocols.mqtt.properties import decode_properties, encode_properties
 from queue_manager.errors import InvalidArgument
 from queue_manager.options import NAMES, PLAIN, PublishOptions, read_options
+from queue_manager.staging.tags import TAG_NAMES
 
 PRIORITY_PROPERTY = "priority"
 
@@ -31,3 +32,10 @@ def options_of(block: bytes) -> PublishOptions:
     if not values and not priority and ttl_ms is None:
         return PLAIN
     return read_options(values, priority=priority, ttl_ms=ttl_ms)
+
+
+def without_stage(block: bytes) -> bytes:
+    """The property block of a staged publish as its consumers are to see it."""
+    properties = decode_properties(block, c.PUBLISH)
+    properties.user_properties = [pair for pair in properties.user_properties if pair[0] not in TAG_NAMES]
+    return encode_properties(properties, c.PUBLISH)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from broker.mqtt import committing, control
-from broker.mqtt.options import options_of
+from broker.mqtt.options import options_of, without_stage
 from broker.mqtt.outbound import Outbound, takes_as_is
 from broker.pubsub import PubSub, Retained, Subscription
 from protocols.mqtt import constants as c
 from protocols.mqtt.events import PublishRun, PublishShape
 from protocols.mqtt.properties import Properties
 from queue_manager import address, outcomes
-from queue_manager.errors import InvalidArgument, LimitReached, QueueManagerError
+from queue_manager.errors import InvalidArgument, LimitReached, PreconditionFailed, QueueManagerError
 from queue_manager.outcomes import ACCEPTED, REFUSED_IDENTITY, REFUSED_ORDER
 from queue_manager.plan import PublishPlan
 from storage.envelope import PROPERTIES_MQTT, PROPERTIES_NONE
@@ -29,6 +29,7 @@ _log: Final = structlog.get_logger("broker.mqtt")
 _REFUSAL_CODES: Final[dict[type[QueueManagerError], int]] = {
     LimitReached: c.QUOTA_EXCEEDED,
     InvalidArgument: c.IMPLEMENTATION_SPECIFIC_ERROR,
+    PreconditionFailed: c.IMPLEMENTATION_SPECIFIC_ERROR,
 }
 _WRONG_IDENTITY: Final = (REFUSED_IDENTITY, REFUSED_ORDER)
 
@@ -146,15 +147,15 @@ class QueueTarget:
         manager = hub.shard.manager
         now_ms = hub.clock.now_ms()
         plan = self._plan
-        if plan is None or plan.generation != manager.bindings.generation:
-            try:
+        try:
+            if plan is None or plan.generation != manager.bindings.generation:
                 plan = self._aim(hub, now_ms)
-            except QueueManagerError as error:
-                hub.counters.publishes_unrouted += run.count
-                code = _REFUSAL_CODES.get(type(error), c.NOT_AUTHORIZED)
-                refuse(publisher, run, code, error.reason)
-                return
-        outcome = manager.publish(plan, run.payloads, now_ms)
+            outcome = manager.publish(plan, run.payloads, now_ms)
+        except QueueManagerError as error:
+            hub.counters.publishes_unrouted += run.count
+            code = _REFUSAL_CODES.get(type(error), c.NOT_AUTHORIZED)
+            refuse(publisher, run, code, error.reason)
+            return
         if outcome == ACCEPTED:
             if publisher is None:
                 return
@@ -179,10 +180,10 @@ class QueueTarget:
         queues = manager.route(shape.topic, now_ms)
         if self._plan is None:
             # without properties or QoS the kind still tells an AMQP consumer that the mode is 1
-            kind = PROPERTIES_NONE if shape.qos and not shape.properties else PROPERTIES_MQTT
-            self._plan = manager.plan(
-                shape.topic, kind, shape.properties, shape.qos > 0, options_of(shape.properties)
-            )
+            options = options_of(shape.properties)
+            block = shape.properties if options.stage is None else without_stage(shape.properties)
+            kind = PROPERTIES_NONE if shape.qos and not block else PROPERTIES_MQTT
+            self._plan = manager.plan(shape.topic, kind, block, shape.qos > 0, options)
         self._plan.aim(manager, queues)
         return self._plan
 

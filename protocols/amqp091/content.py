@@ -228,6 +228,19 @@ def without_headers(raw: bytes, names: Iterable[str]) -> bytes:
     return b"".join((raw[:at], _U32.pack(len(kept)), kept, raw[end:]))
 
 
+def headers_span(raw: bytes) -> tuple[int, int]:
+    """Where the headers table begins and ends, its length included; an empty span when there is none."""
+    flags = _FLAGS.unpack_from(raw)[0]
+    at = _headers_at(raw, flags)
+    return at, at + 4 + _U32.unpack_from(raw, at)[0] if flags & _HEADERS_FLAG else at
+
+
+def with_headers_table(raw: bytes, span: tuple[int, int], table: bytes) -> bytes:
+    """`raw` with another headers table (its length included) in the place of that at `span`; b"" for none."""
+    flags = _FLAGS.unpack_from(raw)[0] & ~_HEADERS_FLAG | (_HEADERS_FLAG if table else 0)
+    return b"".join((_FLAGS.pack(flags), raw[2 : span[0]], table, raw[span[1] :]))
+
+
 def without_expiration(raw: bytes) -> bytes:
     """`raw` without its expiration; everything else stays byte for byte."""
     flags = _FLAGS.unpack_from(raw)[0]

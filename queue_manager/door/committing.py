@@ -29,6 +29,10 @@ class Committing(ManagerState):
         for queue in self.appended:
             self._write_log(queue, now_ms)
         self.appended.clear()
+        if self.staged_open:
+            for attempt in self.staged_open:
+                attempt.close(self.journal)
+            self.staged_open.clear()
         for group, skipped in self.skipped.items():
             self._release_skipped(group, skipped)
             # the position goes with it, or a restart would skip and release the same messages again

@@ -10,6 +10,7 @@ from queue_manager import group_records
 from queue_manager.definitions import QueueDefinition, definition_of, encode_spec
 from queue_manager.door.committing import Committing
 from queue_manager.door.scheduling import Scheduling
+from queue_manager.door.staging import Staging
 from queue_manager.errors import (
     LimitReached,
     PreconditionFailed,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from queue_manager.manager import QueueManager
 
 
-class Lifecycle(Committing, Scheduling):
+class Lifecycle(Committing, Scheduling, Staging):
     """Declare, redefine, purge, delete."""
 
     def declare(self, definition: QueueDefinition, now_ms: int) -> Queue:
@@ -175,6 +176,8 @@ class Lifecycle(Committing, Scheduling):
             self.timers.forget(queue.schedule)
         if queue.identities is not None:
             self.timers.forget(queue.identities)
+        if queue.stage is not None:
+            self.timers.forget(queue.stage)
         self.dead_letters.forget(queue.name)
         del self.queues[queue.name]
         self.bindings.remove(queue)
@@ -218,6 +221,8 @@ class Lifecycle(Committing, Scheduling):
     def purge(self, queue: Queue, now_ms: int) -> int:
         """Drop every waiting message of every group; claimed ones stay. Give how many it were."""
         count = queue.waiting_count()
+        if queue.stage is not None:
+            count += queue.stage.purge()
         if isinstance(queue, Stream):
             queue.cut(queue.tail.next_offset)
             return count

@@ -62,6 +62,8 @@ class Publishing(Lifecycle):
             return UNROUTED
         options = plan.options
         if options is not PLAIN:
+            if options.stage is not None:
+                return self.stage(plan, bodies, now_ms)
             if options.is_identified:
                 return publish_once(cast("QueueManager", self), plan, bodies, now_ms)
             if (due_ms := options.due_ms(now_ms)) > now_ms:

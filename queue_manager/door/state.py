@@ -21,6 +21,7 @@ from queue_manager.removal import Removal
 from queue_manager.retention import Purge
 from queue_manager.routing import Bindings
 from queue_manager.sticky.keys import GroupKeyOf, no_key
+from queue_manager.staging.attempt import Attempt
 from queue_manager.timers import Timers
 from storage.metadata_log import MetadataLog
 from storage.sequence import SequenceAllocator
@@ -59,6 +60,7 @@ class ManagerState:
         self.unread_purges: list[Purge] = []
         self.timers = Timers()
         self.fields = MessageFields()
+        self.staged_open: list[Attempt] = []  # attempts with rows in the open commit
         self.dead_letters = DeadLetterBook()
         self.stamp_death: Stamp = dead_letters.keep_properties
         self.origin_of: OriginOf = redrive.no_origin

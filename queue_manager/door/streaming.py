@@ -66,6 +66,21 @@ class Streaming(Consuming):
                 group.seek(start)
         return consumer
 
+    def anchor_group(self, queue: Queue, group_name: str, start: StreamStart | None) -> int | None:
+        """The committed offset of a group; one that is not there is made at `start` (None: it is not made).
+
+        What is made is durable with the open commit. Raises InvalidArgument, InvalidAddress, LimitReached.
+        """
+        if not isinstance(queue, Stream):
+            raise InvalidArgument(f"queue {queue.name!r} is no stream")
+        known = queue.groups.get(group_name)
+        if known is None:
+            if start is None:
+                return None
+            known = self.group(queue, group_name)
+            cast(StreamGroup, known).seek(start)
+        return cast(StreamGroup, known).committed_offset()
+
     def commit_offset(self, queue: Queue, group_id: str, offset: int) -> None:
         """Everything up to and with `offset` is done with in the group; durable once the open commit is.
 

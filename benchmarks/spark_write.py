@@ -1,0 +1,111 @@
+"""Writing from Spark, local[2], the broker on the same machine: rows a second into a durable queue.
+
+    python -m benchmarks.spark_write [--rows 300000] [--rounds 3]
+
+Rows of 100 bytes. Needs the extra `spark` and Java: `make bench-spark`. The first write warms Spark up and
+does not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.brokers import SluiceMQ
+from spark_bridge import wire
+from spark_bridge.client import Connection
+from spark_bridge.settings import ConnectionSettings
+
+ROW_BYTES = 100
+PARTITIONS = 4
+CONF = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.log.level": "ERROR",
+}
+
+
+def session() -> Any:
+    """A local Spark that knows the format."""
+    from pyspark.sql import SparkSession
+
+    import spark_bridge
+
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in CONF.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark_bridge.register(spark)
+    return spark
+
+
+def payloads(spark: Any, row_count: int) -> Any:
+    """Rows of `ROW_BYTES` bytes."""
+    return spark.range(0, row_count, 1, PARTITIONS).selectExpr(
+        f"cast(rpad(cast(id as string), {ROW_BYTES}, 'x') as binary) payload"
+    )
+
+
+def measured(rounds: int, row_count: int, write: Callable[[], None]) -> str:
+    """Rows a second, the median of some rounds."""
+    rates = []
+    for _ in range(rounds):
+        begun = time.monotonic()
+        write()
+        rates.append(row_count / (time.monotonic() - begun))
+    return f"{median(rates):,.0f} rows/s (best {max(rates):,.0f})"
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=300_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    spark = session()
+    with tempfile.TemporaryDirectory(prefix="sluicemq-spark-") as directory:
+        broker = SluiceMQ(Path(directory))
+        broker.start()
+        try:
+            measure(spark, broker, arguments.rows, arguments.rounds)
+        finally:
+            spark.stop()
+            broker.clear()
+
+
+def measure(spark: Any, broker: SluiceMQ, row_count: int, rounds: int) -> None:
+    """The deliveries one after the other, each into a queue of its own."""
+    from pyspark.sql import functions as F
+
+    rows = payloads(spark, row_count)
+    named = rows.withColumn("message_id", F.substring(F.col("payload").cast("string"), 1, 12))
+    cases = (
+        ("exactly-once", rows, "exactly-once"),
+        ("exactly-once, each with a message_id", named, "exactly-once"),
+        ("at-least-once", rows, "at-least-once"),
+    )
+    for number, (what, frame, delivery) in enumerate(cases):
+        queue = f"spark-{number}"
+        with Connection(ConnectionSettings("127.0.0.1", broker.amqp_port)) as connection:
+            connection.call(50, 10, b"\0\0" + wire.short(queue) + b"\2" + wire.table({}), answer=(50, 11))
+        writer = frame.write.format("sluice").mode("append").option("queue", queue)
+        writer = writer.option("port", broker.amqp_port).option("delivery", delivery)
+        if not number:
+            writer.save()
+        print(f"{what}: {measured(rounds, row_count, writer.save)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,332 @@
+"""What is staged in one queue: attempts, the last epoch of each producer, and the rows on their way.
+
+Committing an epoch is one small record. Its rows then go into the queue's log in steps, in order, each step
+in one commit that also deletes the staged records it took them from: a restart goes on where the last step
+that became durable ended.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Container, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from config import limits
+from queue_manager.errors import InvalidArgument, LimitReached, PreconditionFailed
+from queue_manager.loads import ScanLoad
+from queue_manager.plan import PublishPlan
+from queue_manager.staging.attempt import Attempt
+from queue_manager.staging.sweep import NOT_COMMITTED, Sweep
+from queue_manager.staging.tags import EpochPart, StageTag
+from storage.envelope import TemplateCache
+from storage.records import committed_epoch, payload, staged_rows
+from storage.records import epoch as epoch_record
+from storage.records.committed_epoch import CommittedEpoch
+
+if TYPE_CHECKING:
+    from queue_manager.queue import Queue
+
+
+class Stage:
+    """The staged rows of a durable queue.
+
+    `byte_count` is the payload staged and not yet moved or dropped. `unmoved_count`: committed rows that are
+    not in the log yet. `sweeps` are worked off in order, one step at a time.
+    """
+
+    __slots__ = (
+        "_check_ms",
+        "_is_stepping",
+        "_step_records",
+        "_templates",
+        "attempts",
+        "byte_count",
+        "next_number",
+        "producers",
+        "queue",
+        "sweeps",
+        "unmoved_count",
+    )
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.attempts: dict[StageTag, Attempt] = {}
+        self.producers: dict[str, CommittedEpoch] = {}
+        self.byte_count = 0
+        self.unmoved_count = 0
+        self.sweeps: deque[Sweep] = deque()
+        self.next_number = 0
+        self._check_ms = 0
+        self._is_stepping = False
+        self._step_records = 1  # how large they are is not known yet
+        self._templates = TemplateCache()
+
+    # staging
+
+    def stage(self, plan: PublishPlan, bodies: list[bytes], body_bytes: int, now_ms: int) -> None:
+        """Stage rows in the open commit, unseen. Raises PreconditionFailed, LimitReached."""
+        tag = plan.options.stage
+        assert tag is not None
+        attempt = self.attempts.get(tag)
+        last = self.producers.get(tag.producer)
+        if last is not None and tag.epoch <= last.epoch:
+            raise PreconditionFailed(
+                f"epoch {last.epoch} of producer {tag.producer!r} is committed:"
+                f" nothing can be staged for epoch {tag.epoch} any more"
+            )
+        if attempt is not None and attempt.is_ending:
+            raise PreconditionFailed(
+                f"attempt {tag.attempt!r} of part {tag.part} of epoch {tag.epoch} was given up"
+            )
+        if self.byte_count + body_bytes > limits.STAGED_BYTES_PER_QUEUE_MAX:
+            raise LimitReached(
+                f"queue {self.queue.name!r} holds {self.byte_count} staged bytes;"
+                f" at most {limits.STAGED_BYTES_PER_QUEUE_MAX} may wait for their commit"
+            )
+        if attempt is None:
+            if len(self.attempts) >= limits.STAGED_ATTEMPTS_PER_QUEUE_MAX:
+                raise LimitReached(
+                    f"queue {self.queue.name!r} has {limits.STAGED_ATTEMPTS_PER_QUEUE_MAX} staged attempts"
+                )
+            attempt = self.attempts[tag] = Attempt(self.queue.name, tag, now_ms)
+            self.arm(now_ms)
+        manager = self.queue.manager
+        ttl_ms = plan.options.ttl_ms
+        first_id = manager.store_payloads([self.queue], bodies, body_bytes, 1)
+        if attempt.add(
+            plan.template,
+            -1 if ttl_ms is None else ttl_ms,
+            first_id,
+            bodies,
+            body_bytes,
+            manager.journal,
+            now_ms,
+        ):
+            manager.staged_open.append(attempt)
+        self.byte_count += body_bytes
+
+    # deciding
+
+    def commit(
+        self, producer: str, epoch: int, parts: Sequence[EpochPart], checksum: str, now_ms: int
+    ) -> tuple[CommittedEpoch, bool]:
+        """Make exactly these attempts part of the queue, with the open commit; the rest of the epoch goes.
+
+        Gives what is committed, and whether it was before. Raises PreconditionFailed, InvalidArgument,
+        LimitReached, and changes nothing then.
+        """
+        last = self.producers.get(producer)
+        if last is not None:
+            if epoch == last.epoch:
+                return last, True
+            if epoch < last.epoch:
+                raise PreconditionFailed(
+                    f"epoch {epoch} of producer {producer!r} is older than the last committed, {last.epoch}"
+                )
+        elif len(self.producers) >= limits.STAGE_PRODUCERS_PER_QUEUE_MAX:
+            raise LimitReached(
+                f"queue {self.queue.name!r} remembers {limits.STAGE_PRODUCERS_PER_QUEUE_MAX} producers"
+            )
+        self._check_parts(producer, epoch, parts)
+        row_count = sum(part.row_count for part in parts)
+        depth_max = self.queue.policy.depth_max
+        if depth_max and self.queue.depth() + self.unmoved_count + row_count > depth_max:
+            raise LimitReached(f"queue {self.queue.name!r} has no room for the {row_count} rows of the epoch")
+        committed = CommittedEpoch(epoch, now_ms, row_count, checksum)
+        self.producers[producer] = committed
+        manager = self.queue.manager
+        name = self.queue.name
+        manager.journal.put(committed_epoch.key(name, producer), committed_epoch.encode(committed))
+        named = tuple((part.part, part.attempt) for part in parts if part.row_count)
+        tags = [tag for tag in self.attempts if tag.producer == producer and tag.epoch <= epoch]
+        if named:
+            record = epoch_record.encode(producer, epoch, named)
+            manager.journal.put(epoch_record.key(name, self.next_number), record)
+            self._move(producer, epoch, named, row_count, self.next_number, tags)
+            self.next_number += 1
+        self._drop(tag for tag in tags if tag.epoch < epoch or not named)
+        self.arm(now_ms)
+        return committed, False
+
+    def _check_parts(self, producer: str, epoch: int, parts: Sequence[EpochPart]) -> None:
+        if len(parts) > limits.STAGE_PARTS_PER_EPOCH_MAX:
+            raise LimitReached(f"an epoch has at most {limits.STAGE_PARTS_PER_EPOCH_MAX} parts")
+        if len({part.part for part in parts}) != len(parts):
+            raise InvalidArgument("a part is named twice")
+        for part, name, row_count in parts:
+            attempt = self.attempts.get(StageTag(producer, epoch, part, name))
+            staged = 0 if attempt is None or attempt.is_ending else attempt.row_count
+            if staged != row_count:
+                raise PreconditionFailed(
+                    f"attempt {name!r} of part {part} of epoch {epoch} has {staged} rows, not {row_count}"
+                )
+
+    def _move(
+        self,
+        producer: str,
+        epoch: int,
+        named: Iterable[tuple[int, str]],
+        row_count: int,
+        number: int,
+        tags: list[StageTag],
+    ) -> None:
+        # what is ending already has its own sweep, which comes first
+        own = [tag for tag in tags if tag.epoch == epoch and not self.attempts[tag].is_ending]
+        for tag in own:
+            self.attempts[tag].is_ending = True
+        prefix = staged_rows.epoch_prefix(self.queue.name, producer, epoch)
+        self.sweeps.append(Sweep(prefix, own, producer, frozenset(named), number, row_count))
+        self.unmoved_count += row_count
+
+    def _drop(self, tags: Iterable[StageTag]) -> int:
+        count = 0
+        for tag in tags:
+            if not self.attempts[tag].is_ending:
+                self.attempts[tag].is_ending = True
+                self.sweeps.append(Sweep.of_attempt(self.queue.name, tag))
+                count += 1
+        return count
+
+    def abort(
+        self, producer: str, epoch: int, now_ms: int, attempts: Container[tuple[int, str]] | None = None
+    ) -> int:
+        """Drop what is staged for an epoch, or these (part, attempt) of it, unless it is committed.
+
+        Gives how many attempts it were.
+        """
+        last = self.producers.get(producer)
+        if last is not None and epoch <= last.epoch:
+            return 0
+        count = self._drop(
+            [
+                tag
+                for tag in self.attempts
+                if tag.producer == producer
+                and tag.epoch == epoch
+                and (attempts is None or (tag.part, tag.attempt) in attempts)
+            ]
+        )
+        self.arm(now_ms)
+        return count
+
+    def forget(self, producer: str, now_ms: int) -> bool:
+        """Forget a producer's last epoch, and drop what it has staged; False if it was not known.
+
+        Raises PreconditionFailed while its last epoch is on its way.
+        """
+        if any(sweep.producer == producer for sweep in self.sweeps):
+            raise PreconditionFailed(f"the last epoch of producer {producer!r} is still on its way")
+        known = self.producers.pop(producer, None)
+        if known is not None:
+            self.queue.manager.journal.delete(committed_epoch.key(self.queue.name, producer))
+        count = self._drop([tag for tag in self.attempts if tag.producer == producer])
+        self.arm(now_ms)
+        return known is not None or count > 0
+
+    def purge(self) -> int:
+        """Drop the committed rows that are not in the log yet; give how many it were."""
+        count = self.unmoved_count
+        for sweep in self.sweeps:
+            if sweep.number != NOT_COMMITTED:
+                self.queue.manager.journal.delete(epoch_record.key(self.queue.name, sweep.number))
+                sweep.number = NOT_COMMITTED
+                sweep.attempts = frozenset()
+                sweep.left = 0
+        self.unmoved_count = 0
+        return count
+
+    # in time
+
+    def arm(self, now_ms: int) -> None:
+        """Ask to be called when there is something to do."""
+        timers = self.queue.manager.timers
+        if self.sweeps and not self._is_stepping:
+            timers.set(self, now_ms)
+        if self.attempts or self.producers:
+            timers.set(self, now_ms + limits.STAGE_CHECK_INTERVAL_MS)
+
+    def on_timer(self, now_ms: int) -> None:
+        """Take the next step; drop what nobody committed in time."""
+        if self.queue.deleted:
+            return
+        if now_ms >= self._check_ms:
+            self._check_ms = now_ms + limits.STAGE_CHECK_INTERVAL_MS
+            self._expire(now_ms)
+        if self.sweeps and not self._is_stepping:
+            self._is_stepping = True
+            # what the sweep is to find may be in a commit that is being written
+            self.queue.manager.journal.wait(_Step(self), 0)
+        self.arm(now_ms)
+
+    def _expire(self, now_ms: int) -> None:
+        due_ms = now_ms - limits.STAGED_LIFETIME_MS
+        self._drop([tag for tag, attempt in self.attempts.items() if attempt.staged_at_ms <= due_ms])
+        due_ms = now_ms - limits.STAGE_PRODUCER_LIFETIME_MS
+        for name in [name for name, last in self.producers.items() if last.committed_at_ms <= due_ms]:
+            del self.producers[name]
+            self.queue.manager.journal.delete(committed_epoch.key(self.queue.name, name))
+
+    def load(self) -> None:
+        """Everything done so far is durable: read the next staged records."""
+        if self.queue.deleted or not self.sweeps:
+            self._is_stepping = False
+            return
+        sweep = self.sweeps[0]
+        load = ScanLoad(sweep.position, sweep.end, self._step_records, self._rows_read)
+        self.queue.manager.loads.append(load)
+
+    def _rows_read(self, rows: list[tuple[bytes, bytes]], now_ms: int) -> None:
+        self._is_stepping = False
+        if self.queue.deleted:
+            return
+        sweep = self.sweeps[0]
+        journal = self.queue.manager.journal
+        for raw, value in rows:
+            if self._is_wanted(sweep, raw):
+                self._append(sweep, value, now_ms)
+            else:
+                for run in staged_rows.decode(value):
+                    journal.delete_run(payload.key_run(run.first_id, len(run.bodies)))
+            journal.delete(raw)
+        if len(rows) < self._step_records:
+            self._finish(sweep)
+        else:
+            sweep.position = rows[-1][0] + b"\x00"
+        if rows:
+            large = len(rows[-1][1]) > 2 * limits.STAGED_RECORD_BYTES_MAX
+            self._step_records = 1 if large else limits.STAGE_STEP_RECORDS
+        self.arm(now_ms)
+
+    def _is_wanted(self, sweep: Sweep, raw: bytes) -> bool:
+        if not sweep.attempts:
+            return False
+        key = staged_rows.parse_key(raw)
+        return (key.part, key.attempt) in sweep.attempts
+
+    def _append(self, sweep: Sweep, value: bytes, now_ms: int) -> None:
+        queue = self.queue
+        for envelope, _, first_id, bodies in staged_rows.decode(value):
+            queue.append_stored(self._templates.find(envelope), first_id, bodies, now_ms)
+            sweep.left -= len(bodies)
+            self.unmoved_count -= len(bodies)
+
+    def _finish(self, sweep: Sweep) -> None:
+        self.sweeps.popleft()
+        for tag in sweep.tags:
+            self.byte_count -= self.attempts.pop(tag).byte_count
+        self.unmoved_count -= sweep.left
+        if sweep.number != NOT_COMMITTED:
+            self.queue.manager.journal.delete(epoch_record.key(self.queue.name, sweep.number))
+
+
+class _Step:
+    """Waits until everything before a step is durable."""
+
+    __slots__ = ("_stage",)
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    def committed(self, tokens: list[int]) -> None:
+        """As `queue_manager.journal.Waiter`."""
+        self._stage.load()

@@ -1,0 +1,43 @@
+"""One walk over staged rows in the order of their keys: into the queue's log, or away."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from queue_manager.staging.tags import StageTag
+from storage.encoding import prefix_end
+from storage.records import staged_rows
+
+NOT_COMMITTED: Final = -1
+
+
+class Sweep:
+    """Rows below a prefix: those of `attempts` (part, attempt) go into the log, others are deleted.
+
+    `number` is that of the epoch's record, NOT_COMMITTED if there is none to delete at the end. `left`: how
+    many rows of `producer` are still to go into the log. `tags` are the attempts that are gone in the end.
+    """
+
+    __slots__ = ("attempts", "end", "left", "number", "position", "producer", "tags")
+
+    def __init__(
+        self,
+        prefix: bytes,
+        tags: list[StageTag],
+        producer: str = "",
+        attempts: frozenset[tuple[int, str]] = frozenset(),
+        number: int = NOT_COMMITTED,
+        left: int = 0,
+    ) -> None:
+        self.position = prefix
+        self.end = prefix_end(prefix)
+        self.tags = tags
+        self.producer = producer
+        self.attempts = attempts
+        self.number = number
+        self.left = left
+
+    @classmethod
+    def of_attempt(cls, queue_id: str, tag: StageTag) -> Sweep:
+        """Delete the rows of one attempt."""
+        return cls(staged_rows.attempt_prefix(queue_id, *tag), [tag])

@@ -1,0 +1,72 @@
+"""Which columns a write takes, and what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from spark_bridge.errors import OptionError
+from spark_bridge.settings import IDEMPOTENT, WriteSettings
+
+_TEXT: Final = ("string",)
+_WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
+# name: the types it may have, as Spark writes them
+COLUMNS: Final = {
+    "payload": ("binary", "string"),
+    "value": ("binary", "string"),
+    "routing_key": _TEXT,
+    "exchange": _TEXT,
+    "headers": ("map<string,string>",),
+    "message_id": _TEXT,
+    "content_type": _TEXT,
+    "correlation_id": _TEXT,
+    "expiration": (*_TEXT, *_WHOLE),
+    "priority": _WHOLE,
+    "timestamp": ("timestamp",),
+}
+_NOT_PROPERTIES: Final = ("payload", "value", "routing_key", "exchange")
+PROPERTY_COLUMNS: Final = tuple(name for name in COLUMNS if name not in _NOT_PROPERTIES)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where in a row what is: column indices, -1 for what is not there."""
+
+    payload: int
+    routing_key: int
+    exchange: int
+    properties: tuple[tuple[str, int], ...]
+
+
+def layout_of(schema: Any, settings: WriteSettings) -> Layout:
+    """Check a StructType against what can be written; raises OptionError naming the columns at fault."""
+    return check_columns([(field.name, field.dataType.simpleString()) for field in schema.fields], settings)
+
+
+def check_columns(columns: Sequence[tuple[str, str]], settings: WriteSettings) -> Layout:
+    """As `layout_of`, for (name, type) pairs."""
+    indices: dict[str, int] = {}
+    for index, (name, kind) in enumerate(columns):
+        if name not in COLUMNS:
+            raise OptionError(f"column {name!r} cannot be written; the columns are {', '.join(COLUMNS)}")
+        if kind not in COLUMNS[name]:
+            raise OptionError(f"column {name} is {' or '.join(COLUMNS[name])}, not {kind}")
+        indices[name] = index
+    if "payload" in indices and "value" in indices:
+        raise OptionError("columns payload and value mean the same: write one of them")
+    if "payload" not in indices and "value" not in indices:
+        raise OptionError("a column payload (binary or string) is needed")
+    if settings.delivery == IDEMPOTENT and "message_id" not in indices:
+        raise OptionError(f"delivery {IDEMPOTENT} needs a column message_id")
+    if "exchange" in indices and settings.queue:
+        raise OptionError("column exchange and option queue exclude each other")
+    routed = settings.queue or settings.exchange or settings.routing_key is not None
+    if not routed and "routing_key" not in indices and "exchange" not in indices:
+        raise OptionError("where to? Set option queue, or exchange and routingKey, or add columns for them")
+    return Layout(
+        indices.get("payload", indices.get("value", -1)),
+        -1 if settings.routing_key is not None else indices.get("routing_key", -1),
+        -1 if settings.exchange else indices.get("exchange", -1),
+        tuple((name, indices[name]) for name in PROPERTY_COLUMNS if name in indices),
+    )

@@ -1,0 +1,162 @@
+"""The `sluice` format for PySpark's data source API.
+
+Spark makes these objects in short-lived Python workers and pickles them: they hold plain data only, and
+connections are opened where they are used.
+"""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    WriterCommitMessage,
+)
+
+from spark_bridge import epochs
+from spark_bridge.columns import Layout, layout_of
+from spark_bridge.epochs import Epoch, StagedPart, TaskIdentity
+from spark_bridge.errors import OptionError, SluiceError
+from spark_bridge.options import read_settings, write_settings
+from spark_bridge.reading import SCHEMA, check_schema
+from spark_bridge.settings import EXACTLY_ONCE, WriteSettings
+from spark_bridge.sources import BatchReader, StreamReader, check_limit
+from spark_bridge.writing import check_target, write_rows
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from pyspark.sql.types import StructType
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task tells the driver; `part` None: there is nothing to commit."""
+
+    part: StagedPart | None
+
+
+class SluiceDataSource(DataSource):
+    """`spark.write.format("sluice")`, see docs/spark.md."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "sluice"
+
+    def schema(self) -> str:
+        """What is read."""
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """See DataSource."""
+        settings = read_settings(self.options, streaming=False)
+        check_schema(schema)
+        return BatchReader(settings)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """See DataSource."""
+        settings = read_settings(self.options, streaming=True)
+        check_schema(schema)
+        check_limit(settings)
+        return StreamReader(settings)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """See DataSource."""
+        settings = write_settings(self.options)
+        if overwrite:
+            raise OptionError('a queue cannot be overwritten: use .mode("append")')
+        layout = layout_of(schema, settings)
+        check_target(settings)
+        return BatchWriter(settings, layout)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """See DataSource."""
+        settings = write_settings(self.options)
+        if overwrite:
+            raise OptionError('output mode complete would send everything again: use "append"')
+        return StreamWriter(settings, layout_of(schema, settings))
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """One job. Its identity is made once, before it is pickled, so that all tasks and the commit share it."""
+
+    def __init__(self, settings: WriteSettings, layout: Layout) -> None:
+        self._settings = settings
+        self._layout = layout
+        self._job = uuid.uuid4().hex
+
+    def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
+        """In a task: see DataSourceArrowWriter."""
+        identity = epochs.task_identity()
+        epoch = None
+        if self._settings.delivery == EXACTLY_ONCE:
+            epoch = epochs.epoch_of_batch(self._settings, identity, self._job)
+        return _write(self._settings, self._layout, identity, epoch, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """See DataSourceArrowWriter."""
+        _commit(self._settings, messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """See DataSourceArrowWriter."""
+        _abort(self._settings, messages)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """One epoch of a streaming query; another object commits it."""
+
+    def __init__(self, settings: WriteSettings, layout: Layout) -> None:
+        self._settings = settings
+        self._layout = layout
+
+    def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
+        """In a task: see DataSourceStreamArrowWriter."""
+        identity = epochs.task_identity()
+        epoch = None
+        if self._settings.delivery == EXACTLY_ONCE:
+            epoch = epochs.epoch_of_stream(self._settings, identity)
+        return _write(self._settings, self._layout, identity, epoch, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """See DataSourceStreamArrowWriter."""
+        _commit(self._settings, messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """See DataSourceStreamArrowWriter."""
+        _abort(self._settings, messages)
+
+
+def _write(
+    settings: WriteSettings,
+    layout: Layout,
+    identity: TaskIdentity,
+    epoch: Epoch | None,
+    batches: Iterator[RecordBatch],
+) -> Written:
+    return Written(write_rows(settings, layout, identity, epoch, batches))
+
+
+def _parts(messages: Sequence[Any]) -> list[StagedPart]:
+    return [message.part for message in messages if message is not None and message.part is not None]
+
+
+def _commit(settings: WriteSettings, messages: Sequence[Any]) -> None:
+    parts = _parts(messages)
+    if parts:
+        epochs.commit(settings, parts)
+
+
+def _abort(settings: WriteSettings, messages: Sequence[Any]) -> None:
+    try:
+        epochs.abort(settings, _parts(messages))
+    except SluiceError as error:
+        # what stays staged is unseen and goes by itself
+        print(f"sluice: could not drop what was staged: {error}", file=sys.stderr)

@@ -1,0 +1,146 @@
+"""Which offsets a stream has, where a query begins, and how ranges of offsets are cut into partitions.
+
+Offsets are half open, `{stream: next offset to read}`. Partitions depend on offsets only, never on cores.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from spark_bridge.client import Connection
+from spark_bridge.errors import BrokerUnreachable, DataLost, Refused, SluiceError
+from spark_bridge.settings import ConnectionSettings, ReadSettings
+
+Offsets = dict[str, int]
+
+
+class StreamEnds(NamedTuple):
+    """The oldest offset there is, and the one the next message will have."""
+
+    first: int
+    next: int
+
+
+class Range(NamedTuple):
+    """Offsets `[start, end)` of one stream."""
+
+    queue: str
+    start: int
+    end: int
+
+
+class OffsetReader:
+    """Asks the broker, over one connection that is made again when it was lost."""
+
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self._settings = settings
+        self._connection: Connection | None = None
+
+    def ends(self, queue: str) -> StreamEnds:
+        """Of one stream; raises Refused when it is none."""
+        answer = self._ask(queue, {})
+        return StreamEnds(answer["first"], answer["next"])
+
+    def anchor(self, queue: str, group: str, start: str | int) -> int:
+        """Where a group is; a new one is made at `start`: it will be there whoever asks again."""
+        return self._ask(queue, {"x-group-id": group, "x-stream-offset": start})["committed"]
+
+    def report(self, group: str, offsets: Mapping[str, int]) -> None:
+        """Say how far the query is; a group is never moved back."""
+        for queue, offset in offsets.items():
+            if offset > self._ask(queue, {"x-group-id": group, "x-stream-offset": 0})["committed"]:
+                connection = self._connected()
+                connection.confirm_select()
+                connection.commit_offset(queue, group, offset - 1)
+                connection.wait_confirmed()
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _ask(self, queue: str, headers: Mapping[str, object]) -> dict[str, int]:
+        for is_last in (False, True):
+            try:
+                answer = self._connected().ask(f"$queue/{queue}/$stream-status", headers)
+                break
+            except BrokerUnreachable:
+                self._connection = None
+                if is_last:
+                    raise
+        if answer["status"] == "refused":
+            raise Refused(f"{answer['reason']} (option queue)")
+        return answer
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            self._connection = Connection(self._settings)
+        return self._connection
+
+
+def starting_offsets(settings: ReadSettings, reader: OffsetReader) -> Offsets:
+    """Where a query begins that has no checkpoint yet. With a group the answer stays the same."""
+    given = dict(settings.starting_offsets)
+    offsets = {}
+    for queue in settings.queues:
+        if settings.group:
+            start = given.get(queue, "first" if settings.starting == "earliest" else "next")
+            offsets[queue] = reader.anchor(queue, settings.group, start)
+        else:
+            first, end = reader.ends(queue)
+            offsets[queue] = min(given.get(queue, first), end)
+    return offsets
+
+
+def limited(start: Offsets, end: Offsets, row_count_max: int) -> Offsets:
+    """`end`, or nearer so that about so many rows lie in between; streams share in proportion."""
+    backlog = {queue: max(0, end[queue] - start.get(queue, 0)) for queue in end}
+    total = sum(backlog.values())
+    if total <= row_count_max:
+        return end
+    return {
+        queue: start.get(queue, 0) + -(-count * row_count_max // total) if count else end[queue]
+        for queue, count in backlog.items()
+    }
+
+
+def ranges(start: Offsets, end: Offsets, offsets_per_partition: int) -> list[Range]:
+    """The partitions of a batch; raises SluiceError when it would run backwards."""
+    found = []
+    for queue in sorted(end):
+        low, high = start.get(queue, 0), end[queue]
+        if low > high:
+            raise SluiceError(
+                f"stream {queue!r} ends at {high}, but the query is at {low}: the stream was made anew."
+                " Start with a new checkpoint"
+            )
+        while low < high:
+            # cut at multiples, so that the same offsets lie together whatever the batch
+            cut = min(high, (low // offsets_per_partition + 1) * offsets_per_partition)
+            found.append(Range(queue, low, cut))
+            low = cut
+    return found
+
+
+def kept(wanted: Range, ends: StreamEnds, *, fail_on_data_loss: bool) -> Range | None:
+    """What is still there of a range, None for nothing; raises DataLost if some is gone and that matters."""
+    if wanted.end > ends.next:
+        raise SluiceError(
+            f"stream {wanted.queue!r} ends at {ends.next}, before {wanted.end}: it was made anew."
+            " Start with a new checkpoint"
+        )
+    if wanted.start >= ends.first:
+        return wanted
+    lost(wanted.queue, wanted.start, min(ends.first, wanted.end), fail_on_data_loss=fail_on_data_loss)
+    return None if ends.first >= wanted.end else wanted._replace(start=ends.first)
+
+
+def lost(queue: str, start: int, end: int, *, fail_on_data_loss: bool) -> None:
+    """Offsets `[start, end)` are gone: an error, or a line in the log."""
+    text = f"retention took offsets {start} to {end - 1} of stream {queue!r} before they were read"
+    if fail_on_data_loss:
+        raise DataLost(f"{text} (option failOnDataLoss)")
+    print(f"sluice: {text}", file=sys.stderr)

@@ -1,0 +1,251 @@
+"""Options of `spark.read`/`.write` `.format("sluice")`: known ones only, each with a value it can have."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from spark_bridge.errors import OptionError
+from spark_bridge.settings import (
+    AT_LEAST_ONCE,
+    EARLIEST,
+    EXACTLY_ONCE,
+    IDEMPOTENT,
+    LATEST,
+    ConnectionSettings,
+    ReadSettings,
+    WriteSettings,
+)
+
+CONNECTION_OPTIONS: Final = (
+    "url", "host", "port", "vhost", "username", "password", "passwordFile", "passwordEnv", "tls", "caFile",
+    "connectTimeout", "confirmTimeout",
+)  # fmt: skip
+WRITE_OPTIONS: Final = (
+    "queue", "exchange", "routingKey", "delivery", "producerId", "epoch", "sinkName", "confirmWindow",
+    "mandatory",
+)  # fmt: skip
+READ_OPTIONS: Final = (
+    "queue", "startingOffsets", "endingOffsets", "offsetsPerPartition", "failOnDataLoss", "group",
+    "includeHeaders", "maxOffsetsPerTrigger",
+)  # fmt: skip
+BATCH_ONLY: Final = ("endingOffsets",)
+STREAM_ONLY: Final = ("group", "maxOffsetsPerTrigger")
+OFFSET_MAX: Final = (1 << 56) - 1
+# Spark adds these by itself
+SPARK_OPTIONS: Final = ("checkpointLocation", "queryName", "path")
+CONFIRM_WINDOW_MAX: Final = 1_000_000
+QUEUE_PREFIX: Final = "$queue/"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of one read or write, looked up without regard to case, as Spark does it."""
+
+    values: Mapping[str, str]
+
+    @classmethod
+    def of(cls, given: Mapping[str, str], known: tuple[str, ...]) -> Options:
+        """Take options that are among `known`; raises OptionError naming those that are not."""
+        values = {name.lower(): value for name, value in given.items()}
+        names = {name.lower(): name for name in (*known, *SPARK_OPTIONS)}
+        unknown = sorted(name for name in values if name not in names)
+        if unknown:
+            raise OptionError(f"unknown option {', '.join(unknown)}; known are {', '.join(sorted(known))}")
+        return cls(values)
+
+    def text(self, name: str, default: str = "") -> str:
+        return self.values.get(name.lower(), default)
+
+    def given(self, name: str) -> bool:
+        return name.lower() in self.values
+
+    def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
+        value = self.text(name, default)
+        if value not in choices:
+            raise OptionError(f"option {name} is one of {', '.join(choices)}, not {value!r}")
+        return value
+
+    def flag(self, name: str, default: bool) -> bool:
+        return self.choice(name, ("true", "false"), str(default).lower()) == "true"
+
+    def number(self, name: str, low: int, high: int, default: int | None) -> int | None:
+        text = self.values.get(name.lower())
+        if text is None:
+            return default
+        if not text.isascii() or not text.isdigit() or not low <= int(text) <= high:
+            raise OptionError(f"option {name} is a whole number from {low} to {high}, not {text!r}")
+        return int(text)
+
+    def seconds(self, name: str, default: float) -> float:
+        text = self.values.get(name.lower())
+        if text is None:
+            return default
+        factor, digits = 1.0, text
+        for unit, size in (("ms", 0.001), ("s", 1.0), ("m", 60.0)):
+            if text.endswith(unit):
+                factor, digits = size, text.removesuffix(unit)
+                break
+        try:
+            value = float(digits) * factor
+        except ValueError:
+            value = 0.0
+        if not 0 < value <= 86_400:
+            raise OptionError(f"option {name} is a time such as 30s or 500ms, not {text!r}")
+        return value
+
+
+def connection_settings(options: Options) -> ConnectionSettings:
+    """Where the broker is; `url` stands for host, port, vhost, username, password and tls at once."""
+    defaults = ConnectionSettings()
+    host, port, vhost, username, tls = defaults.host, defaults.port, defaults.vhost, defaults.username, False
+    password = _password(options)
+    if options.given("url"):
+        both = [n for n in ("host", "port", "vhost", "username", "tls") if options.given(n)]
+        if both:
+            raise OptionError(f"option url says it already: {', '.join(both)}")
+        try:
+            url = urlsplit(options.text("url"))
+            url_port = url.port
+        except ValueError as error:
+            raise OptionError(f"option url: {error}") from None
+        if url.scheme not in ("amqp", "amqps") or not url.hostname:
+            raise OptionError("option url looks like amqp://user:password@host:5672/vhost")
+        tls = url.scheme == "amqps"
+        host, port = url.hostname, url_port or (5671 if tls else 5672)
+        vhost = unquote(url.path[1:]) or "/"
+        username = unquote(url.username or username)
+        password = password if password is not None else unquote(url.password or defaults.password)
+    else:
+        tls = options.flag("tls", False)
+        host = options.text("host", host)
+        port = options.number("port", 1, 65_535, 5671 if tls else 5672) or port
+        vhost = options.text("vhost", vhost)
+        username = options.text("username", username)
+    if options.given("caFile") and not tls:
+        raise OptionError("option caFile needs tls")
+    return ConnectionSettings(
+        host,
+        port,
+        vhost,
+        username,
+        defaults.password if password is None else password,
+        tls,
+        options.text("caFile"),
+        options.seconds("connectTimeout", defaults.connect_timeout_s),
+        options.seconds("confirmTimeout", defaults.confirm_timeout_s),
+    )
+
+
+def _password(options: Options) -> str | None:
+    given = [name for name in ("password", "passwordFile", "passwordEnv") if options.given(name)]
+    if len(given) > 1:
+        raise OptionError(f"only one of the options {', '.join(given)} can say the password")
+    if options.given("passwordFile"):
+        try:
+            with open(options.text("passwordFile"), encoding="utf-8") as file:
+                return file.read().rstrip("\n")
+        except OSError as error:
+            raise OptionError(f"option passwordFile: {error}") from None
+    if options.given("passwordEnv"):
+        name = options.text("passwordEnv")
+        if name not in os.environ:
+            raise OptionError(f"option passwordEnv: the driver's environment has no {name}")
+        return os.environ[name]
+    return options.text("password") if options.given("password") else None
+
+
+def write_settings(given: Mapping[str, str]) -> WriteSettings:
+    """The settings of a write; raises OptionError."""
+    options = Options.of(given, (*CONNECTION_OPTIONS, *WRITE_OPTIONS))
+    delivery = options.choice("delivery", (EXACTLY_ONCE, AT_LEAST_ONCE, IDEMPOTENT), EXACTLY_ONCE)
+    queue = options.text("queue")
+    if queue.startswith("$") or "/" in queue:
+        raise OptionError(f"option queue is a queue's name, not the address {queue!r}")
+    if queue and options.given("exchange"):
+        raise OptionError("options queue and exchange exclude each other")
+    if delivery != AT_LEAST_ONCE and not queue:
+        raise OptionError(f"delivery {delivery} goes into one queue: set option queue")
+    if delivery != EXACTLY_ONCE:
+        extra = [name for name in ("producerId", "epoch", "sinkName") if options.given(name)]
+        if extra:
+            raise OptionError(f"option {', '.join(extra)} is for delivery {EXACTLY_ONCE}")
+    if options.given("epoch") and not options.given("producerId"):
+        raise OptionError("option epoch needs option producerId: epochs are counted per producer")
+    return WriteSettings(
+        connection_settings(options),
+        delivery,
+        queue,
+        options.text("exchange"),
+        options.text("routingKey") if options.given("routingKey") else None,
+        _producer(options, "producerId"),
+        options.number("epoch", 0, (1 << 63) - 1, None),
+        _producer(options, "sinkName"),
+        options.number("confirmWindow", 1, CONFIRM_WINDOW_MAX, 2_000) or 1,
+        options.flag("mandatory", True),
+    )
+
+
+def _producer(options: Options, name: str) -> str:
+    text = options.text(name)
+    if options.given(name) and not 1 <= len(text.encode()) <= 150:
+        raise OptionError(f"option {name} has 1 to 150 bytes")
+    return text
+
+
+def read_settings(given: Mapping[str, str], *, streaming: bool) -> ReadSettings:
+    """The settings of a read; raises OptionError."""
+    options = Options.of(given, (*CONNECTION_OPTIONS, *READ_OPTIONS))
+    for name in BATCH_ONLY if streaming else STREAM_ONLY:
+        if options.given(name):
+            raise OptionError(f"option {name} is for {'batch' if streaming else 'streaming'} reads")
+    queues = tuple(name.strip() for name in options.text("queue").split(",") if name.strip())
+    if not queues or len(set(queues)) != len(queues):
+        raise OptionError("option queue names the stream to read, or several different ones with commas")
+    starting, starting_offsets = _offsets(options, "startingOffsets", queues, (EARLIEST, LATEST))
+    _, ending_offsets = _offsets(options, "endingOffsets", queues, (LATEST,))
+    group = options.text("group")
+    if streaming and starting == LATEST and not group:
+        raise OptionError(
+            "startingOffsets latest needs option group: the broker keeps the place for it, or a failure in"
+            " the first batch would begin later than the first time"
+        )
+    if not streaming and starting == LATEST:
+        raise OptionError("startingOffsets latest would read nothing: it is for streaming reads")
+    return ReadSettings(
+        connection_settings(options),
+        queues,
+        starting,
+        starting_offsets,
+        ending_offsets,
+        options.number("offsetsPerPartition", 1, 10_000_000, 50_000) or 1,
+        options.flag("failOnDataLoss", True),
+        group,
+        options.flag("includeHeaders", True),
+        options.number("maxOffsetsPerTrigger", 1, OFFSET_MAX, 0) or 0,
+    )
+
+
+def _offsets(
+    options: Options, name: str, queues: tuple[str, ...], words: tuple[str, ...]
+) -> tuple[str, tuple[tuple[str, int], ...]]:
+    text = options.text(name, words[0])
+    if text in words:
+        return text, ()
+    wanted = f'option {name} is {" or ".join(words)}, or JSON such as {{"{queues[0]}": 12}}, not {text!r}'
+    try:
+        values = json.loads(text)
+    except ValueError:
+        raise OptionError(wanted) from None
+    if not isinstance(values, dict):
+        raise OptionError(wanted)
+    for queue, offset in values.items():
+        if queue not in queues:
+            raise OptionError(f"option {name} names {queue!r}, which option queue does not")
+        if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= OFFSET_MAX:
+            raise OptionError(wanted)
+    return words[0], tuple(sorted(values.items()))

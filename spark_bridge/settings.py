@@ -1,0 +1,65 @@
+"""What the options of a read or write say: plain data, pickled to executors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+EXACTLY_ONCE: Final = "exactly-once"
+AT_LEAST_ONCE: Final = "at-least-once"
+IDEMPOTENT: Final = "idempotent"
+
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionSettings:
+    """`confirm_timeout_s` bounds every wait for the broker, `connect_timeout_s` all tries to connect."""
+
+    host: str = "localhost"
+    port: int = 5672
+    vhost: str = "/"
+    username: str = "guest"
+    password: str = "guest"
+    tls: bool = False
+    ca_file: str = ""
+    connect_timeout_s: float = 30.0
+    confirm_timeout_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSettings:
+    """Where rows go and how surely. `queue` "": by exchange and routing key. `routing_key` None: that of the
+    row. `producer_id` "" and `epoch` None: found out from the query or job.
+    """
+
+    connection: ConnectionSettings
+    delivery: str = EXACTLY_ONCE
+    queue: str = ""
+    exchange: str = ""
+    routing_key: str | None = None
+    producer_id: str = ""
+    epoch: int | None = None
+    sink_name: str = ""
+    confirm_window: int = 2_000
+    mandatory: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings:
+    """What to read. Offsets by stream; a missing one is that of `starting` or `ending`: "earliest", "latest".
+
+    `group` "": nobody is told how far the query is.
+    """
+
+    connection: ConnectionSettings
+    queues: tuple[str, ...]
+    starting: str = EARLIEST
+    starting_offsets: tuple[tuple[str, int], ...] = ()
+    ending_offsets: tuple[tuple[str, int], ...] = ()
+    offsets_per_partition: int = 50_000
+    fail_on_data_loss: bool = True
+    group: str = ""
+    include_headers: bool = True
+    offsets_per_trigger: int = 0

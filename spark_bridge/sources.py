@@ -1,0 +1,151 @@
+"""Reading through PySpark's data source API: batch and Structured Streaming."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+
+from spark_bridge.errors import OptionError, SluiceError
+from spark_bridge.offsets import OffsetReader, Offsets, Range, limited, ranges, starting_offsets
+from spark_bridge.reading import read_range
+from spark_bridge.settings import ReadSettings
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+try:
+    from pyspark.sql.streaming import datasource as _limits
+except ImportError:  # before Spark 4.2
+    _limits = None
+_AvailableNow: Any = getattr(_limits, "SupportsTriggerAvailableNow", object)
+_ReadAll: Any = getattr(_limits, "ReadAllAvailable", None)
+_ReadMaxRows: Any = getattr(_limits, "ReadMaxRows", None)
+
+
+@dataclass
+class StreamRange(InputPartition):
+    """Offsets `[start, end)` of one stream."""
+
+    queue: str
+    start: int
+    end: int
+
+
+def check_limit(settings: ReadSettings) -> None:
+    """Raise OptionError for a limit this Spark cannot keep to."""
+    if settings.offsets_per_trigger and _ReadMaxRows is None:
+        raise OptionError("option maxOffsetsPerTrigger needs Spark 4.2 or later")
+
+
+def _read(settings: ReadSettings, partition: InputPartition | None) -> Iterator[RecordBatch]:
+    if not isinstance(partition, StreamRange):
+        return iter(())  # Spark reads nothing, too, when there are no partitions
+    return read_range(settings, Range(partition.queue, partition.start, partition.end))
+
+
+def _partitions(settings: ReadSettings, start: Offsets, end: Offsets) -> list[StreamRange]:
+    return [StreamRange(*found) for found in ranges(start, end, settings.offsets_per_partition)]
+
+
+class BatchReader(DataSourceReader):
+    """Everything between two offsets, as it is when the job is planned."""
+
+    def __init__(self, settings: ReadSettings) -> None:
+        self._settings = settings
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """See DataSourceReader."""
+        settings = self._settings
+        given = dict(settings.starting_offsets)
+        until = dict(settings.ending_offsets)
+        start, end = {}, {}
+        reader = OffsetReader(settings.connection)
+        try:
+            for queue in settings.queues:
+                first, upto = reader.ends(queue)
+                end[queue] = min(until.get(queue, upto), upto)
+                start[queue] = min(given.get(queue, first), end[queue])
+        finally:
+            reader.close()
+        return _partitions(settings, start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        """See DataSourceReader."""
+        return _read(self._settings, partition)
+
+
+class StreamReader(DataSourceStreamReader, _AvailableNow):
+    """One query; it lives in one worker of the driver, other instances read."""
+
+    def __init__(self, settings: ReadSettings) -> None:
+        self._settings = settings
+        self._initial: Offsets | None = None
+        self._target: Offsets | None = None
+        self._offsets: OffsetReader | None = None
+
+    def __getstate__(self) -> ReadSettings:
+        return self._settings
+
+    def __setstate__(self, settings: ReadSettings) -> None:
+        self.__init__(settings)  # type: ignore[misc]
+
+    def _reader(self) -> OffsetReader:
+        if self._offsets is None:
+            self._offsets = OffsetReader(self._settings.connection)
+        return self._offsets
+
+    def _ends(self) -> Offsets:
+        return {queue: self._reader().ends(queue).next for queue in self._settings.queues}
+
+    def initialOffset(self) -> dict[str, int]:
+        """See DataSourceStreamReader."""
+        if self._initial is None:
+            self._initial = starting_offsets(self._settings, self._reader())
+        return self._initial
+
+    def getDefaultReadLimit(self) -> Any:
+        """See DataSourceStreamReader (4.2 and later)."""
+        count = self._settings.offsets_per_trigger
+        return _ReadMaxRows(count) if count else _ReadAll()
+
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:
+        """See DataSourceStreamReader; without arguments before Spark 4.2."""
+        end = self._ends() if self._target is None else self._target
+        row_count_max = getattr(limit, "max_rows", None)
+        if row_count_max is None:
+            return end
+        return limited(self.initialOffset() if start is None else start, end, row_count_max)
+
+    def reportLatestOffset(self) -> dict[str, int] | None:
+        """See DataSourceStreamReader (4.2 and later): for the lag that Spark shows."""
+        return self._ends()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """See SupportsTriggerAvailableNow: what comes later is for the next run."""
+        self._target = self._ends()
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """See DataSourceStreamReader."""
+        return _partitions(self._settings, start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        """See DataSourceStreamReader."""
+        return _read(self._settings, partition)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Tell the broker how far the query is; where it goes on is in the checkpoint."""
+        if not self._settings.group:
+            return
+        try:
+            self._reader().report(self._settings.group, end)
+        except SluiceError as error:
+            print(f"sluice: could not report progress: {error}", file=sys.stderr)
+
+    def stop(self) -> None:
+        """See DataSourceStreamReader."""
+        if self._offsets is not None:
+            self._offsets.close()

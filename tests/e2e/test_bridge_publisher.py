@@ -1,0 +1,136 @@
+"""The bridge's publisher behind a network that fails: what was staged goes on where it stopped, exactly."""
+
+import socket
+import threading
+
+import pytest
+
+from spark_bridge import epochs, wire
+from spark_bridge.epochs import Epoch, StagedPart
+from spark_bridge.errors import BrokerUnreachable, Refused
+from spark_bridge.options import write_settings
+from spark_bridge.publisher import Publisher
+from tests.e2e import amqp
+
+pytestmark = pytest.mark.extension
+
+ROWS = 20_000
+
+
+class Relay:
+    """A port that stays while the broker behind it changes; `cut` ends what goes through it."""
+
+    def __init__(self, port):
+        self.target = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._open = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                near, _ = self._listener.accept()
+                far = socket.create_connection(("127.0.0.1", self.target))
+            except OSError:
+                if self._listener.fileno() < 0:
+                    return
+                near.close()
+                continue
+            self._open += [near, far]
+            for source, sink in ((near, far), (far, near)):
+                threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+
+    def _pump(self, source, sink):
+        try:
+            while data := source.recv(65_536):
+                sink.sendall(data)
+        except OSError:
+            pass
+        for end in (source, sink):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def cut(self):
+        for end in self._open:
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+        self._open.clear()
+
+    def close(self):
+        self._listener.close()
+        self.cut()
+
+
+@pytest.fixture
+def relay():
+    made = []
+
+    def make(port):
+        made.append(Relay(port))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def rows_of(part, count):
+    properties = wire.encode_properties({"headers": epochs.stage_headers(part)})
+    head = wire.method(1, 60, 40, b"\0\0" + wire.short("") + wire.short("q") + b"\1")
+    for number in range(count):
+        body = b"%d" % number
+        yield head + wire.content_header(1, len(body), properties) + wire.frame(wire.BODY, 1, body)
+
+
+def test_going_on_after_the_broker_was_killed(own_broker, relay, amqp_connect):
+    broker = own_broker({"queues": [{"name": "q"}]})
+    between = relay(broker.amqp_port)
+    settings = write_settings({"queue": "q", "port": str(between.port), "confirmTimeout": "10s"})
+    part = StagedPart(Epoch("job/q", 0), 0, "a", ROWS, 0)
+    publisher = Publisher(
+        settings.connection, 2_000, lambda connection: epochs.staged_count(connection, settings, part)
+    )
+    rows = list(rows_of(part, ROWS))
+    publisher.send(rows[:7_000])
+    between.cut()
+    publisher.send(rows[7_000:12_000])
+    broker.restart(kill=True)
+    between.target = broker.amqp_port
+    publisher.send(rows[12_000:])
+    publisher.finish()
+    epochs.commit(settings, [part])
+    reader = amqp.Collector(amqp_connect(broker).channel(), "q", auto_ack=True)
+    reader.wait(ROWS)
+    assert [int(body) for body in amqp.bodies(reader.wait_quiet())] == list(range(ROWS))
+
+
+def test_a_broker_that_is_gone_is_an_error_in_the_end(own_broker, relay):
+    broker = own_broker({"queues": [{"name": "q"}]})
+    between = relay(broker.amqp_port)
+    settings = write_settings({"queue": "q", "port": str(between.port), "connectTimeout": "1s"})
+    part = StagedPart(Epoch("job/q", 0), 0, "a", 10, 0)
+    publisher = Publisher(settings.connection, 2_000)
+    broker.kill9()
+    between.close()
+    publisher.send(list(rows_of(part, 10)))
+    with pytest.raises(BrokerUnreachable, match="options host, port, connectTimeout"):
+        publisher.finish()
+
+
+def test_refusals_come_as_they_are(own_broker):
+    broker = own_broker({"queues": [{"name": "q", "limits": {"max_message_size": "1KB"}}]})
+    settings = write_settings({"queue": "q", "port": str(broker.amqp_port)})
+    publisher = Publisher(settings.connection, 10)
+    publisher.connection.publish("", "q", bytes(2_000), wire.encode_properties({}))
+    with pytest.raises(Refused, match="larger than the queue's limit of"):
+        publisher.connection.wait_confirmed()
+    nowhere = Publisher(settings.connection, 10)
+    nowhere.connection.publish("", "nowhere", b"x", wire.encode_properties({}), mandatory=True)
+    with pytest.raises(Refused, match="nobody takes messages with routing key 'nowhere'"):
+        nowhere.connection.wait_confirmed()
+    nowhere.close()

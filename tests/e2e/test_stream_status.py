@@ -1,0 +1,58 @@
+"""`$stream-status`: the offsets of a stream, and groups that are made where they are to begin."""
+
+import pytest
+
+from tests.e2e import amqp
+from tests.e2e.staging import call
+
+pytestmark = pytest.mark.extension
+
+VERB = "$stream-status"
+
+
+@pytest.fixture
+def stream(channel, name):
+    channel.queue_declare(name, durable=True, arguments={"x-queue-type": "stream"})
+    amqp.publish(channel, name, *map(str, range(5)))
+    yield name
+    channel.queue_delete(name)
+
+
+def test_offsets_and_groups(channel, stream):
+    assert call(channel, stream, VERB) == {"status": "ok", "first": 0, "next": 5}
+    assert call(channel, stream, VERB, **{"x-group-id": "g"})["committed"] is None
+    made = {"x-group-id": "g", "x-stream-offset": "next"}
+    assert call(channel, stream, VERB, **made)["committed"] == 5
+    amqp.publish(channel, stream, "5")
+    # it stays where it was made, whoever asks again
+    assert call(channel, stream, VERB, **made)["committed"] == 5
+    assert call(channel, stream, VERB, **{"x-group-id": "h", "x-stream-offset": 3})["committed"] == 3
+
+
+def test_an_anchor_survives(own_broker, amqp_connect):
+    broker = own_broker({"queues": [{"name": "s", "type": "stream"}]})
+    channel = amqp_connect(broker).channel()
+    channel.confirm_delivery()
+    amqp.publish(channel, "s", "0", "1")
+    assert call(channel, "s", VERB, **{"x-group-id": "g", "x-stream-offset": "next"})["committed"] == 2
+    broker.restart(kill=True)
+    channel = amqp_connect(broker).channel()
+    channel.confirm_delivery()
+    amqp.publish(channel, "s", "2")
+    assert call(channel, "s", VERB, **{"x-group-id": "g", "x-stream-offset": "next"})["committed"] == 2
+
+
+@pytest.mark.parametrize(
+    ("headers", "reason"),
+    [
+        ({"x-stream-offset": "next"}, "x-group-id is missing"),
+        ({"x-group-id": "g", "x-stream-offset": "soon"}, "x-stream-offset is first"),
+        ({"x-group-id": "a@b"}, "consumer group name"),
+    ],
+)
+def test_what_is_refused(channel, stream, headers, reason):
+    assert reason in call(channel, stream, VERB, **headers)["reason"]
+
+
+def test_only_streams_have_offsets(channel, queue):
+    assert "is no stream" in call(channel, queue, VERB)["reason"]

@@ -1,0 +1,403 @@
+"""Random lives of staged epochs: attempts, commits, aborts, purges and crashes against a simple oracle."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from broker.shard import Shard
+from config import limits
+from queue_manager.consumer import UNLIMITED
+from queue_manager.definitions import QueueDefinition
+from queue_manager.errors import PreconditionFailed
+from queue_manager.manager import ACCEPTED
+from queue_manager.options import PublishOptions
+from queue_manager.policy import FOREVER, QueuePolicy
+from queue_manager.staging.tags import EpochPart, StageTag
+from storage.memory_store import MemoryStore
+from storage.records import committed_epoch, epoch, payload, staged_rows
+from tests.model.harness import FakeClock, drive
+from tests.model.leaks import all_rows
+
+POLICY = QueuePolicy(
+    visibility_timeout_ms=30_000, message_bytes_max=1 << 20, done_retention_ms=FOREVER, expires_ms=0
+)
+TIGHT = {
+    "STAGED_RECORD_ROWS_MAX": 3,
+    "STAGED_RECORD_BYTES_MAX": 9,
+    "STAGE_STEP_RECORDS": 2,
+    "STAGED_LIFETIME_MS": 60_000,
+    "STAGE_CHECK_INTERVAL_MS": 1_000,
+}
+QUEUES = ("a", "b")
+names = st.sampled_from(["a", "a", "a", "b"])
+producers = st.sampled_from(["p", "p", "p", "r"])
+aheads = st.sampled_from([1, 1, 1, 1, 2, 0, -1])  # of the last epoch
+attempts = st.sampled_from(["x", "x", "y"])
+Attempts = dict[tuple[str, StageTag], list[bytes]]
+
+
+class OracleState:
+    """What each queue's log holds in the end, what is staged, and the last epoch of each producer."""
+
+    def __init__(self) -> None:
+        self.logs: dict[str, list[bytes]] = {name: [] for name in QUEUES}
+        self.plain = dict.fromkeys(QUEUES, 0)  # published without staging
+        self.staged: Attempts = {}
+        self.at_ms: dict[tuple[str, StageTag], int] = {}
+        self.last: dict[tuple[str, str], tuple[int, int]] = {}
+
+    def drop(self, keys: list[tuple[str, StageTag]]) -> Attempts:
+        for key in keys:
+            del self.at_ms[key]
+        return {key: self.staged.pop(key) for key in keys}
+
+    def of(self, name: str, who: str) -> list[tuple[str, StageTag]]:
+        return [key for key in self.staged if key[0] == name and key[1].producer == who]
+
+
+class Reader:
+    """Collects what a queue's log holds."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+
+    def deliver(self, consumer: Any, messages: list[Any], entries: Any) -> None:
+        self.bodies += [message.body for message in messages]
+
+    def revoked(self, consumer: Any, entries: Any) -> None:
+        raise AssertionError
+
+    def cancelled(self, consumer: Any, reason: str) -> None:
+        raise AssertionError
+
+
+class EpochsModel(RuleBasedStateMachine):
+    """Stage, publish, commit, abort, let time pass, crash between any two steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = {name: getattr(limits, name) for name in TIGHT}
+        self.clock = FakeClock()
+        self.oracle = OracleState()
+        self.durable = copy.deepcopy(self.oracle)
+        self.number = 0
+        self.given_up: Attempts = {}  # if no sweep has begun with them, a crash brings them back
+
+    @initialize(tight=st.booleans())
+    def begin(self, tight: bool) -> None:
+        if tight:
+            for name, value in TIGHT.items():
+                setattr(limits, name, value)
+        self.attach(MemoryStore())
+        for name in QUEUES:
+            self.declare(name)
+        self.commit_all()
+
+    def declare(self, name: str) -> None:
+        manager = self.shard.manager
+        queue = manager.declare(QueueDefinition(name, durable=True, policy=POLICY), self.clock.ms)
+        manager.group(queue, "")  # keeps the log
+
+    def attach(self, store: MemoryStore) -> None:
+        self.store = store
+        self.shard = drive(
+            Shard.open(
+                store,
+                self.clock,  # type: ignore[arg-type]
+                default_policy=POLICY,
+                auto_create=False,
+                cache_bytes_max=0,
+            )
+        )
+        self.shard.on_committed = self.committed
+
+    def committed(self) -> None:
+        self.durable = copy.deepcopy(self.oracle)
+
+    def body(self) -> bytes:
+        self.number += 1
+        return b"%d" % self.number
+
+    def epoch(self, name: str, who: str, ahead: int) -> int:
+        return max(0, self.oracle.last.get((name, who), (-1, 0))[0] + ahead)
+
+    # what may happen
+
+    @rule(
+        name=names,
+        who=producers,
+        ahead=aheads,
+        part=st.integers(0, 1),
+        attempt=attempts,
+        count=st.integers(1, 7),
+        topic=st.sampled_from(["", "/k"]),
+    )
+    def stage(self, name: str, who: str, ahead: int, part: int, attempt: str, count: int, topic: str) -> None:
+        tag = StageTag(who, self.epoch(name, who, ahead), part, attempt)
+        manager = self.shard.manager
+        plan = manager.plan(f"$queue/{name}{topic}", 0, b"", True, PublishOptions(stage=tag))
+        plan.aim(manager, (manager.queues[name],))
+        bodies = [self.body() for _ in range(count)]
+        known = self.oracle.last.get((name, who))
+        stage = manager.queues[name].stage
+        ending = stage is not None and tag in stage.attempts and stage.attempts[tag].is_ending
+        if ending or (known is not None and tag.epoch <= known[0]):
+            with pytest.raises(PreconditionFailed):
+                manager.publish(plan, bodies, self.clock.ms)
+            return
+        assert manager.publish(plan, bodies, self.clock.ms) == ACCEPTED
+        self.oracle.staged.setdefault((name, tag), []).extend(bodies)
+        self.oracle.at_ms[name, tag] = self.clock.ms
+
+    @rule(name=names)
+    def publish(self, name: str) -> None:
+        """Between the rows of an epoch on their way others may come: they are not to disturb their order."""
+        manager = self.shard.manager
+        plan = manager.plan(f"$queue/{name}", 0, b"", True)
+        plan.aim(manager, (manager.queues[name],))
+        assert manager.publish(plan, [b"plain"], self.clock.ms) == ACCEPTED
+        self.oracle.plain[name] += 1
+
+    @rule(
+        name=names,
+        who=producers,
+        attempt=attempts,
+        ahead=aheads,
+        wrong=st.sampled_from([0, 0, 0, 1]),
+    )
+    def commit_epoch(self, name: str, who: str, attempt: str, ahead: int, wrong: int) -> None:
+        known = self.oracle.last.get((name, who))
+        number = self.epoch(name, who, ahead)
+        parts = []
+        rows: list[bytes] = []
+        for part in range(2):
+            tag = StageTag(who, number, part, attempt)
+            bodies = self.oracle.staged.get((name, tag), [])
+            rows += bodies
+            parts.append(EpochPart(part, attempt, len(bodies) + wrong))
+        manager = self.shard.manager
+        queue = manager.queues[name]
+        if known is not None and number == known[0]:
+            done, before = manager.commit_epoch(queue, who, number, parts, self.clock.ms)
+            assert before
+            assert (done.epoch, done.row_count) == known
+            return
+        if wrong or (known is not None and number < known[0]):
+            with pytest.raises(PreconditionFailed):
+                manager.commit_epoch(queue, who, number, parts, self.clock.ms)
+            return
+        done, before = manager.commit_epoch(queue, who, number, parts, self.clock.ms)
+        assert not before
+        self.oracle.last[name, who] = (number, len(rows))
+        self.oracle.logs[name] += rows
+        self.given_up |= self.oracle.drop(
+            [key for key in self.oracle.of(name, who) if key[1].epoch <= number]
+        )
+
+    @rule(name=names, counts=st.lists(st.integers(1, 5), min_size=1, max_size=2), cut=st.integers(0, 3))
+    def job(self, name: str, counts: list[int], cut: int) -> None:
+        """A whole epoch, perhaps with a crash behind one of its steps."""
+        for part, count in enumerate(counts):
+            self.stage(name, "p", 1, part, "x", count, "")
+            self.commit_all()
+            if cut == 1:
+                self.crash()
+        self.commit_epoch(name, "p", "x", 1, 0)
+        if cut:
+            self.commit_all()
+        if cut == 2:
+            self.crash()
+        elif cut == 3:
+            self.work(2)
+            self.crash()
+
+    @rule(name=names, who=producers, ahead=aheads)
+    def abort(self, name: str, who: str, ahead: int) -> None:
+        number = self.epoch(name, who, ahead)
+        keys = [key for key in self.oracle.of(name, who) if key[1].epoch == number]
+        manager = self.shard.manager
+        assert manager.abort_epoch(manager.queues[name], who, number, self.clock.ms) == len(keys)
+        self.given_up |= self.oracle.drop(keys)
+
+    @rule(name=names, who=producers)
+    def forget(self, name: str, who: str) -> None:
+        manager = self.shard.manager
+        stage = manager.queues[name].stage
+        if stage is not None and any(sweep.producer == who for sweep in stage.sweeps):
+            with pytest.raises(PreconditionFailed):
+                manager.forget_producer(manager.queues[name], who, self.clock.ms)
+            return
+        keys = self.oracle.of(name, who)
+        known = self.oracle.last.pop((name, who), None) is not None or bool(keys)
+        assert manager.forget_producer(manager.queues[name], who, self.clock.ms) == known
+        self.given_up |= self.oracle.drop(keys)
+
+    @rule(ms=st.sampled_from([1, 500, 31_000]))
+    def advance(self, ms: int) -> None:
+        """What is to happen in time happens, but the commits it waits for are taken one by one."""
+        self.clock.ms += ms
+        self.tick()
+
+    def tick(self) -> None:
+        manager = self.shard.manager
+        manager.fire_timers(self.clock.ms)
+        if limits.STAGED_LIFETIME_MS > 100_000:
+            return
+        stages = {name: queue.stage for name, queue in manager.queues.items()}
+        gone = [
+            key
+            for key in self.oracle.staged
+            if (stage := stages[key[0]]) is not None
+            and (attempt := stage.attempts.get(key[1])) is not None
+            and attempt.is_ending
+        ]
+        for key in gone:
+            assert self.oracle.at_ms[key] + limits.STAGED_LIFETIME_MS <= self.clock.ms
+        self.given_up |= self.oracle.drop(gone)
+
+    @rule()
+    def commit_all(self) -> None:
+        drive(self.shard.commit_once(everything=True))
+
+    @rule()
+    def load(self) -> None:
+        drive(self.shard.load_once())
+
+    @rule(steps=st.integers(1, 12))
+    def work(self, steps: int) -> None:
+        for _ in range(steps):
+            self.tick()
+            self.commit_all()
+            self.load()
+
+    @rule()
+    def crash(self) -> None:
+        self.attach(self.store.crash())
+        self.oracle = copy.deepcopy(self.durable)
+        for name, queue in self.shard.manager.queues.items():
+            for tag, attempt in {} if queue.stage is None else queue.stage.attempts.items():
+                if (name, tag) not in self.oracle.staged and not attempt.is_ending:
+                    last = self.oracle.last.get((name, tag.producer))
+                    assert last is None or tag.epoch > last[0], "it can never be committed any more"
+                    self.oracle.staged[name, tag] = self.given_up[name, tag][: attempt.row_count]
+                    self.oracle.at_ms[name, tag] = attempt.staged_at_ms
+        for (name, tag), bodies in self.oracle.staged.items():
+            stage = self.shard.manager.queues[name].stage
+            assert stage is not None
+            assert stage.attempts[tag].row_count == len(bodies)
+
+    @rule(name=names)
+    def purge(self, name: str) -> None:
+        """Everything goes: what is in the log, and committed rows that are on their way there."""
+        manager = self.shard.manager
+        assert manager.purge(manager.queues[name], self.clock.ms) == self.oracle.plain[name] + len(
+            self.oracle.logs[name]
+        )
+        self.oracle.logs[name] = []
+        self.oracle.plain[name] = 0
+        for _ in range(3):
+            self.commit_all()
+            drive(self.shard.sweep_once())
+            self.tick()
+        self.commit_all()
+
+    @rule(name=names, cut=st.integers(0, 3))
+    def delete(self, name: str, cut: int) -> None:
+        for _ in range(cut):
+            self.tick()
+            self.commit_all()
+            self.load()
+        self.commit_all()
+        drive(self.shard.sweep_once())  # before it shared payloads of a log are left alone
+        self.tick()
+        self.commit_all()
+        self.shard.manager.delete(self.shard.manager.queues[name], self.clock.ms)
+        self.oracle.logs[name] = []
+        self.oracle.plain[name] = 0
+        self.oracle.drop([key for key in self.oracle.staged if key[0] == name])
+        self.oracle.last = {key: last for key, last in self.oracle.last.items() if key[0] != name}
+        for _ in range(5):
+            self.commit_all()
+            drive(self.shard.sweep_once())
+            self.tick()
+        self.load()
+        self.declare(name)
+        self.commit_all()
+
+    # what must hold
+
+    @invariant()
+    def counts(self) -> None:
+        if not hasattr(self, "shard"):
+            return
+        for name, queue in self.shard.manager.queues.items():
+            stage = queue.stage
+            if stage is None:
+                assert not [key for key in self.oracle.staged if key[0] == name]
+                continue
+            live = {tag for tag, attempt in stage.attempts.items() if not attempt.is_ending}
+            assert live == {tag for owner, tag in self.oracle.staged if owner == name}
+            assert stage.unmoved_count == sum(sweep.left for sweep in stage.sweeps)
+            assert stage.byte_count == sum(attempt.byte_count for attempt in stage.attempts.values())
+            last = {who: (e.epoch, e.row_count) for who, e in stage.producers.items()}
+            assert last == {who: at for (owner, who), at in self.oracle.last.items() if owner == name}
+
+    def settle(self) -> None:
+        for _ in range(500):
+            self.tick()
+            self.commit_all()
+            self.load()
+            if not any(q.stage and q.stage.sweeps for q in self.shard.manager.queues.values()):
+                self.commit_all()
+                return
+        raise AssertionError("the rows never arrive")
+
+    def teardown(self) -> None:
+        try:
+            if hasattr(self, "shard"):
+                self.finish()
+        finally:
+            for name, value in self.before.items():
+                setattr(limits, name, value)
+
+    def finish(self) -> None:
+        self.settle()
+        for name in QUEUES:
+            reader = Reader()
+            queue = self.shard.manager.queues[name]
+            self.shard.manager.subscribe(
+                queue, "all", "#", reader, consumer_id="c", credit_max=UNLIMITED, no_ack=True,
+                exclusive=False, lease_ms=1_000,
+            )  # fmt: skip
+            for _ in range(50):
+                self.shard.manager.dispatch(self.clock.ms)
+                self.load()
+            assert reader.bodies.count(b"plain") == self.oracle.plain[name]
+            assert [body for body in reader.bodies if body != b"plain"] == self.oracle.logs[name], name
+        rows = all_rows(self.store)
+        staged = [value for key, value in rows if key.startswith(staged_rows.PREFIX)]
+        held = sorted(body for value in staged for run in staged_rows.decode(value) for body in run.bodies)
+        assert held == sorted(body for bodies in self.oracle.staged.values() for body in bodies)
+        assert not [key for key, _ in rows if key.startswith(epoch.PREFIX)]
+        assert len([key for key, _ in rows if key.startswith(committed_epoch.PREFIX)]) == len(
+            self.oracle.last
+        )
+        in_logs = [*self.oracle.plain.values(), *map(len, self.oracle.logs.values())]
+        payloads = [key for key, _ in rows if key.startswith(payload.PREFIX)]
+        assert len(payloads) == sum(in_logs) + len(held)
+
+
+TestEpochsModel = EpochsModel.TestCase
+TestEpochsModel.settings = settings(max_examples=250, stateful_step_count=30, deadline=None)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+class TestEpochsModelLong(EpochsModel.TestCase):
+    settings = settings(max_examples=1_500, stateful_step_count=50, deadline=None)

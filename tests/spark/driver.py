@@ -1,0 +1,59 @@
+"""A driver to be killed: streams text files into a queue, and stays for ever where it is told to.
+
+    python -m tests.spark.driver QUEUE PORT SOURCE CHECKPOINT CORES [MARK before|after]
+
+With a mark it writes the file MARK inside its first commit, before or after the broker has committed.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from spark_bridge.datasource import SluiceDataSource, StreamWriter
+from tests.spark.conftest import CONF
+
+queue, port, source, checkpoint, cores, *stay = sys.argv[1:]
+
+
+class StayingWriter(StreamWriter):
+    """Writes its mark and waits to be killed."""
+
+    def commit(self, messages, batchId):
+        if stay[1] == "after":
+            super().commit(messages, batchId)
+        Path(stay[0]).touch()
+        time.sleep(600)
+
+
+class StayingSource(SluiceDataSource):
+    """The format, with a writer that stays."""
+
+    def streamWriter(self, schema, overwrite):
+        writer = super().streamWriter(schema, overwrite)
+        writer.__class__ = StayingWriter
+        return writer
+
+
+def main() -> None:
+    builder = SparkSession.builder.master(f"local[{cores}]")
+    for name, value in CONF.items():
+        builder = builder.config(name, value)
+    spark = builder.config("spark.default.parallelism", cores).getOrCreate()
+    spark.dataSource.register(StayingSource if stay else SluiceDataSource)
+    query = (
+        spark.readStream.format("text")
+        .option("maxFilesPerTrigger", 4)
+        .load(source)
+        .selectExpr("value payload")
+        .writeStream.format("sluice")
+        .options(queue=queue, port=port, checkpointLocation=checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""A queue seen by a client that is not the bridge's."""
+
+import time
+
+from tests.e2e import amqp
+from tests.e2e.broker_process import BrokerProcess
+
+
+class Queue:
+    """A durable queue, looked at over pika."""
+
+    def __init__(self, broker: BrokerProcess, name: str, **arguments: object) -> None:
+        self.broker = broker
+        self.name = name
+        connection = amqp.connect(broker.amqp_port)
+        connection.channel().queue_declare(name, durable=True, arguments=arguments)
+        amqp.close_quietly(connection)
+
+    def options(self, **more: object) -> dict[str, str]:
+        """The options of a write into it."""
+        given = {"queue": self.name, "port": self.broker.amqp_port, "confirmTimeout": "20s", **more}
+        return {name: str(value) for name, value in given.items()}
+
+    def take(self, count: int, timeout_s: float = 10) -> list[amqp.Delivery]:
+        """Everything in it: `count` messages, and a moment to see that there are no more."""
+        connection = amqp.connect(self.broker.amqp_port)
+        channel = connection.channel()
+        deadline = time.monotonic() + timeout_s
+        while amqp.count(channel, self.name) < count and time.monotonic() < deadline:
+            time.sleep(0.02)
+        reader = amqp.Collector(channel, self.name, auto_ack=True)
+        reader.wait(count)
+        deliveries = list(reader.wait_quiet(0.3))
+        amqp.close_quietly(connection)
+        return deliveries
+
+    def bodies(self, count: int) -> list[str]:
+        """The bodies of everything in it, sorted."""
+        return sorted(amqp.bodies(self.take(count)))

@@ -1,0 +1,60 @@
+"""The driver dies inside its commit, before and after the broker's; another one with other cores goes on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from tests.e2e.broker_process import PROJECT
+from tests.spark.conftest import environment
+from tests.spark.helpers import Queue
+
+START_TIMEOUT_S = 90
+
+
+def run(queue, directory, cores, *stay):
+    arguments = [
+        queue.name,
+        str(queue.broker.amqp_port),
+        str(directory / "in"),
+        str(directory / "checkpoint"),
+    ]
+    log = (directory / "driver.log").open("ab")
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.spark.driver", *arguments, str(cores), *stay],
+        cwd=PROJECT,
+        env={**os.environ, **environment()},
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+    )
+
+
+def killed_at_mark(queue, directory, cores, moment):
+    mark = directory / f"mark-{moment}"
+    driver = run(queue, directory, cores, str(mark), moment)
+    try:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not mark.exists():
+            assert driver.poll() is None, (directory / "driver.log").read_text()[-4000:]
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait(10)
+
+
+def test_each_row_once_though_the_driver_is_killed_inside_its_commit(broker, tmp_path):
+    queue = Queue(broker, "killed")
+    (tmp_path / "in").mkdir()
+    wanted = []
+    for number in range(8):
+        lines = [f"{number}-{line}" for line in range(200)]
+        (tmp_path / "in" / f"{number}.txt").write_text("".join(f"{line}\n" for line in lines))
+        wanted += lines
+    killed_at_mark(queue, tmp_path, 2, "before")
+    killed_at_mark(queue, tmp_path, 3, "after")
+    driver = run(queue, tmp_path, 4)
+    assert driver.wait(START_TIMEOUT_S) == 0, (tmp_path / "driver.log").read_text()[-4000:]
+    assert queue.bodies(len(wanted)) == sorted(wanted)

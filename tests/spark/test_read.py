@@ -1,0 +1,130 @@
+"""Reading streams with a real local Spark: every message once, whatever the batches and partitions are."""
+
+import pytest
+
+from tests.e2e import amqp
+from tests.e2e.staging import call
+from tests.spark.helpers import Queue
+
+
+class Source(Queue):
+    """A stream, and what was published to it."""
+
+    def __init__(self, broker, name, **arguments):
+        super().__init__(broker, name, **{"x-queue-type": "stream", **arguments})
+
+    def publish(self, *bodies, **properties):
+        connection = amqp.connect(self.broker.amqp_port)
+        channel = connection.channel()
+        channel.confirm_delivery()
+        amqp.publish(channel, self.name, *bodies, **properties)
+        amqp.close_quietly(connection)
+
+    def status(self, **headers):
+        connection = amqp.connect(self.broker.amqp_port)
+        answer = call(connection.channel(), self.name, "$stream-status", **headers)
+        amqp.close_quietly(connection)
+        return answer
+
+
+def load(spark, source, **options):
+    return spark.read.format("sluice").options(**source.options(**options)).load()
+
+
+def test_a_whole_stream(spark, broker):
+    source = Source(broker, "whole")
+    source.publish(*map(str, range(250)))
+    source.publish("last", headers={"k": "v"}, message_id="m", content_type="t")
+    frame = load(spark, source, offsetsPerPartition=100)
+    assert frame.rdd.getNumPartitions() == 3
+    rows = frame.collect()
+    assert [row.offset for row in sorted(rows)] == list(range(251))
+    assert {bytes(row.payload).decode() for row in rows} == {*map(str, range(250)), "last"}
+    last = max(rows, key=lambda row: row.offset)
+    assert (last.queue, last.exchange, last.routing_key) == ("whole", "", "whole")
+    assert (last.headers, last.message_id, last.content_type) == ({"k": "v"}, "m", "t")
+    assert last.timestamp.year >= 2026
+    part = load(
+        spark, source, startingOffsets='{"whole": 10}', endingOffsets='{"whole": 20}', includeHeaders="false"
+    )
+    assert sorted(row.offset for row in part.collect()) == list(range(10, 20))
+    assert load(spark, source, startingOffsets='{"whole": 999}').count() == 0
+
+
+def test_what_cannot_be_read(spark, broker):
+    from pyspark.errors import PySparkException
+
+    source = Source(broker, "refused")
+    Queue(broker, "classic")
+    for options, reason in (
+        ({"group": "g"}, "option group is for streaming reads"),
+        ({"startingOffsets": "sometime"}, "option startingOffsets is earliest or latest, or JSON"),
+        ({"startingOffsets": '{"other": 1}'}, "names 'other'"),
+        ({"offset": "1"}, "unknown option offset"),
+        ({"queue": "classic"}, "queue 'classic' is no stream"),
+        ({"queue": "nowhere"}, "no queue 'nowhere'"),
+    ):
+        with pytest.raises(PySparkException, match=reason):
+            load(spark, source, **options).count()
+
+
+class Query:
+    """A stream copied into a queue, run until it has taken everything."""
+
+    def __init__(self, spark, source, sink, directory, **options):
+        self.spark = spark
+        self.source = source
+        self.sink = sink
+        self.checkpoint = directory / "checkpoint"
+        self.options = options
+
+    def run(self):
+        frame = self.spark.readStream.format("sluice").options(**self.source.options(**self.options)).load()
+        query = (
+            frame.select("payload")
+            .writeStream.format("sluice")
+            .options(**self.sink.options())
+            .option("checkpointLocation", str(self.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(90)
+        return [progress.numInputRows for progress in query.recentProgress]
+
+
+def test_from_a_stream_into_a_queue(spark, broker, tmp_path):
+    source, sink = Source(broker, "readings"), Queue(broker, "copies")
+    source.publish("before")
+    query = Query(
+        spark, source, sink, tmp_path, startingOffsets="latest", group="copier", maxOffsetsPerTrigger=40
+    )
+    query.run()  # the place is kept from here on
+    source.publish(*map(str, range(100)))
+    shares = query.run()
+    assert sum(shares) == 100
+    assert max(shares) <= 40
+    # as after a crash before Spark noted the last batch
+    for path in sorted((query.checkpoint / "commits").iterdir()):
+        if path.name.lstrip(".").split(".")[0] == str(len(shares)):
+            path.unlink()
+    source.publish(*map(str, range(100, 130)))
+    query.run()
+    assert sink.bodies(130) == sorted(map(str, range(130)))
+    assert 41 <= source.status(**{"x-group-id": "copier"})["committed"] <= 131
+
+
+def test_what_retention_took_is_an_error_unless_told_otherwise(spark, broker, tmp_path):
+    from pyspark.errors import StreamingQueryException
+
+    source, sink = Source(broker, "short", **{"x-max-length": 16}), Queue(broker, "rest")
+    query = Query(spark, source, sink, tmp_path, startingOffsets='{"short": 0}')
+    source.publish("0", "1")
+    query.run()
+    source.publish(*map(str, range(2, 60)))
+    with pytest.raises(StreamingQueryException, match="option failOnDataLoss"):
+        query.run()
+    query.options["failOnDataLoss"] = "false"
+    query.run()
+    first = source.status()["first"]
+    assert first > 2
+    assert sink.bodies(62 - first) == sorted(["0", "1", *map(str, range(first, 60))])
