@@ -1,4 +1,4 @@
-"""SluiceMQ for Spark: write into queues exactly once, batch and streaming.
+"""SluiceMQ for Spark: write into queues exactly once, read streams, batch and streaming.
 
     import spark_bridge
     spark_bridge.register(spark)
