@@ -1,0 +1,159 @@
+"""How staged rows go where they are to go: a step at a time, each in a commit of its own."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from config import limits
+from queue_manager.loads import ScanLoad
+from queue_manager.staging.attempt import Attempt
+from queue_manager.staging.sweep import NOT_COMMITTED, Sweep
+from queue_manager.staging.tags import StageTag
+from storage.envelope import TemplateCache
+from storage.records import epoch as epoch_record
+from storage.records import payload, staged_rows
+from storage.records.committed_epoch import CommittedEpoch
+
+if TYPE_CHECKING:
+    from queue_manager.queue import Queue
+
+
+class Sweeping:
+    """The staged rows of a durable queue, and what is to become of them.
+
+    `byte_count` is the payload staged and not yet moved or dropped. `unmoved_count`: committed rows that are
+    not in the log yet. `sweeps` are worked off in order, one step at a time.
+    """
+
+    __slots__ = (
+        "_check_ms",
+        "_is_stepping",
+        "_step_records",
+        "_templates",
+        "attempts",
+        "byte_count",
+        "next_number",
+        "producers",
+        "queue",
+        "sweeps",
+        "unmoved_count",
+    )
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.attempts: dict[StageTag, Attempt] = {}
+        self.producers: dict[str, CommittedEpoch] = {}
+        self.byte_count = 0
+        self.unmoved_count = 0
+        self.sweeps: deque[Sweep] = deque()
+        self.next_number = 0
+        self._check_ms = 0
+        self._is_stepping = False
+        self._step_records = 1  # how large they are is not known yet
+        self._templates = TemplateCache()
+
+    def arm(self, now_ms: int) -> None:
+        """Ask to be called when there is something to do."""
+        timers = self.queue.manager.timers
+        if self.sweeps and not self._is_stepping:
+            timers.set(self, now_ms)
+        if self.attempts or self.producers:
+            timers.set(self, now_ms + limits.STAGE_CHECK_INTERVAL_MS)
+
+    def on_timer(self, now_ms: int) -> None:
+        """Take the next step, if there is one to take."""
+        if self.queue.deleted:
+            return
+        if now_ms >= self._check_ms:
+            self._check_ms = now_ms + limits.STAGE_CHECK_INTERVAL_MS
+            self.expire(now_ms)
+        self._begin_step()
+        self.arm(now_ms)
+
+    def expire(self, now_ms: int) -> None:
+        """Give up what has had its time."""
+
+    def _begin_step(self) -> None:
+        """Take the next step once everything done so far is durable."""
+        if self.sweeps and not self._is_stepping:
+            self._is_stepping = True
+            # what the sweep is to find may be in a commit that is being written
+            self.queue.manager.journal.wait(_Step(self), 0)
+
+    def purge(self) -> int:
+        """Drop the committed rows that are not in the log yet; give how many it were."""
+        count = self.unmoved_count
+        for sweep in self.sweeps:
+            if sweep.number != NOT_COMMITTED:
+                self.queue.manager.journal.delete(epoch_record.key(self.queue.name, sweep.number))
+                sweep.number = NOT_COMMITTED
+                sweep.attempts = frozenset()
+                sweep.left = 0
+        self.unmoved_count = 0
+        return count
+
+    def load(self) -> None:
+        """Everything done so far is durable: read the next staged records."""
+        if self.queue.deleted or not self.sweeps:
+            self._is_stepping = False
+            return
+        sweep = self.sweeps[0]
+        load = ScanLoad(sweep.position, sweep.end, self._step_records, self._rows_read)
+        self.queue.manager.loads.append(load)
+
+    def _rows_read(self, rows: list[tuple[bytes, bytes]], now_ms: int) -> None:
+        self._is_stepping = False
+        if self.queue.deleted:
+            return
+        sweep = self.sweeps[0]
+        journal = self.queue.manager.journal
+        for raw, value in rows:
+            if self._is_wanted(sweep, raw):
+                self._append(sweep, value, now_ms)
+            else:
+                for run in staged_rows.decode(value):
+                    journal.delete_run(payload.key_run(run.first_id, len(run.bodies)))
+            journal.delete(raw)
+        if len(rows) < self._step_records:
+            self._finish(sweep)
+        else:
+            sweep.position = rows[-1][0] + b"\x00"
+        if rows:
+            large = len(rows[-1][1]) > 2 * limits.STAGED_RECORD_BYTES_MAX
+            self._step_records = 1 if large else limits.STAGE_STEP_RECORDS
+        self.arm(now_ms)
+
+    def _is_wanted(self, sweep: Sweep, raw: bytes) -> bool:
+        if not sweep.attempts:
+            return False
+        key = staged_rows.parse_key(raw)
+        return (key.part, key.attempt) in sweep.attempts
+
+    def _append(self, sweep: Sweep, value: bytes, now_ms: int) -> None:
+        queue = self.queue
+        for envelope, _, first_id, bodies in staged_rows.decode(value):
+            queue.append_stored(self._templates.find(envelope), first_id, bodies, now_ms)
+            sweep.left -= len(bodies)
+            self.unmoved_count -= len(bodies)
+
+    def _finish(self, sweep: Sweep) -> None:
+        self.sweeps.popleft()
+        for tag in sweep.tags:
+            self.byte_count -= self.attempts.pop(tag).byte_count
+        self.unmoved_count -= sweep.left
+        if sweep.number != NOT_COMMITTED:
+            self.queue.manager.journal.delete(epoch_record.key(self.queue.name, sweep.number))
+
+
+class _Step:
+    """Waits until everything before a step is durable."""
+
+    __slots__ = ("_stage",)
+
+    def __init__(self, stage: Sweeping) -> None:
+        self._stage = stage
+
+    def committed(self, tokens: list[int]) -> None:
+        """As `queue_manager.journal.Waiter`."""
+        self._stage.load()
