@@ -37,6 +37,7 @@ class Connection(Link):
     def __init__(self, settings: ConnectionSettings) -> None:
         self.deliveries: deque[Message] = deque()
         self.published = 0
+        self._is_confirming = False
         self._confirmed = 0
         self._out_of_order: set[int] = set()
         self._address = (b"", "", "")
@@ -45,8 +46,11 @@ class Connection(Link):
     # calls
 
     def confirm_select(self) -> None:
-        """Have publishes confirmed from now on."""
-        self.call(85, 10, b"\0", answer=(85, 11))
+        """Have publishes confirmed from now on, and counted."""
+        if not self._is_confirming:
+            self.call(85, 10, b"\0", answer=(85, 11))
+            self._is_confirming = True
+            self.published = 0
 
     def declare(self, queue: str, *, passive: bool = False, exclusive: bool = False) -> tuple[str, int]:
         """Declare a queue in memory, or look at one (`passive`); gives name and message count."""

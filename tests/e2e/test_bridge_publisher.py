@@ -2,12 +2,14 @@
 
 import socket
 import threading
+from dataclasses import replace
 
 import pytest
 
 from spark_bridge import epochs, wire
 from spark_bridge.epochs import Epoch, StagedPart
 from spark_bridge.errors import BrokerUnreachable, Refused
+from spark_bridge.offsets import OffsetReader
 from spark_bridge.options import write_settings
 from spark_bridge.publisher import Publisher
 from tests.e2e import amqp
@@ -134,3 +136,22 @@ def test_refusals_come_as_they_are(own_broker):
     with pytest.raises(Refused, match="nobody takes messages with routing key 'nowhere'"):
         nowhere.connection.wait_confirmed()
     nowhere.close()
+
+
+def test_progress_is_reported_and_never_moved_back(own_broker):
+    broker = own_broker({"queues": [{"name": "s", "type": "stream"}]})
+    settings = write_settings({"queue": "s", "port": str(broker.amqp_port), "confirmTimeout": "2s"})
+    with Publisher(settings.connection, 10).connection as connection:
+        for _ in range(9):
+            connection.publish("", "s", b"x", wire.encode_properties({}))
+        connection.wait_confirmed()
+    reader = OffsetReader(settings.connection)
+    assert reader.ends("s") == (0, 9)
+    assert reader.anchor("s", "g", "first") == 0
+    for reported, committed in ((4, 4), (7, 7), (5, 7)):
+        reader.report("g", {"s": reported})
+        assert reader.anchor("s", "g", "first") == committed
+    broker.kill9()
+    with pytest.raises(BrokerUnreachable):
+        OffsetReader(replace(settings.connection, connect_timeout_s=0.5)).ends("s")
+    reader.close()
