@@ -20,8 +20,8 @@ from queue_manager.redrive import OriginOf
 from queue_manager.removal import Removal
 from queue_manager.retention import Purge
 from queue_manager.routing import Bindings
-from queue_manager.sticky.keys import GroupKeyOf, no_key
 from queue_manager.staging.attempt import Attempt
+from queue_manager.sticky.keys import GroupKeyOf, no_key
 from queue_manager.timers import Timers
 from storage.metadata_log import MetadataLog
 from storage.sequence import SequenceAllocator
