@@ -9,7 +9,6 @@ from queue_manager.errors import InvalidArgument
 from queue_manager.filters import FilterError, parse_selector
 from queue_manager.filters.consumer_filter import ConsumerFilter, consumer_filter, table_from_text
 from queue_manager.filters.property_filters import APPLICATION_PROPERTIES_ARGUMENT, PROPERTIES_ARGUMENT
-from queue_manager.queue import Queue
 
 SELECTORS: Final = ("x-jms-selector", "selector")
 TABLES: Final = (PROPERTIES_ARGUMENT, APPLICATION_PROPERTIES_ARGUMENT)
@@ -23,14 +22,10 @@ class Filters(NamedTuple):
     wanted: ConsumerFilter | None = None
     group_selector: str | None = None
 
-    def options(self, queue: Queue) -> dict[str, Any]:
-        """What `QueueManager.subscribe` is to be told; raises InvalidArgument for a stream."""
+    def options(self) -> dict[str, Any]:
+        """What `QueueManager.subscribe` is to be told."""
         if self == Filters():
             return {}
-        if queue.policy.stream:
-            raise InvalidArgument(
-                f"filters ({SELECTORS[0]} and so on) on streams are not supported by this version"
-            )
         return {"wanted": self.wanted, "group_selector": self.group_selector}
 
 

@@ -217,7 +217,7 @@ def _consume(channel: AmqpChannel, method: commands.Basic.Consume) -> None:
         lease_ms=frontend.hub.settings.queue_manager.consumer_timeout_ms,
         pool=None if method.no_ack else channel.pool,
         priority=wanted.priority,
-        **wanted.filters.options(queue),
+        **wanted.filters.options(),
     )
     sink.consumer.paused = frontend.paused
     channel.consumers[tag] = sink

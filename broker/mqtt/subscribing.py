@@ -141,7 +141,7 @@ def _subscribe_queue(
         lease_ms=queue.policy.visibility_timeout_ms,
         pool=None if request.qos == 0 or explicit else client.pool,
         priority=priority,
-        **filters.options(queue),
+        **filters.options(),
     )
     sink.consumer.paused = client.paused
     old = client.consumers.pop(request.filter, None)

@@ -7,6 +7,7 @@ from typing import cast
 from queue_manager.consumer import Consumer, CreditPool, Sink
 from queue_manager.door.consuming import Consuming
 from queue_manager.errors import GroupNotFound, InvalidArgument, PreconditionFailed
+from queue_manager.filters.consumer_filter import ConsumerFilter
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.queue import Queue
 from queue_manager.streams.group import StreamGroup
@@ -33,11 +34,14 @@ class Streaming(Consuming):
         lease_ms: int,
         pool: CreditPool | None = None,
         priority: int = 0,
+        wanted: ConsumerFilter | None = None,
+        group_selector: str | None = None,
     ) -> Consumer:
         """As `subscribe`. A group without a name is this consumer's own.
 
         `start` moves a group that has no consumer; None: it goes on where it was, or begins at the oldest
-        message. Raises PreconditionFailed when others of the group commit otherwise (`auto_commit`).
+        message. `wanted` holds for the group while it has consumers, which all ask for the same. Raises
+        PreconditionFailed when others of the group commit (`auto_commit`) or filter otherwise.
         """
         known = stream.groups.get(group_name if pattern == MATCH_ALL else f"{group_name}@{pattern}")
         is_first = known is None or not known.consumers
@@ -46,6 +50,12 @@ class Streaming(Consuming):
             raise PreconditionFailed(
                 f"group {known.group_id!r} of stream {stream.name!r} has auto-commit {theirs}"
             )
+        if known is not None and not is_first:
+            asked = "" if wanted is None else wanted.key
+            if asked != cast(StreamGroup, known).filter_key:
+                raise PreconditionFailed(
+                    f"group {known.group_id!r} of stream {stream.name!r} is read with another filter"
+                )
         consumer = self.subscribe(
             stream,
             group_name,
@@ -58,12 +68,14 @@ class Streaming(Consuming):
             lease_ms=lease_ms,
             pool=pool,
             priority=priority,
+            group_selector=group_selector,
         )
         if is_first:
             group = cast(StreamGroup, consumer.group)
             group.auto_commit = auto_commit
             if start is not None:
                 group.seek(start)
+            group.narrow(wanted)
         return consumer
 
     def anchor_group(self, queue: Queue, group_name: str, start: StreamStart | None) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import heapify
 from typing import TYPE_CHECKING, cast
 
 from config import limits
@@ -12,9 +13,11 @@ from queue_manager.loads import LogLoad
 from queue_manager.model import STALE, Message
 from queue_manager.streams.reading import Block
 from queue_manager.streams.start import FIRST, LAST, NEXT, OFFSET, TIMESTAMP, StreamStart
+from queue_manager.views import View
 from storage.records import group_position, log_cursor
 
 if TYPE_CHECKING:
+    from queue_manager.filters.consumer_filter import ConsumerFilter
     from queue_manager.journal import Journal
     from queue_manager.streams.stream import Stream
 
@@ -25,8 +28,10 @@ class StreamCursor(Group):
     """The place of one reader, or of several that share the messages between them.
 
     `committed` is where the group goes on after a restart, as far as it was told (`auto_commit` False) or was
-    written down. `wants` says which messages it takes; the others it passes. `gap` counts messages retention
-    took before the group read them, until its consumer has been told; `lost_count` all of them.
+    written down. `wants` says which messages it takes; the others it passes: those that pattern and selector
+    of the group exclude (`wants_always`), and the filter of who reads now (`filter_key`, "" none). `gap`
+    counts messages retention took before the group read them, until its consumer has been told;
+    `lost_count` all of them.
     """
 
     __slots__ = (
@@ -35,30 +40,37 @@ class StreamCursor(Group):
         "_since_ms",
         "auto_commit",
         "committed",
+        "filter_key",
         "gap",
         "is_anonymous",
         "lost_count",
-        "wants",
+        "wants_always",
     )
 
     def __init__(
-        self, queue: Stream, name: str, pattern: str, position: int, cursor_sequence: int, *, anonymous: bool
+        self,
+        queue: Stream,
+        name: str,
+        pattern: str,
+        position: int,
+        cursor_sequence: int,
+        selector: str = "",
+        *,
+        anonymous: bool,
     ) -> None:
-        super().__init__(queue, name, pattern, position, cursor_sequence)
+        super().__init__(queue, name, pattern, position, cursor_sequence, selector)
         self.is_anonymous = anonymous
         self.auto_commit = True
         self.committed = position
         self.gap = 0
         self.lost_count = 0
-        self.wants: Wanted | None = None
+        self.wants_always: Wanted | None = self.wants
+        self.filter_key = ""
         self._now_ms = 0
         self._since_ms = 0  # messages published before it are passed
         self._block: Block | None = None
         if anonymous:
             self.spec_written = True
-        matches = self.matches
-        if matches is not None:
-            self.narrow(lambda message: matches(queue.routing_key(message.template.topic)))
 
     @property
     def stream(self) -> Stream:
@@ -70,10 +82,36 @@ class StreamCursor(Group):
         """Whether it is reading what the tail in memory does not hold any more."""
         return bool(self.consumers) and self.position < self.queue.tail.first_offset
 
-    def narrow(self, wanted: Wanted) -> None:
-        """Take only messages that `wanted` says yes to, besides what was asked for before."""
-        before = self.wants
-        self.wants = wanted if before is None else lambda message: before(message) and wanted(message)
+    def narrow(self, wanted: ConsumerFilter | None) -> None:
+        """Take only what `wanted` says yes to (None: everything the group is for) from now on."""
+        key = "" if wanted is None else wanted.key
+        if key == self.filter_key:
+            return
+        self.filter_key = key
+        self.wants = always = self.wants_always
+        if wanted is not None:
+            queue = self.queue
+            fields = queue.manager.fields
+            asked = View(key, wanted.condition, 0).wants
+            if always is None:
+                self.wants = lambda message: asked(queue, message, 1, fields)
+            else:
+                self.wants = lambda message: always(message) and asked(queue, message, 1, fields)
+            self._pass_returned()
+
+    def _pass_returned(self) -> None:
+        """What came back from who read before, and is not wanted now, is passed like the rest."""
+        wants = self.wants
+        assert wants is not None
+        kept = [row for row in self.returned if wants(row[1].message)]
+        if len(kept) == len(self.returned):
+            return
+        for _, entry in self.returned:
+            if not wants(entry.message):
+                entry.state = STALE
+        heapify(kept)
+        self.returned = kept
+        self.mark_dirty()
 
     # place
 

@@ -64,11 +64,18 @@ class StreamGroup(StreamCursor):
                     release_claim(entry)
                     entry.state = STALE
             return
+        wants = self.wants if self.filter_key else None
         super().requeue(
-            [entry for entry in entries if entry.message.offset < self.position], now_ms, delay_ms=0
+            [
+                entry
+                for entry in entries
+                if entry.message.offset < self.position and (wants is None or wants(entry.message))
+            ],
+            now_ms,
+            delay_ms=0,
         )
         for entry in entries:
-            if entry.state == IN_FLIGHT:  # behind the position: read again anyway
+            if entry.state == IN_FLIGHT:  # behind the position: read again anyway; or not wanted any more
                 release_claim(entry)
                 entry.state = STALE
 

@@ -49,16 +49,16 @@ class Stream(Queue):
         self, name: str, pattern: str, position: int, cursor_sequence: int, selector: str = ""
     ) -> Group:
         """See `Queue.new_group`; without a name it is one consumer's own."""
-        return StreamGroup(self, name, pattern, position, cursor_sequence, anonymous=not name)
+        return StreamGroup(self, name, pattern, position, cursor_sequence, selector, anonymous=not name)
 
     def group(self, name: str, pattern: str = MATCH_ALL, selector: str = "") -> Group:
         """The group, made (at the oldest message) if it is not there; without a name always a new one."""
         if name:
-            return super().group(name, pattern)
+            return super().group(name, pattern, selector)
         if len(self.groups) >= limits.GROUPS_PER_QUEUE_MAX:
             raise LimitReached(f"stream {self.name!r} has {limits.GROUPS_PER_QUEUE_MAX} consumer groups")
         self._group_number += 1
-        group = self.new_group("", pattern, self.head_offset, self.head_sequence)
+        group = self.new_group("", pattern, self.head_offset, self.head_sequence, selector)
         self.groups[f"\x1f{self._group_number}"] = group
         return group
 

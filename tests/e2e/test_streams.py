@@ -247,3 +247,22 @@ def test_kill_and_replay(own_broker, amqp_connect):
     assert reader(channel, "s", consumer_group="half").wait(1)[0].body == b"5"
     amqp.publish(channel, "s", "more")
     assert amqp.bodies(reader(channel, "s", consumer_group="g").wait(1)) == ["more"]
+
+
+def test_filters_of_readers_and_of_groups(channel, amqp_connect, mqtt, name):
+    declare(channel, name)
+    for number, region in enumerate(("eu", "us", "eu", "asia", "eu")):
+        amqp.publish(channel, name, str(number), headers={"region": region})
+    got = reader(channel, name, stream_offset="first", jms_selector="region = 'eu'").wait(3)
+    assert amqp.bodies(got) == ["0", "2", "4"]
+    table = {"x-application-properties-filter": {"region": "us"}, "x-stream-offset": "first"}
+    assert amqp.bodies(amqp.Collector(channel, name, ack=True, arguments=table).wait(1)) == ["1"]
+    group = {"consumer_group": "west", "group_selector": "region <> 'asia'"}
+    assert amqp.bodies(reader(channel, name, **group).wait(4)) == ["0", "1", "2", "4"]
+    with pytest.raises(amqp.ChannelClosedByBroker, match="is read with another filter") as closed:
+        reader(amqp_connect().channel(), name, consumer_group="west", jms_selector="region = 'us'")
+    assert closed.value.reply_code == 406
+    client = mqtt()
+    assert client.subscribe(f"$queue/{name}", user=[("selector", "region = 'asia'")]) == 1
+    assert payloads(client.take(1)) == ["3"]
+    channel.queue_delete(name)

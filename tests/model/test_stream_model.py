@@ -13,11 +13,14 @@ from broker.shard import Shard
 from config import limits
 from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import GroupNotFound, InvalidArgument, PreconditionFailed
+from queue_manager.filters.consumer_filter import consumer_filter
+from queue_manager.filters.fields import Fields
 from queue_manager.manager import ACCEPTED
 from queue_manager.policy import QueuePolicy
 from queue_manager.streams.group import StreamGroup
 from queue_manager.streams.start import FIRST, LAST, NEXT, OFFSET, TIMESTAMP, StreamStart
 from queue_manager.streams.stream import Stream
+from storage.envelope import EnvelopeTemplate
 from storage.memory_store import MemoryStore
 from storage.records import payload, payload_refs, stream_chunk
 from tests.model.harness import FakeClock, drive
@@ -41,6 +44,13 @@ RETENTION = {
     "sized": {"retention_bytes": 48},
 }
 LEASE_MS = 30_000
+SELECTORS = {"": None, "k = 'a'": "a", "k = 'b'": "b"}
+SELECTED_GROUP = "s"  # it has the selector k = 'b' for good
+
+
+def fields_of(template: EnvelopeTemplate) -> Fields:
+    """What selectors see of a message: the last level of its topic."""
+    return {"k": template.topic.rsplit("/", 1)[1]}
 
 
 def policy(**fields: Any) -> QueuePolicy:
@@ -50,9 +60,10 @@ def policy(**fields: Any) -> QueuePolicy:
 class Published:
     """One message of a stream, as the oracle knows it."""
 
-    def __init__(self, body: bytes, key: str, at_ms: int) -> None:
+    def __init__(self, body: bytes, key: str, level: str, at_ms: int) -> None:
         self.body = body
         self.key = key
+        self.level = level  # the last one
         self.at_ms = at_ms
 
 
@@ -98,6 +109,7 @@ class OracleGroup:
         self.stream = stream
         self.name = name
         self.pattern = pattern
+        self.selector = ""  # of who reads it
         self.position = 0
         self.since_ms = 0
         self.readers: list[Reader] = []
@@ -112,6 +124,10 @@ class OracleGroup:
         return self.name if self.pattern == "#" else f"{self.name}@{self.pattern}"
 
     def wants(self, message: Published) -> bool:
+        if self.name == SELECTED_GROUP and message.level != "b":
+            return False
+        if self.selector and message.level != SELECTORS[self.selector]:
+            return False
         return message.at_ms >= self.since_ms and (self.pattern == "#" or message.key == self.pattern)
 
     def next_wanted(self) -> int | None:
@@ -172,6 +188,7 @@ class StreamModel(RuleBasedStateMachine):
             )
         )
         self.shard.on_committed = self.committed
+        self.shard.manager.fields.of_template = fields_of
 
     def stream(self, name: str) -> Stream:
         queue = self.shard.manager.queues[name]
@@ -219,23 +236,24 @@ class StreamModel(RuleBasedStateMachine):
         for queue in plan.queues:
             # the key of a message of another queue's topic is the whole topic
             seen = queue.routing_key(topic)
-            self.logs[queue.name] += [Published(body, seen, self.clock.ms) for body in bodies]
+            self.logs[queue.name] += [Published(body, seen, key, self.clock.ms) for body in bodies]
         assert manager.publish(plan, bodies, self.clock.ms) == ACCEPTED
         self.settle()
 
     @rule(
         name=st.sampled_from(sorted(RETENTION)),
-        group=st.sampled_from(["", "g", "h"]),
+        group=st.sampled_from(["", "g", "h", SELECTED_GROUP]),
         pattern=st.sampled_from(["#", "#", "a"]),
         kind=st.sampled_from(["", FIRST, LAST, NEXT, OFFSET, TIMESTAMP]),
         value=st.integers(0, 60),
         auto_commit=st.booleans(),
         credit=st.sampled_from([1, 3, 100]),
         no_ack=st.booleans(),
+        selector=st.sampled_from(["", "", *SELECTORS]),
     )
     def subscribe(
         self, name: str, group: str, pattern: str, kind: str, value: int, auto_commit: bool, credit: int,
-        no_ack: bool,
+        no_ack: bool, selector: str,
     ) -> None:  # fmt: skip
         oracle = OracleGroup(self, name, group, pattern)
         oracle.position = self.head(name)
@@ -254,15 +272,25 @@ class StreamModel(RuleBasedStateMachine):
             reader.consumer = self.shard.manager.subscribe_stream(
                 self.stream(name), group, pattern, reader, start=start, auto_commit=auto_commit,
                 consumer_id="c", credit_max=credit, no_ack=no_ack, exclusive=False, lease_ms=LEASE_MS,
+                wanted=consumer_filter(selector, {}),
+                group_selector="k = 'b'" if group == SELECTED_GROUP else None,
             )  # fmt: skip
         except PreconditionFailed:
             assert not is_first
-            assert oracle.auto_commit != auto_commit
+            assert (oracle.auto_commit, oracle.selector) != (auto_commit, selector)
             return
-        assert is_first or oracle.auto_commit == auto_commit
+        assert is_first or (oracle.auto_commit, oracle.selector) == (auto_commit, selector)
         oracle.readers.append(reader)
         if is_first:
             oracle.auto_commit = auto_commit
+            if oracle.selector != selector and known is not None:
+                assert isinstance(known, StreamGroup)
+                assert self.skips(position, oracle), "what the others did not want is passed"
+                oracle.highest = max(oracle.highest, oracle.floor(), position)
+                oracle.position = position
+            oracle.selector = selector
+            log = self.logs[name]
+            oracle.back = [offset for offset in oracle.back if oracle.wants(log[offset])]
             if start is not None:
                 oracle.highest = max(oracle.highest, oracle.floor(), position)
                 self.seek(oracle, start)
@@ -324,13 +352,15 @@ class StreamModel(RuleBasedStateMachine):
                 oracle.position = oracle.floor()
                 oracle.back = []
             assert (
-                group.position == oracle.position or oracle.next_wanted() is None or self.skips(group, oracle)
+                group.position == oracle.position
+                or oracle.next_wanted() is None
+                or self.skips(group.position, oracle)
             )
         self.settle()
 
-    def skips(self, group: StreamGroup, oracle: OracleGroup) -> bool:
-        """Whether between the two positions there is nothing the group wants."""
-        low, high = sorted((group.position, oracle.position))
+    def skips(self, position: int, oracle: OracleGroup) -> bool:
+        """Whether between `position` and the oracle's there is nothing the group wants."""
+        low, high = sorted((position, oracle.position))
         log = self.logs[oracle.stream]
         head = self.head(oracle.stream)
         return not any(oracle.wants(log[offset]) for offset in range(max(low, head), high))
@@ -416,6 +446,7 @@ class StreamModel(RuleBasedStateMachine):
                 assert group.position <= highest or self.skips_to(group, oracle)
             oracle.position = group.position
             oracle.since_ms = 0
+            oracle.selector = ""
             oracle.auto_commit = True
             oracle.highest = 0
             oracle.back = []

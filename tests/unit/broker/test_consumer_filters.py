@@ -4,7 +4,6 @@ import pytest
 
 from broker.consumer_filters import Filters, filters_of
 from queue_manager.errors import InvalidArgument
-from tests.unit.queue_manager.managers import make_manager, make_queue
 
 APPLICATION = "application-properties.region"
 
@@ -74,10 +73,7 @@ def test_refused_with_name_and_place(values, reason):
         filters_of(values)
 
 
-def test_a_stream_has_no_filters():
-    manager = make_manager()
+def test_what_subscribing_is_told():
     filters = filters_of({"selector": "a = 1"})
-    assert filters.options(make_queue(manager, "work"))["wanted"] is filters.wanted
-    with pytest.raises(InvalidArgument, match="streams"):
-        filters.options(make_queue(manager, "log", stream=True))
-    assert Filters().options(make_queue(manager, "log", stream=True)) == {}
+    assert filters.options() == {"wanted": filters.wanted, "group_selector": None}
+    assert Filters().options() == {}

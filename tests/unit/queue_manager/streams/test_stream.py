@@ -4,6 +4,7 @@ import pytest
 
 from config import limits
 from queue_manager.errors import GroupNotFound, InvalidArgument, LimitReached, PreconditionFailed
+from queue_manager.filters.consumer_filter import consumer_filter
 from queue_manager.model import Message
 from queue_manager.streams.start import FIRST, NEXT, OFFSET, TIMESTAMP, StreamStart
 from storage.envelope import EnvelopeTemplate
@@ -17,12 +18,13 @@ def manager():
 
 
 def read(
-    manager, stream, group="", *, pattern="#", start=None, auto_commit=True, credit_max=1_000, no_ack=False
-):
+    manager, stream, group="", *, pattern="#", start=None, auto_commit=True, credit_max=1_000, no_ack=False,
+    **filters,
+):  # fmt: skip
     sink = Sink()
     consumer = manager.subscribe_stream(
         stream, group, pattern, sink, start=start, auto_commit=auto_commit, consumer_id="c",
-        credit_max=credit_max, no_ack=no_ack, exclusive=False, lease_ms=30_000,
+        credit_max=credit_max, no_ack=no_ack, exclusive=False, lease_ms=30_000, **filters,
     )  # fmt: skip
     manager.dispatch(NOW_MS)
     return consumer, sink
@@ -168,12 +170,57 @@ def test_filters_pass_what_they_do_not_want(manager):
     manager.ack(sink.entries, NOW_MS)
     group = stream.groups["g@eu"]
     assert (group.position, group.floor()) == (4, 4)
-    group.narrow(lambda message: message.offset % 2 == 1)
+    group.narrow(consumer_filter("JMSMessageID LIKE '%5'", {}))
     publish(manager, 2, "$queue/jobs/eu")
     manager.dispatch(NOW_MS)
     assert sink.offsets == [0, 2, 5]
     commit(manager, NOW_MS + 60_000)
     assert group.committed == 5
+
+
+def test_a_filter_is_that_of_who_reads(manager):
+    stream = make_queue(manager, stream=True)
+    publish(manager, 6)
+    odd = consumer_filter("JMSMessageID LIKE '%1' OR JMSMessageID LIKE '%3'", {})
+    consumer, sink = read(manager, stream, "g", wanted=odd, credit_max=1)
+    assert sink.offsets == [1]
+    with pytest.raises(PreconditionFailed, match="is read with another filter"):
+        read(manager, stream, "g")
+    _, other = read(manager, stream, "g", wanted=odd, credit_max=5)
+    assert other.offsets == [3]
+    for gone in list(stream.groups["g"].consumers):
+        manager.unsubscribe(gone, NOW_MS)
+    assert read(manager, stream, "h", wanted=odd, start=StreamStart(OFFSET, 2))[1].offsets == [3]
+    # what came back to the group and is not wanted any more is passed
+    third = consumer_filter("JMSMessageID LIKE '%3'", {})
+    assert read(manager, stream, "g", wanted=third)[1].offsets == [3]
+    publish(manager, 1)
+    commit(manager, NOW_MS + 60_000)
+    assert stream.groups["g"].committed == 3
+
+
+def test_what_a_cancelled_consumer_returns_must_be_wanted_too(manager):
+    stream = make_queue(manager, stream=True)
+    publish(manager, 4)
+    consumer, sink = read(manager, stream, "g", credit_max=2)
+    manager.unsubscribe(consumer, NOW_MS, keep_claims=True)
+    _, narrowed = read(manager, stream, "g", wanted=consumer_filter("JMSMessageID LIKE '%1'", {}))
+    manager.requeue(sink.entries, NOW_MS, delay_ms=0)
+    manager.dispatch(NOW_MS)
+    assert narrowed.offsets == [1]
+
+
+def test_a_group_with_a_selector_of_its_own(manager):
+    stream = make_queue(manager, stream=True)
+    publish(manager, 4)
+    selector = "JMSMessageID LIKE '%2'"
+    consumer, sink = read(manager, stream, "g", group_selector=selector)
+    assert sink.offsets == [2]
+    manager.unsubscribe(consumer, NOW_MS)
+    with pytest.raises(PreconditionFailed, match="has the selector"):
+        read(manager, stream, "g", group_selector="other = 1")
+    assert read(manager, stream, "g")[1].offsets == [2]
+    assert read(manager, stream, group_selector=selector)[1].offsets == [2]
 
 
 @pytest.mark.parametrize("fields", [{"retention_count": 32}, {"retention_bytes": 320}])
