@@ -94,6 +94,7 @@ class StickyModel(RuleBasedStateMachine):
         bucket_size=st.integers(0, 2),
         tight=st.booleans(),
         priority_max=st.sampled_from([0, 0, 2]),
+        crashes=st.booleans(),
     )
     def begin(
         self,
@@ -104,6 +105,7 @@ class StickyModel(RuleBasedStateMachine):
         bucket_size: int,
         tight: bool,
         priority_max: int,
+        crashes: bool,
     ) -> None:
         self.tight = TightLimits() if tight else None
         self.clock = FakeClock()
@@ -115,6 +117,7 @@ class StickyModel(RuleBasedStateMachine):
         self.numbers = 0
         self.member_numbers = 0
         self.is_durable = durable
+        self.crashes = crashes and durable
         self.tries = tries
         self.mode = mode
         self.policy: dict[str, Any] = {
@@ -391,7 +394,7 @@ class StickyModel(RuleBasedStateMachine):
         run(self.shard.sweep_once())
         self._commit()
 
-    @precondition(lambda self: self.is_durable)
+    @precondition(lambda self: self.crashes)
     @rule(commit=st.booleans(), ms=st.sampled_from([0, 10_000]))
     def crash(self, commit: bool, ms: int) -> None:
         if commit:

@@ -3,9 +3,20 @@
 import pytest
 
 from config import limits
+from queue_manager.consumer import CreditPool
 from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import PreconditionFailed
-from tests.unit.queue_manager.managers import NOW_MS, consume, make_manager, make_policy, make_queue, publish
+from queue_manager.loads import PayloadLoad
+from queue_manager.redrive import FailedRedrive
+from tests.unit.queue_manager.managers import (
+    NOW_MS,
+    Sink,
+    consume,
+    make_manager,
+    make_policy,
+    make_queue,
+    publish,
+)
 from tests.unit.queue_manager.selecting import fields_of, select
 
 
@@ -29,6 +40,10 @@ def send(manager, keys):
 def ack(manager, consumer, count=1):
     manager.ack(list(consumer.in_flight.values())[:count], NOW_MS)
     manager.dispatch(NOW_MS)
+
+
+def placed(queue):
+    return queue.groups[""].sticky.placed_count
 
 
 def test_a_key_goes_to_one_consumer_and_new_keys_to_who_has_fewest() -> None:
@@ -120,9 +135,11 @@ def test_what_a_lost_consumer_had_comes_in_its_old_order() -> None:
 
 def test_a_nacked_message_comes_before_what_waits_behind_it() -> None:
     manager, queue = make()
-    owner, sink = consume(manager, queue, credit_max=2)
-    send(manager, "a a a")
+    _, sink = consume(manager, queue, credit_max=2)
+    send(manager, "a a")
     consume(manager, queue)
+    send(manager, "a")
+    assert placed(queue) == 1
     manager.requeue([sink.entries[0]], NOW_MS)
     manager.dispatch(NOW_MS)
     assert sink.offsets == [0, 1, 0]
@@ -251,3 +268,109 @@ def test_keys_are_bound_once_what_filters_took_out_of_order_is_dealt_with(priori
     assert sorted([sink.offsets, other.offsets]) in ([[0, 1], [3, 4]], [[], [0, 1, 3, 4]])
     with pytest.raises(PreconditionFailed):
         select(manager, queue, "region = 'b'")
+
+
+def test_a_closing_message_waits_for_its_owner_even_if_nothing_is_unsettled() -> None:
+    manager, queue = make()
+    owner, sink = consume(manager, queue, credit_max=1)
+    send(manager, "a")
+    _, other = consume(manager, queue)
+    send(manager, "a! a")
+    owner.paused = True
+    ack(manager, owner)
+    assert (sink.offsets, other.offsets) == ([0], [])
+    owner.paused = False
+    manager.wake(owner)
+    manager.dispatch(NOW_MS)
+    assert (sink.offsets, other.offsets) == ([0, 1], [])
+
+
+class StuffedSink(Sink):
+    """One delivery is all it takes."""
+
+    def deliver(self, consumer, messages, entries):
+        super().deliver(consumer, messages, entries)
+        consumer.paused = True
+
+
+def test_messages_without_a_key_do_not_wait_for_who_cannot_take_them_any_more() -> None:
+    manager, queue = make()
+    sinks = [StuffedSink(), StuffedSink()]
+    for sink in sinks:
+        manager.subscribe(
+            queue, "", "#", sink, consumer_id="c", credit_max=4, no_ack=False, exclusive=False, lease_ms=1_000
+        )
+    send(manager, "_ _")
+    assert [sink.offsets for sink in sinks] == [[1], [0]]
+    group = queue.groups[""]
+    manager.reject(sinks[1].entries, NOW_MS)
+    manager.requeue(sinks[0].entries, NOW_MS)
+    FailedRedrive(group, 1, None).take_open(NOW_MS, 1)
+    group.consumers[0].paused = False
+    manager.dispatch(NOW_MS)
+    assert (sinks[0].offsets, sinks[1].offsets) == ([1, 0], [0])
+    assert placed(queue) == 0
+    group.consumers[1].paused = False
+    manager.wake(group.consumers[1])
+    manager.dispatch(NOW_MS)
+    assert (sinks[0].offsets, sinks[1].offsets) == ([1, 0], [0, 1])
+
+
+def test_a_key_is_not_bound_to_who_has_no_credit_left_in_a_shared_pool() -> None:
+    manager, queue = make()
+    pool = CreditPool(1)
+    pooled = [consume(manager, queue, pool=pool)[1] for _ in range(2)]
+    consume(manager, queue)
+    _, free = consume(manager, queue, credit_max=1)
+    send(manager, "a b c d")
+    assert sum(len(sink.offsets) for sink in pooled) == 1
+    assert placed(queue) == 0
+    assert len(free.offsets) == 1
+
+
+def test_basic_get_takes_what_came_back_before_what_waits_for_it() -> None:
+    manager, queue = make()
+    puller_sink = Sink()
+    puller = manager.puller(queue, puller_sink, "p", lease_ms=30_000)
+    publish(manager, 2, "$queue/jobs/a")
+    for _ in range(2):
+        manager.pull(puller, False, NOW_MS)
+    consume(manager, queue)
+    send(manager, "a b")
+    assert placed(queue) == 1
+    manager.requeue(puller_sink.entries[:1], NOW_MS)
+    assert manager.pull(puller, False, NOW_MS)
+    assert manager.pull(puller, False, NOW_MS)
+    assert puller_sink.offsets == [0, 1, 0, 2]
+    assert manager.pull(puller, False, NOW_MS) is False
+
+
+def test_basic_get_makes_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PLACED_MESSAGES_PER_GROUP_MAX", 2)
+    manager, queue = make()
+    puller = manager.puller(queue, Sink(), "p", lease_ms=30_000)
+    send(manager, "a a a b")
+    manager.pull(puller, False, NOW_MS)
+    _, other = consume(manager, queue)
+    manager.dispatch(NOW_MS)
+    assert other.offsets == []
+    manager.pull(puller, False, NOW_MS)
+    manager.dispatch(NOW_MS)
+    assert other.offsets == [3]
+
+
+def test_what_has_no_payload_any_more_is_left_out() -> None:
+    manager, queue = make()
+    owner, sink = consume(manager, queue, credit_max=1)
+    send(manager, "a")
+    consume(manager, queue)
+    send(manager, "a a a")
+    group = queue.groups[""]
+    assert group.sticky is not None
+    second = next(entry for entry in group.buckets[0].entries if entry is not None and not entry.attempts)
+    load = PayloadLoad(group, [second.message])
+    group.payloads_loaded(load, {}, 1)
+    for _ in range(3):
+        ack(manager, owner)
+    assert sink.offsets == [0, 2, 3]
+    assert placed(queue) == 0
