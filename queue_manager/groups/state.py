@@ -149,6 +149,7 @@ class GroupState:
         elif not wanted and self.sticky is not None:
             self.sticky.dissolve()
             self.sticky = None
+            self.mark_dispatch()
 
     def resize_buckets(self) -> None:
         """Give out claim numbers for buckets of the size the queue's policy now says (R-24)."""

@@ -201,7 +201,7 @@ class BindingTable:
         self.placed_count += 1
         self.placed_bytes += size
         self.placed_in[entry.group] = self.placed_in.get(entry.group, 0) + 1
-        if closes and binding is not None and place < binding.ends_at:
+        if closes and binding is not None and not binding.passing and place < binding.ends_at:
             binding.ends_at = place
         seat.place(binding, (place, entry, size))
 
@@ -239,4 +239,8 @@ class BindingTable:
             for item in seat.without(group, message_ids):
                 self._uncount(item)
                 entries.append(item[1])
+            for binding in seat.bindings:
+                if binding.is_ending():  # perhaps only what was dropped kept it from its end
+                    self.ended[binding] = None
+        self.group.mark_dispatch()
         return entries

@@ -208,7 +208,7 @@ def test_switching_it_on_waits_for_what_is_in_flight() -> None:
     manager.redefine(queue, QueueDefinition("jobs", durable=True, policy=make_policy()))
     manager.dispatch(NOW_MS)
     assert queue.groups[""].sticky is None
-    assert queue.ready_count() == 1
+    assert queue.ready_count() == 0
 
 
 def test_purging_drops_what_waits_for_an_owner() -> None:
@@ -220,6 +220,31 @@ def test_purging_drops_what_waits_for_an_owner() -> None:
     ack(manager, consumer)
     send(manager, "a")
     assert sink.offsets == [0, 3]
+
+
+def test_a_purged_end_of_a_key_does_not_hold_up_what_comes_later() -> None:
+    manager, queue = make()
+    owner, sink = consume(manager, queue, credit_max=1)
+    send(manager, "a")
+    _, other = consume(manager, queue)
+    send(manager, "a!")
+    owner.paused = True
+    ack(manager, owner)
+    assert manager.purge(queue, NOW_MS) == 1
+    send(manager, "a a")
+    assert (sink.offsets, other.offsets) == ([0], [2, 3])
+
+
+def test_switching_it_off_gives_what_waited_for_an_owner_to_others() -> None:
+    manager, queue = make()
+    consume(manager, queue, credit_max=1)
+    send(manager, "a")
+    _, other = consume(manager, queue)
+    send(manager, "a a")
+    assert placed(queue) == 2
+    manager.redefine(queue, QueueDefinition("jobs", durable=True, policy=make_policy()))
+    manager.dispatch(NOW_MS)
+    assert other.offsets == [1, 2]
 
 
 def test_a_queue_in_memory_without_acknowledgements() -> None:
@@ -343,6 +368,16 @@ def test_basic_get_takes_what_came_back_before_what_waits_for_it() -> None:
     assert manager.pull(puller, False, NOW_MS)
     assert puller_sink.offsets == [0, 1, 0, 2]
     assert manager.pull(puller, False, NOW_MS) is False
+
+
+def test_basic_get_is_given_what_comes_after_the_end_of_a_key_too() -> None:
+    manager, queue = make()
+    sink = Sink()
+    puller = manager.puller(queue, sink, "p", lease_ms=30_000)
+    send(manager, "a! a! a")
+    for _ in range(3):
+        assert manager.pull(puller, False, NOW_MS)
+    assert sink.offsets == [0, 1, 2]
 
 
 def test_basic_get_makes_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
