@@ -55,7 +55,7 @@ demo: setup-dev
 	$(BIN)/python -m examples.demo
 
 test: setup-dev lint types
-	$(BIN)/python -m pytest -m "not long" -n 3 --dist loadfile
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "not long" -n 3 --dist loadfile --no-loadscope-reorder
 
 test-spark: setup-spark
 	$(BIN)/python -m pytest tests/spark

@@ -394,7 +394,7 @@ class EpochsModel(RuleBasedStateMachine):
 
 
 TestEpochsModel = EpochsModel.TestCase
-TestEpochsModel.settings = settings(max_examples=250, stateful_step_count=30, deadline=None)
+TestEpochsModel.settings = settings(max_examples=120, stateful_step_count=30, deadline=None)
 
 
 @pytest.mark.long

@@ -228,9 +228,10 @@ class IdentityModel(RuleBasedStateMachine):
 
 
 TestIdentityModel = IdentityModel.TestCase
-TestIdentityModel.settings = settings(max_examples=250, stateful_step_count=30, deadline=None)
+TestIdentityModel.settings = settings(max_examples=120, stateful_step_count=30, deadline=None)
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 class TestIdentityModelLong(IdentityModel.TestCase):
     settings = settings(max_examples=2_000, stateful_step_count=60, deadline=None)

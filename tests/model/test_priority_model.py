@@ -267,9 +267,10 @@ class PriorityModel(RuleBasedStateMachine):
 
 
 TestPriorityModel = PriorityModel.TestCase
-TestPriorityModel.settings = settings(max_examples=120, stateful_step_count=30, deadline=None)
+TestPriorityModel.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 class TestPriorityModelLong(PriorityModel.TestCase):
     settings = settings(max_examples=2_000, stateful_step_count=60, deadline=None)

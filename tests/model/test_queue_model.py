@@ -272,7 +272,7 @@ class QueueModel(RuleBasedStateMachine):
 
 
 QUICK = settings(
-    max_examples=250,
+    max_examples=120,
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=list(HealthCheck),

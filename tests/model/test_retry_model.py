@@ -11,6 +11,7 @@ import sys
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -427,7 +428,16 @@ class RetryModel(RuleBasedStateMachine):
         assert len(histories) <= sum(item.state == "failed" for item in self.items), "histories leak"
 
 
+SETTINGS = settings(
+    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
 class TestRetryModel(RetryModel.TestCase):  # type: ignore[misc, name-defined]
-    settings = settings(
-        max_examples=160, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-    )
+    settings = SETTINGS
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+class TestRetryModelLong(RetryModel.TestCase):  # type: ignore[misc, name-defined]
+    settings = settings(SETTINGS, max_examples=1_500, stateful_step_count=60)

@@ -251,9 +251,10 @@ class ScheduleModel(RuleBasedStateMachine):
 
 
 TestScheduleModel = ScheduleModel.TestCase
-TestScheduleModel.settings = settings(max_examples=250, stateful_step_count=30, deadline=None)
+TestScheduleModel.settings = settings(max_examples=120, stateful_step_count=30, deadline=None)
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 class TestScheduleModelLong(ScheduleModel.TestCase):
     settings = settings(max_examples=1_500, stateful_step_count=50, deadline=None)

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -474,7 +475,16 @@ class SelectorModel(RuleBasedStateMachine):
         assert not any(key.startswith(taken_ahead.PREFIX) for key, _ in rows), "bitmaps leak"
 
 
+SETTINGS = settings(
+    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
 class TestSelectorModel(SelectorModel.TestCase):  # type: ignore[misc, name-defined]
-    settings = settings(
-        max_examples=200, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-    )
+    settings = SETTINGS
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+class TestSelectorModelLong(SelectorModel.TestCase):  # type: ignore[misc, name-defined]
+    settings = settings(SETTINGS, max_examples=1_500, stateful_step_count=60)

@@ -579,5 +579,6 @@ class TestStickyModel(StickyModel.TestCase):  # type: ignore[misc, name-defined]
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 class TestStickyModelLong(StickyModel.TestCase):  # type: ignore[misc, name-defined]
     settings = settings(SETTINGS, max_examples=1_500, stateful_step_count=60)

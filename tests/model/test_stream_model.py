@@ -522,9 +522,10 @@ class StreamModel(RuleBasedStateMachine):
 
 
 TestStreamModel = StreamModel.TestCase
-TestStreamModel.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestStreamModel.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 class TestStreamModelLong(StreamModel.TestCase):
     settings = settings(max_examples=1_500, stateful_step_count=50, deadline=None)

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from queue_manager.filters import Selector, SelectorError, parse_selector, tree
 from queue_manager.filters.compile import compile_expression
 from queue_manager.filters.grammar import parse
+from tests.examples import examples
 from tests.unit.queue_manager.filters import interpreter, trees
 
 
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=examples(300, 2_000), deadline=None)
 @given(trees.cases())
 def test_compiled_and_interpreted_agree(case):
     check_agreement(*case)
@@ -54,13 +55,13 @@ def one_field_cases(draw):
     return dialect, node, {"a": draw(trees.FIELD_VALUES)}
 
 
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=examples(300, 2_000), deadline=None)
 @given(one_field_cases())
 def test_conditions_on_one_field_agree_too(case):
     check_agreement(*case)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100, 500), deadline=None)
 @given(trees.cases(), st.text(max_size=20))
 def test_fields_of_any_kind_never_raise(case, text):
     dialect, expression, fields = case
@@ -113,7 +114,7 @@ def test_a_field_may_be_called_as_the_code_calls_things():
     assert selector.evaluate({name: index for index, name in enumerate(names)}) is True
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100, 500), deadline=None)
 @given(trees.cases())
 def test_a_parsed_selector_does_the_same(case):
     dialect, expression, fields = case

@@ -8,6 +8,7 @@ from config import limits
 from queue_manager.filters import SelectorError, tree
 from queue_manager.filters.grammar import DIALECTS, parse
 from queue_manager.filters.tree import And, Chain, Compare, Literal, Name, Not, Or, Signed
+from tests.examples import examples
 from tests.unit.queue_manager.filters import trees
 
 A, B, C = Name("a"), Name("b"), Name("c")
@@ -21,7 +22,7 @@ def refusal(text, dialect="jms"):
     return None
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=examples(250, 1_500), deadline=None)
 @given(trees.cases())
 def test_a_tree_written_as_text_is_read_as_the_same_tree(case):
     dialect, expression, _ = case
@@ -94,7 +95,7 @@ PIECES = [
 ]
 
 
-@settings(max_examples=3_000, deadline=None)
+@settings(max_examples=examples(1_000, 5_000), deadline=None)
 @given(
     st.one_of(
         st.text(max_size=60),
