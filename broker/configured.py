@@ -11,7 +11,7 @@ from config.settings import Settings
 from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import PreconditionFailed
 from queue_manager.manager import QueueManager
-from queue_manager.policy import FOREVER, QueuePolicy
+from queue_manager.policy import FOREVER, REJECT, QueuePolicy
 from queue_manager.queue import Queue
 
 _log: Final = structlog.get_logger("broker.config")
@@ -37,6 +37,9 @@ def policy_of(settings: Settings, queue: QueueSettings) -> QueuePolicy:
         bucket_size=queue.bucket_size,
         attempts_max=retries + 1 if retries else 0,
         depth_max=queue.limits.max_depth,
+        bytes_max=queue.limits.max_bytes,
+        overflow=REJECT if queue.overflow == "reject-publish" else queue.overflow,
+        message_ttl_ms=queue.limits.message_ttl_ms,
         single_active=queue.single_active_consumer,
         priority_max=queue.max_priority,
         message_groups="" if queue.message_groups == "off" else queue.message_groups,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from broker.clock import Clock
 from broker.counters import Counters
+from broker.refusals import RefusalLog
 from config.settings import Settings
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Hub:
         self.clock = clock
         self.loop = loop
         self.counters = Counters()
+        self.refusals = RefusalLog()
         self.transports: dict[Transport, None] = {}
         self.flushes: dict[Transport, None] = {}
         self.held_back: list[Transport] = []

@@ -12,9 +12,6 @@ from storage.metadata_log import MetadataLog
 from storage.records import metadata, payload
 from storage.store import Store
 
-SPARSE_RATIO = 4  # payload ranges with more foreign rows than this per wanted one are read one by one
-ENTRIES_PER_SCAN = 16
-
 
 class LogReader:
     """Performs the queue manager's loads on a store."""
@@ -39,7 +36,7 @@ class LogReader:
         for scan in self._log.scan_bounds(load.group.queue.log_id, load.sequence):
             start = scan.start
             while len(wanted) < limits.LOAD_MESSAGES_MAX:
-                rows = await self._store.scan(start, scan.end, limit=ENTRIES_PER_SCAN)
+                rows = await self._store.scan(start, scan.end, limit=limits.LOAD_ENTRIES_PER_SCAN)
                 if not rows:
                     break
                 for key, value in rows:
@@ -86,7 +83,7 @@ class LogReader:
             while (
                 end + 1 < len(ids)
                 and ids[end] < ids[end + 1]
-                and ids[end + 1] - ids[index] < (end + 2 - index) * SPARSE_RATIO
+                and ids[end + 1] - ids[index] < (end + 2 - index) * limits.LOAD_SPARSE_RATIO
                 and end + 1 - index < limits.LOAD_MESSAGES_MAX
             ):
                 end += 1

@@ -7,8 +7,8 @@ retention needs, the done and failed records, is read afterwards in the backgrou
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Final
 
+from config import limits
 from queue_manager import recovery
 from queue_manager.definitions import StoredQueue
 from queue_manager.group import Group
@@ -32,6 +32,7 @@ from storage.records import (
     committed_epoch,
     done,
     epoch,
+    expiry,
     failed,
     group_position,
     identified,
@@ -39,6 +40,7 @@ from storage.records import (
     message_ids,
     metadata,
     producer,
+    queue_account,
     queue_meta,
     queue_spec,
     removal,
@@ -54,14 +56,12 @@ from storage.records.producer import ProducerProgress
 from storage.sequence import SequenceAllocator, decode_block
 from storage.store import Store
 
-SCAN_ROWS: Final = 1_000
-DONE_SCAN_ROWS: Final = 50
-
 
 async def scan_prefix(
-    store: Store, prefix: bytes, rows: int = SCAN_ROWS
+    store: Store, prefix: bytes, rows: int | None = None
 ) -> AsyncIterator[tuple[bytes, bytes]]:
-    """Every row whose key begins with `prefix`, in key order."""
+    """Every row whose key begins with `prefix`, in key order; `rows` are read at a time."""
+    rows = limits.RECOVERY_ROWS_PER_SCAN if rows is None else rows
     start = prefix
     end = prefix_end(prefix)
     while True:
@@ -148,6 +148,7 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Grou
     await _restore_schedules(store, manager)
     await _restore_identities(store, manager, now_ms)
     await _restore_stages(store, manager, now_ms)
+    await _restore_keepers(store, manager)
     async for key, value in scan_prefix(store, attempts.PREFIX):
         storage_id, message_id = attempts.parse_key(key)
         group = groups.get(storage_id)
@@ -201,6 +202,34 @@ async def _restore_buckets(store: Store, groups: dict[str, Group], now_ms: int) 
             )
 
 
+async def _restore_keepers(store: Store, manager: QueueManager) -> None:
+    """Find out what expires, and what was given up out of order."""
+    counts: dict[tuple[str, int], queue_account.Bytes] = {}
+    async for key, value in scan_prefix(store, queue_account.PREFIX):
+        queue_id, kind, part = queue_account.parse_key(key)
+        queue = manager.queues.get(layout.split_group_queue_id(queue_id)[0])
+        if queue is None:
+            continue
+        if kind == queue_account.AHEAD:
+            queue.keep().restore_ahead(part, queue_account.decode_ranges(value))
+        elif queue.policy.bytes_max:
+            counts[queue_id, kind] = queue_account.decode_bytes(value)
+        else:
+            manager.journal.delete(key)  # the bound is gone
+    start: bytes | None = expiry.PREFIX
+    end = prefix_end(expiry.PREFIX)
+    while start is not None:
+        rows = await store.scan(start, end, limit=1)
+        if not rows:
+            break
+        name = expiry.parse_key(rows[0][0]).queue_id
+        if name in manager.queues:
+            manager.queues[name].keep().restore_own()
+        start = prefix_end(expiry.prefix(name))
+    for queue in manager.queues.values():
+        recovery.restore_keeper(queue, counts)
+
+
 async def _restore_schedules(store: Store, manager: QueueManager) -> None:
     """Find the queues with scheduled messages: one look for each of them, and one for the end."""
     start: bytes | None = scheduled.PREFIX
@@ -245,12 +274,12 @@ async def _restore_stages(store: Store, manager: QueueManager, now_ms: int) -> N
     start: bytes | None = staged_rows.PREFIX
     end = prefix_end(staged_rows.PREFIX)
     while start is not None and (rows := await store.scan(start, end, limit=1)):
-        first_key = rows[0][0]
+        first_key, first_value = rows[0]
         prefix = staged_rows.attempt_prefix(*staged_rows.parse_key(first_key)[:5])
         start = prefix_end(prefix)
         last_key, last_value = (await store.scan(first_key, start, limit=1, reverse=True))[0]
         name = staged_rows.parse_key(first_key).queue_id
-        found.setdefault(name, []).append(found_attempt(first_key, last_key, last_value))
+        found.setdefault(name, []).append(found_attempt(first_key, first_value, last_key, last_value))
     for name in {**producers, **decided, **found}:
         queue = manager.queues.get(name)
         if queue is not None:
@@ -274,9 +303,13 @@ async def recover_done(store: Store, taken: dict[Group, RangeSet]) -> None:
         failures: list[tuple[Group, bytes]] = []
         purges: dict[Group, list[Purge]] = {group: [] for group in groups}
         for group in groups:
-            async for _, value in scan_prefix(store, failed.prefix(group.storage_id), DONE_SCAN_ROWS):
+            async for _, value in scan_prefix(
+                store, failed.prefix(group.storage_id), limits.RECOVERY_DONE_ROWS_PER_SCAN
+            ):
                 failures.append((group, value))
-            async for key, value in scan_prefix(store, done.prefix(group.storage_id), DONE_SCAN_ROWS):
+            async for key, value in scan_prefix(
+                store, done.prefix(group.storage_id), limits.RECOVERY_DONE_ROWS_PER_SCAN
+            ):
                 bucket_id = done.parse_key(key)[1]
                 if bucket_id in open_buckets[group] or bucket_id & layout.NUMBER_MASK >= last_claims[group]:
                     continue

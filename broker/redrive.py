@@ -15,8 +15,6 @@ from storage.records import done, failed
 if TYPE_CHECKING:
     from broker.shard import Shard
 
-FAILED_ROWS_PER_SCAN = 50
-
 
 class _Pace:
     """How many messages may go now, at `per_second` (None: as many as a step takes)."""
@@ -80,7 +78,8 @@ async def _redrive_group(shard: Shard, redrive: FailedRedrive, pace: _Pace) -> i
     group = redrive.group
     total = 0
     await shard.barrier()
-    async for key, value in scan_prefix(shard.store, failed.prefix(group.storage_id), FAILED_ROWS_PER_SCAN):
+    prefix = failed.prefix(group.storage_id)
+    async for key, value in scan_prefix(shard.store, prefix, limits.FAILED_ROWS_PER_SCAN):
         bucket_id = failed.parse_key(key)[1]
         if not redrive.wants(bucket_id, value):
             continue

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from broker import streams
 from broker.recovery import scan_prefix
+from config import limits
 from queue_manager.queue import Queue
 from queue_manager.removal import HeadRemoval, QueueRemoval, RangeRemoval, Removal, StreamTrim
-from storage.envelope import read_head
+from storage.envelope import HAS_EXPIRES_AT, decode_envelope, read_head
 from storage.metadata_log import ScanRange, listing_key, log_key
 from storage.records import (
     active,
@@ -17,6 +18,7 @@ from storage.records import (
     committed_epoch,
     done,
     epoch,
+    expiry,
     failed,
     group_position,
     identified,
@@ -25,6 +27,7 @@ from storage.records import (
     payload,
     payload_refs,
     producer,
+    queue_account,
     queue_meta,
     scheduled,
     staged_rows,
@@ -35,9 +38,6 @@ if TYPE_CHECKING:
     from broker.shard import Shard
 
 SHARED_FLAG: Final = 0x10
-ENTRIES_PER_STEP: Final = 16
-ROWS_PER_STEP: Final = 200
-STAGED_ROWS_PER_STEP: Final = 4  # they are large
 
 
 async def perform(shard: Shard, removal: Removal) -> None:
@@ -57,7 +57,7 @@ async def _release_range(shard: Shard, removal: RangeRemoval) -> None:
     for scan in shard.manager.log.scan_bounds(queue.log_id, removal.sequence):
         start = scan.start
         while not queue.deleted:
-            rows = await shard.store.scan(start, scan.end, limit=ENTRIES_PER_STEP)
+            rows = await shard.store.scan(start, scan.end, limit=limits.REMOVAL_ENTRIES_PER_STEP)
             if not rows:
                 break
             found = []
@@ -81,14 +81,18 @@ async def _trim_log(shard: Shard, queue: Queue) -> None:
     for scan in manager.log.scan_bounds(queue.log_id, queue.head_sequence):
         start = scan.start
         while not queue.deleted:
-            rows = await shard.store.scan(start, scan.end, limit=ENTRIES_PER_STEP)
+            rows = await shard.store.scan(start, scan.end, limit=limits.REMOVAL_ENTRIES_PER_STEP)
             if not rows:
                 break
             if _trim_rows(shard, queue, scan, rows, head):
+                if queue.keeper is not None:
+                    queue.keeper.head_written(head)
                 return
             await shard.commit_room()
             start = rows[-1][0] + b"\x00"
     if not queue.deleted:
+        if queue.keeper is not None:
+            queue.keeper.head_written(head)
         manager.journal.put(queue_meta.key(queue.name), queue_meta.encode(head, queue.head_sequence))
 
 
@@ -105,6 +109,10 @@ def _trim_rows(
             journal.put(queue_meta.key(queue.name), queue_meta.encode(head, queue.head_sequence))
             return True
         journal.delete(key)
+        for _, envelope in messages:
+            if envelope[1] & HAS_EXPIRES_AT:
+                found = decode_envelope(envelope)
+                journal.delete(expiry.key(queue.name, found.expiry_ms, found.offset))
         if last_offset < queue.recovered_end:
             # a crash between releasing and deleting may have left payloads behind
             for message_id, envelope in messages:
@@ -121,7 +129,7 @@ async def _remove_queue(shard: Shard, removal: QueueRemoval) -> None:
     for scan in manager.log.scan_bounds(removal.log_id):
         start = scan.start
         while True:
-            rows = await shard.store.scan(start, scan.end, limit=ENTRIES_PER_STEP)
+            rows = await shard.store.scan(start, scan.end, limit=limits.REMOVAL_ENTRIES_PER_STEP)
             for key, value in rows:
                 for message_id, envelope in metadata.decode(value):
                     flags, offset, _ = read_head(envelope)
@@ -129,12 +137,13 @@ async def _remove_queue(shard: Shard, removal: QueueRemoval) -> None:
                         await _release_payload(shard, message_id, flags, released is not None)
                 manager.journal.delete(key)
             await shard.commit_room()
-            if len(rows) < ENTRIES_PER_STEP:
+            if len(rows) < limits.REMOVAL_ENTRIES_PER_STEP:
                 break
             start = rows[-1][0] + b"\x00"
     await _remove_scheduled(shard, removal)
-    await _remove_identities(shard, removal)
     await streams.remove_chunks(shard, removal.name)
+    for record in (identified, producer, expiry, queue_account):
+        await _remove_all(shard, record.prefix(removal.name))
     await _remove_staged(shard, removal)
     failed_ids: set[int] = set()
     for storage_id in removal.storage_ids:
@@ -146,7 +155,9 @@ async def _remove_queue(shard: Shard, removal: QueueRemoval) -> None:
 
 
 async def _remove_scheduled(shard: Shard, removal: QueueRemoval) -> None:
-    async for key, value in scan_prefix(shard.store, scheduled.prefix(removal.name), ROWS_PER_STEP):
+    async for key, value in scan_prefix(
+        shard.store, scheduled.prefix(removal.name), limits.REMOVAL_ROWS_PER_STEP
+    ):
         flags, _, _ = read_head(value)
         message_id = scheduled.parse_key(key).message_id
         # row and reference go in one commit: whatever row there is still counts
@@ -155,24 +166,22 @@ async def _remove_scheduled(shard: Shard, removal: QueueRemoval) -> None:
         await shard.commit_room()
 
 
-async def _remove_identities(shard: Shard, removal: QueueRemoval) -> None:
-    for prefix in (identified.prefix(removal.name), producer.prefix(removal.name)):
-        async for key, _ in scan_prefix(shard.store, prefix, ROWS_PER_STEP):
-            shard.manager.journal.delete(key)
-            await shard.commit_room()
+async def _remove_all(shard: Shard, prefix: bytes) -> None:
+    async for key, _ in scan_prefix(shard.store, prefix, limits.REMOVAL_ROWS_PER_STEP):
+        shard.manager.journal.delete(key)
+        await shard.commit_room()
 
 
 async def _remove_staged(shard: Shard, removal: QueueRemoval) -> None:
     manager = shard.manager
-    async for key, value in scan_prefix(shard.store, staged_rows.prefix(removal.name), STAGED_ROWS_PER_STEP):
+    prefix = staged_rows.prefix(removal.name)
+    async for key, value in scan_prefix(shard.store, prefix, limits.REMOVAL_STAGED_ROWS_PER_STEP):
         for run in staged_rows.decode(value):
             manager.journal.delete_run(payload.key_run(run.first_id, len(run.bodies)))
         manager.journal.delete(key)
         await shard.commit_room()
     for prefix in (epoch.prefix(removal.name), committed_epoch.prefix(removal.name)):
-        async for key, _ in scan_prefix(shard.store, prefix, ROWS_PER_STEP):
-            manager.journal.delete(key)
-            await shard.commit_room()
+        await _remove_all(shard, prefix)
 
 
 async def _remove_group_records(
@@ -182,17 +191,15 @@ async def _remove_group_records(
     journal.delete(claim_state.key(storage_id))
     journal.delete(group_position.key(storage_id))
     journal.delete(log_cursor.key(storage_id, removal.log_id))
-    for prefix in (attempts.prefix(storage_id), taken_ahead.prefix(storage_id)):
-        async for key, _ in scan_prefix(shard.store, prefix, ROWS_PER_STEP):
-            shard.manager.journal.delete(key)
-            await shard.commit_room()
+    for record in (attempts, taken_ahead, queue_account):
+        await _remove_all(shard, record.prefix(storage_id))
     # failed messages, also those redriven since, outlive their log entries; several groups may hold one
     for prefix, read in (
         (active.prefix(storage_id), _active_messages),
         (done.prefix(storage_id), _settled_messages),
         (failed.prefix(storage_id), _settled_messages),
     ):
-        async for key, value in scan_prefix(shard.store, prefix, ENTRIES_PER_STEP):
+        async for key, value in scan_prefix(shard.store, prefix, limits.REMOVAL_ENTRIES_PER_STEP):
             for message_id, metadata_bytes in read(value):
                 flags, offset, _ = read_head(metadata_bytes)
                 if removal.is_gone(offset) and message_id not in failed_ids:

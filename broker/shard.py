@@ -32,8 +32,6 @@ from storage.store import Store
 
 _log: Final = structlog.get_logger("broker.shard")
 
-REMOVAL_ROUNDS_MAX: Final = 4
-
 
 class Shard:
     """A store and the manager of the queues in it.
@@ -240,7 +238,7 @@ class Shard:
             if sum(map(Purge.message_count, purges)) < limits.PURGED_MESSAGES_PER_SWEEP_MAX:
                 break
             await self.commit_room()
-        for _ in range(REMOVAL_ROUNDS_MAX):
+        for _ in range(limits.REMOVAL_ROUNDS_PER_SWEEP_MAX):
             # under load each commit leaves more to remove: for the next sweep, or purges never had a turn
             if not manager.removals:
                 break

@@ -54,6 +54,11 @@ LOAD_MESSAGES_MAX: Final = 2_048  # messages read back from the store at a time 
 LOAD_BYTES_MAX: Final = 16 * MIB
 PATTERN_SCAN_MESSAGES_MAX: Final = 16_384  # messages one dispatch of a group may look at in vain
 LISTED_MESSAGES_MAX: Final = 1_000  # on one page of a listing
+EXPIRY_WINDOW_MESSAGES: Final = 10_000  # next messages to expire by themselves, per queue, in memory
+EXPIRY_STEP_MESSAGES: Final = 1_000  # given up by one group at a time
+EXPIRY_RETRY_MS: Final = 5_000  # what no dead-letter queue took, and no group keeps, is offered again
+EXPIRY_RETURNED_PER_MS: Final = 200  # of many claims that came back those that expire are given up together
+EXPIRY_READ_INTERVAL_MS: Final = 1_000  # a group without consumers looks so often at what the store holds
 SCHEDULE_WINDOW_MESSAGES: Final = 10_000  # next scheduled messages of a queue whose keys are in memory
 SCHEDULE_NEAR_MS: Final = 2_000  # payloads are read so long before they are due
 SCHEDULE_STEP_MESSAGES: Final = 1_000  # appended before others have their turn
@@ -81,6 +86,8 @@ STAGE_CHECK_INTERVAL_MS: Final = 60_000  # how late lifetimes may be noticed
 STAGE_CONTROL_BYTES_MAX: Final = 4 * MIB  # the body of a commit
 LOADED_LOW_WATER: Final = 512  # a group reads ahead when fewer loaded messages wait
 EPHEMERAL_BYTES_PER_QUEUE_MAX: Final = 256 * MIB
+EPHEMERAL_BYTES_MAX: Final = 1_024 * MIB  # of all queues in memory
+EPHEMERAL_COUNT_INTERVAL_MS: Final = 100  # while that is used up their bytes are summed up so often
 DELAYED_MESSAGES_PER_GROUP_MAX: Final = (
     1_000_000  # waiting for their next attempt; then nothing new is claimed
 )
@@ -134,8 +141,26 @@ STORE_READ_AHEAD_BYTES: Final = 256 * KIB  # fetched ahead by one scan
 STORE_ROOM_BYTES_MIN: Final = 4 * MIB  # a disk with less free is full, if a write does not come to an end
 STORE_ROOM_CHECK_INTERVAL_S: Final = 1
 
+REMOVAL_ROUNDS_PER_SWEEP_MAX: Final = 4  # then others have their turn
+REMOVAL_ENTRIES_PER_STEP: Final = 16  # log entries or buckets looked through at a time
+REMOVAL_ROWS_PER_STEP: Final = 200
+REMOVAL_STAGED_ROWS_PER_STEP: Final = 4  # they are large
+RECOVERY_ROWS_PER_SCAN: Final = 1_000  # read at a time at the start
+RECOVERY_DONE_ROWS_PER_SCAN: Final = 50  # done and failed records are large
+FAILED_ROWS_PER_SCAN: Final = 50  # of a redrive
+LOAD_ENTRIES_PER_SCAN: Final = 16
+LOAD_SPARSE_RATIO: Final = (
+    4  # payload ranges with more foreign rows than this per wanted one are read one by one
+)
+
 # connections
+ROOM_CHECK_BYTES: Final = 64 * KIB  # how much is passed on before the transport is asked for its backlog
+ANSWERS_BYTES_PER_FLUSH: Final = 64 * KIB  # deliveries collected before they are handed to the transport
+AMQP_ADDED_HEADERS_BYTES_MAX: Final = 128  # frame, content header and all a delivery adds but the group's ID
+EXTEND_MS_MAX: Final = 12 * 3_600_000  # longest lease a client may ask for
 CONNECTIONS_MAX: Final = 50_000
+REFUSAL_LOG_INTERVAL_MS: Final = 1_000  # one line about refused publishes per queue
+REFUSAL_LOG_QUEUES_MAX: Final = 1_000  # queues it is remembered for
 WRITE_BUFFER_BYTES_HIGH: Final = 1 * MIB  # beyond it a connection's consumers are paused
 SUBSCRIBER_BUFFER_BYTES_MAX: Final = 64 * MIB  # beyond it plain messages to a slow subscriber are dropped
 SESSION_PENDING_MESSAGES_MAX: Final = 100_000  # QoS 1 and 2 messages waiting for a client's Receive Maximum

@@ -19,16 +19,15 @@ from config.fields import (
 _NOT_FOR_STREAMS = (
     "done_retention_ms", "bucket_size", "retry", "dlq", "overflow", "max_priority", "message_groups"
 )  # fmt: skip
+_STREAM_LIMITS: Final = {
+    "max_depth": "max_length_messages",
+    "max_bytes": "max_length_bytes",
+    "message_ttl_ms": "max_age",
+}
 _KEYS = {"done_retention_ms": "done_retention"}
 
 QueueName = Annotated[str, AfterValidator(names.check_queue_name)]
 TopicFilter = Annotated[str, AfterValidator(names.check_topic_filter)]
-
-
-def _refuse_drop_head(value: Any) -> Any:
-    if value == "drop-head":
-        raise ValueError("drop-head is not supported by this version: use reject-publish")
-    return value
 
 
 def _off_is_a_word(value: Any) -> Any:
@@ -79,11 +78,9 @@ class DlqSettings(Section):
 
 
 class QueueLimitsSettings(Section):
-    """What a queue refuses to take; the publisher is told."""
+    """How much a queue takes, and for how long."""
 
     unsupported_keys: ClassVar[Mapping[str, str]] = {
-        "message_ttl": "not supported by this version",
-        "max_bytes": "not supported by this version",
         "overflow": "overflow belongs to the queue itself, beside limits",
     }
 
@@ -92,7 +89,11 @@ class QueueLimitsSettings(Section):
     )
     """Largest payload in bytes."""
     max_depth: Count = Field(default=0, ge=0, le=limits.QUEUE_DEPTH_MESSAGES_MAX)
-    """Most messages kept at once; 0: no limit."""
+    """Most messages that wait at once; 0: no limit."""
+    max_bytes: SizeBytes = 0
+    """Most payload of messages that wait, in bytes; 0: no limit."""
+    message_ttl_ms: DurationMs = Field(default=0, validation_alias="message_ttl")
+    """How long a message may wait, in ms; 0: without end. A publisher may ask for less."""
 
     @field_validator("max_message_size_bytes")
     @classmethod
@@ -151,7 +152,8 @@ class QueueSettings(Section):
     """Only for streams."""
     primary_group: str = ""
     """Only for streams: the group whose progress the readers of all groups are told; "" is none."""
-    overflow: Annotated[Literal["reject-publish"], BeforeValidator(_refuse_drop_head)] = "reject-publish"
+    overflow: Literal["reject-publish", "reject-publish-dlx", "drop-head"] = "reject-publish"
+    """Beyond `max_depth` or `max_bytes`: the publish is refused, and dead-lettered, or the oldest go."""
 
     @field_validator("dlq", mode="before")
     @classmethod
@@ -164,8 +166,11 @@ class QueueSettings(Section):
             refused = [key for key in _NOT_FOR_STREAMS if key in self.model_fields_set]
             if refused:
                 raise ValueError(f"{_KEYS.get(refused[0], refused[0])} means nothing for a stream")
-            if self.limits.max_depth:
-                raise ValueError("a stream has no limits.max_depth: use retention.max_length_messages")
+            for name, instead in _STREAM_LIMITS.items():
+                if getattr(self.limits, name):
+                    raise ValueError(
+                        f"a stream has no limits.{name.removesuffix('_ms')}: use retention.{instead}"
+                    )
             if self.primary_group:
                 names.check_group_name(self.primary_group)
         elif self.retention != RetentionSettings() or self.primary_group:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from config import limits
 from queue_manager import address
 from queue_manager.errors import InvalidAddress
 from storage.envelope import EnvelopeTemplate
@@ -100,7 +99,7 @@ def send(group: Group, message: Message, attempts: int, reason: str, now_ms: int
     if target is None:
         book.refused(queue.name, f"there is no queue {name!r}")
         return False
-    obstacle = why_not(target, len(message.body))
+    obstacle = why_not(target, len(message.body), now_ms)
     if obstacle:
         book.refused(queue.name, obstacle)
         return False
@@ -124,14 +123,14 @@ def send(group: Group, message: Message, attempts: int, reason: str, now_ms: int
     return True
 
 
-def why_not(target: Queue, body_bytes: int) -> str:
+def why_not(target: Queue, body_bytes: int, now_ms: int) -> str:
     """Why `target` does not take one more message of that size; "" if it does."""
     policy = target.policy
     if body_bytes > policy.message_bytes_max:
         return f"a message is larger than queue {target.name!r} takes"
-    if policy.depth_max and target.depth() >= policy.depth_max:
+    if target.is_bounded and not target.has_room(1, body_bytes):
         return f"queue {target.name!r} is full"
-    if not target.durable and target.tail.memory_bytes + body_bytes > limits.EPHEMERAL_BYTES_PER_QUEUE_MAX:
+    if not target.durable and target.manager.ephemeral_memory.refuses(target, 1, body_bytes, now_ms):
         return f"queue {target.name!r} is full"
     return ""
 

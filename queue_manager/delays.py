@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from config import limits
@@ -72,9 +72,21 @@ class Delays:
             group.queue.manager.timers.set(self, heap[0][0])
         group.mark_dispatch()
 
+    def forget_ended(self) -> None:
+        """Let go of entries that do not wait any more."""
+        kept = [item for item in self._heap if item[2].state == AVAILABLE]
+        if len(kept) < len(self._heap):
+            heapify(kept)
+            self._heap = kept
+            self._body_bytes = sum(len(entry.message.body or b"") for _, _, entry in kept)
+
+    def entries(self) -> list[Entry]:
+        """What waits, in no particular order."""
+        return [entry for _, _, entry in self._heap if entry.state == AVAILABLE]
+
     def clear(self) -> list[Entry]:
         """Forget everything; give what waited."""
-        entries = [entry for _, _, entry in self._heap if entry.state == AVAILABLE]
+        entries = self.entries()
         self._heap = []
         self._body_bytes = 0
         self._group.queue.manager.timers.forget(self)

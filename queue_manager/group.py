@@ -125,12 +125,15 @@ class Group(GroupSettling):
             return self.selection.claim(consumer, count, now_ms)
         if self.sticky is not None:
             return self.sticky.pull(consumer, count, now_ms)
-        if self.returned:
+        while self.returned:
             entries = self._claim_returned(consumer, count, now_ms)
             if entries:
                 consumer.sink.deliver(consumer, [entry.message for entry in entries], entries)
-            return len(entries)
+            if entries or self.loading:
+                return len(entries)
         messages = self._take(count)
+        if self.queue.keeper is not None:
+            messages = self.queue.keeper.choose(self, messages, now_ms)
         if not messages:
             return 0
         entries_or_none = self._claim_fresh(messages, consumer, now_ms)
@@ -182,11 +185,14 @@ class Group(GroupSettling):
             self._request_payloads()
             return []
         entries: list[Entry] = []
+        keeper = self.queue.keeper
         while returned and len(entries) < count and returned[0][1].message.body is not None:
             if entries and (returned[0][1].attempts > 0) != (entries[0].attempts > 1):
                 break  # a redriven message is at its first attempt again
             _, entry = heappop(returned)
             if entry.state != AVAILABLE:
+                continue
+            if keeper is not None and not keeper.claims_again(self, entry, now_ms):
                 continue
             self.claim_again(entry, consumer, now_ms)
             entries.append(entry)
@@ -213,6 +219,19 @@ class Group(GroupSettling):
                 consumer.pool.in_flight += 1
         if entry.attempts > 1:
             self.redelivered_count += 1
+
+    def claim_number_for(self, message: Message, now_ms: int) -> Entry:
+        """An available entry for a message that nobody claimed; of a durable queue."""
+        number = self.next_claim
+        self.next_claim = number + 1
+        bucket = self._bucket(number) if self.queue.durable else None
+        entry = Entry(message, self, number, bucket, 0, AVAILABLE, None, now_ms)
+        if bucket is not None:
+            bucket.plain = False
+            bucket.entries.append(entry)
+            bucket.open_count += 1
+            self._mark_bucket(bucket)
+        return entry
 
     def _bucket(self, claim_number: int) -> Bucket:
         first = claim_number - claim_number % self.capacity

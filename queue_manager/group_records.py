@@ -40,6 +40,8 @@ def flush(group: Group, journal: Journal, now_ms: int) -> None:
     journal.put(log_cursor.key(storage_id, queue.log_id), log_cursor.encode(group.cursor_sequence))
     journal.put(claim_state.key(storage_id), claim_state.encode(queue.policy.bucket_size, group.next_claim))
     journal.put(group_position.key(storage_id), group_position.encode(group.position))
+    if queue.keeper is not None:
+        queue.keeper.group_written(group, journal)
     group.dirty = False
     group.flushed_at_ms = now_ms
     if group.selection is not None:

@@ -71,4 +71,5 @@ class PublishPlan:
             persistent=self.persistent,
             shared=shared,
             priority=min(self.options.priority, 255),
+            expires_at_ms=0 if self.options.ttl_ms is None else max(1, self.options.ttl_ms),
         )

@@ -9,13 +9,17 @@ from storage.layout import BUCKET_EXPONENT_DEFAULT
 
 FOREVER: Final = -1
 
+REJECT: Final = ""  # overflow: what is too much is refused
+REJECT_DLX: Final = "reject-publish-dlx"  # and dead-lettered
+DROP_HEAD: Final = "drop-head"  # the oldest goes instead
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePolicy:
     """Limits and behaviour of one queue. Everything but `done_retention_ms` is 0 or "" for "not set".
 
     `attempts_max` 0 = unlimited; `done_retention_ms` FOREVER or >= 0; `depth_max` 0 = unlimited;
-    `expires_ms` 0 = never. `single_active`: one consumer of each group at a time is given messages.
+    `single_active`: one consumer of each group at a time is given messages.
     `dead_letter` is the queue that takes what is given up; with `dead_letter_by_key` it is the queue each
     message's own routing key names. `retry_initial_ms` 0: what comes back does so at once; else the waits
     begin there and grow by `retry_multiplier` (at least 1) up to `retry_max_ms`, give or take the fraction
@@ -23,7 +27,10 @@ class QueuePolicy:
     `priority_max` messages of higher priority, up to that one, go first. A `stream` keeps what it holds until
     it is older than `retention_age_ms`, or there is more of it than `retention_bytes` of payload or
     `retention_count` messages; readers of it are told how far `primary_group` is. With `message_groups`
-    ("sticky", or "rebalance") the messages of one key go to one consumer of a group at a time.
+    ("sticky", or "rebalance") the messages of one key go to one consumer of a group at a time. Nobody is
+    given a message `message_ttl_ms` after it was appended. `overflow` says what happens beyond `depth_max`
+    messages or `bytes_max` of payload that wait. `expires_ms` is for queues in memory, `unused_max_ms` for
+    durable ones: how long they stay without consumers.
     """
 
     visibility_timeout_ms: int
@@ -48,6 +55,10 @@ class QueuePolicy:
     retention_count: int = 0
     primary_group: str = ""
     message_groups: str = ""
+    message_ttl_ms: int = 0
+    bytes_max: int = 0
+    overflow: str = ""
+    unused_max_ms: int = 0
 
     def binds_keys(self) -> bool:
         """Whether keys are bound to consumers; a single active consumer has all of them anyway."""

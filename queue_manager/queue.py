@@ -9,9 +9,11 @@ from config import limits
 from queue_manager.address import routing_key
 from queue_manager.errors import InvalidAddress, LimitReached
 from queue_manager.group import Group
+from queue_manager.keeper import Keeper
 from queue_manager.model import Message
+from queue_manager.overflow import waiting_bytes
 from queue_manager.patterns import MATCH_ALL
-from queue_manager.policy import QueuePolicy
+from queue_manager.policy import DROP_HEAD, QueuePolicy
 from queue_manager.ranges import RangeSet
 from queue_manager.selection import select
 from queue_manager.tail import Tail
@@ -42,12 +44,14 @@ class Queue:
         "auto_delete",
         "had_consumer",
         "identities",
+        "is_bounded",
         "deleted",
         "durable",
         "durable_offset",
         "groups",
         "head_offset",
         "head_sequence",
+        "keeper",
         "log_id",
         "log_index",
         "manager",
@@ -108,6 +112,8 @@ class Queue:
         self.schedule: Schedule | None = None
         self.identities: Identities | None = None
         self.stage: Stage | None = None
+        self.keeper: Keeper | None = None
+        self.apply_policy()
         self.log_index: list[tuple[int, int]] = []
         self.open_blocks: list[bytes] = []
         self.open_count = 0
@@ -117,6 +123,21 @@ class Queue:
     def routing_key(self, topic: str) -> str:
         """What the patterns of this queue's groups look at."""
         return routing_key(topic, self.title)
+
+    def apply_policy(self) -> None:
+        """Do what a policy that is new asks for."""
+        policy = self.policy
+        self.is_bounded = policy.depth_max > 0 or policy.bytes_max > 0
+        if policy.message_ttl_ms or policy.bytes_max or policy.overflow == DROP_HEAD:
+            self.keep()
+        if self.keeper is not None:
+            self.keeper.policy_changed()
+
+    def keep(self) -> Keeper:
+        """The queue's keeper, made if need be."""
+        if self.keeper is None:
+            self.keeper = Keeper(self)
+        return self.keeper
 
     # groups
 
@@ -137,6 +158,8 @@ class Queue:
                 for other in self.groups.values():
                     other.released = self.released.copy()
             group.released = self.released.copy()
+            if self.keeper is not None:
+                self.keeper.welcome(group)
             self.groups[group_id] = group
             if self.durable:
                 group.mark_dirty()
@@ -145,10 +168,15 @@ class Queue:
         return group
 
     is_lane = False
+    lets_expire = True  # messages that ask for it
 
     def parts(self) -> list[Queue]:
         """The queues it consists of, itself first: more than one if it has priorities."""
         return [self]
+
+    def whole(self) -> Queue:
+        """The queue this is a part of."""
+        return self
 
     @property
     def title(self) -> str:
@@ -172,14 +200,30 @@ class Queue:
             return default.ready_count()
         if self.groups:
             return max(group.ready_count() for group in self.groups.values())
-        return self.tail.next_offset - self.head_offset
+        return self._kept_count()
 
     def depth(self) -> int:
         """Messages the slowest group has still to claim."""
-        next_offset = self.tail.next_offset
         if not self.groups:
-            return next_offset - self.head_offset
+            return self._kept_count()
         return max(group.ready_count() + group.delayed_count() for group in self.groups.values())
+
+    def has_room(self, count: int, body_bytes: int) -> bool:
+        """Whether the queue, which is bounded, takes so many messages of so many bytes in all."""
+        policy = self.policy
+        if policy.overflow == DROP_HEAD:
+            return True
+        if self.stage is not None:  # what is on its way has its room already
+            count += self.stage.unmoved_count
+            body_bytes += self.stage.unmoved_bytes
+        if policy.depth_max and self.depth() + count > policy.depth_max:
+            return False
+        return not policy.bytes_max or waiting_bytes(self) + body_bytes <= policy.bytes_max
+
+    def _kept_count(self) -> int:
+        """Messages for groups to come."""
+        count = self.tail.next_offset - self.head_offset
+        return count if self.keeper is None else count - self.keeper.ahead_count(self.head_offset)
 
     def waiting_count(self) -> int:
         """As `ready_count`, with the messages that came back and wait for their next attempt."""
@@ -198,15 +242,19 @@ class Queue:
 
     def watch_use(self) -> None:
         """Have the queue looked at when it will have been unused for too long."""
-        expires_ms = self.policy.expires_ms
-        if expires_ms and not self.durable and self.owner is None:
+        expires_ms = self._expires_ms()
+        if expires_ms and self.owner is None and not self.is_lane:
             self.manager.timers.set(self, self.unused_since_ms + expires_ms)
+
+    def _expires_ms(self) -> int:
+        return self.policy.unused_max_ms if self.durable else self.policy.expires_ms
 
     def on_timer(self, now_ms: int) -> None:
         """Go, if nobody used the queue for as long as its policy says."""
         if self.deleted or self.consumer_count():
             return
-        if self.unused_since_ms + self.policy.expires_ms <= now_ms:
+        expires_ms = self._expires_ms()
+        if expires_ms and self.unused_since_ms + expires_ms <= now_ms:
             self.manager.delete(self, now_ms)
         else:
             self.watch_use()
@@ -236,6 +284,8 @@ class Queue:
             self._append_metadata(template, first_id, offset, now_ms, count)
             self.manager.appended[self] = None
         self.manager.tailed[self] = None
+        if self.keeper is not None or (template.expires_at_ms and self.lets_expire):
+            self.keep().appended(template, first_id, offset, bodies, now_ms)
         dispatchable = self.manager.dispatchable
         for group in self.groups.values():
             if group.consumers:
@@ -295,6 +345,8 @@ class Queue:
 
     def log_written(self, journal: Journal) -> None:
         """The open log entries were added to `journal`."""
+        if self.keeper is not None:
+            self.keeper.log_written(journal)
 
     def kept_from(self) -> int:
         """The lowest offset whose payload the log stands for, whether it may still be read or not."""

@@ -22,7 +22,7 @@ from queue_manager.retention import Purge
 from queue_manager.selection import select
 from storage import layout
 from storage.envelope import TemplateCache, read_head
-from storage.records import active, done, queue_spec
+from storage.records import active, done, queue_account, queue_spec
 from storage.records.settled import SettledMessage
 from storage.visible_at import without_visible_at
 
@@ -63,6 +63,7 @@ def restore_queue(
     number = int(stored.log_id[1:]) if stored.log_id[1:].isdigit() else 0
     manager.next_log_number = max(manager.next_log_number, number + 1)
     manager.adopt(queue)
+    queue.watch_use()
     return queue
 
 
@@ -206,6 +207,20 @@ def _settled_entry(group: Group, bucket: Bucket, message: SettledMessage) -> Ent
     return entry
 
 
+def restore_keeper(queue: Queue, counts: dict[tuple[str, int], queue_account.Bytes]) -> None:
+    """Have what came back before the start watched for its expiry; know what groups to come will not get."""
+    if queue.keeper is not None and queue.keeper.ahead is not None and not queue.groups:
+        queue.released.add_all(queue.keeper.ahead.ranges_from(queue.head_offset))
+        queue.manager.trimmable[queue] = None
+    for group in queue.groups.values():
+        for entry in (*[entry for _, entry in group.returned], *group.delayed()):
+            if queue.keeper is not None or entry.message.template.expires_at_ms:
+                queue.keep().watch(group, entry, None)
+    if queue.keeper is not None:
+        taken = {queue_id: count for (queue_id, kind), count in counts.items() if kind == queue_account.TAKEN}
+        queue.keeper.restore_bytes(counts.get((queue.name, queue_account.APPENDED)), taken)
+
+
 def restore_failed(group: Group, value: bytes) -> None:
     """Account for a failed record."""
     for message in done.decode(value):
@@ -240,6 +255,7 @@ def restore_released(queue: Queue, taken: dict[Group, RangeSet], kept: dict[Grou
     `taken` are the offsets that the groups had claimed or passed over at the start of this process and `kept`
     those among them whose done records were still there.
     """
+    ahead = RangeSet() if queue.keeper is None else queue.keeper.ahead_at_start
     let_go: RangeSet | None = None
     below_head = RangeSet()
     below_head.add(0, queue.head_offset)
@@ -258,6 +274,8 @@ def restore_released(queue: Queue, taken: dict[Group, RangeSet], kept: dict[Grou
         before = released.intersection(group.released.complement(queue.head_offset, end))
         let_go = before if let_go is None else let_go.intersection(before)
         group.released.add_all(released)
+        if ahead.ends:
+            group.released.add_all(ahead.intersection(had.complement(0, ahead.ends[-1])))
     common: RangeSet | None = None
     for group in queue.groups.values():
         common = group.released if common is None else common.intersection(group.released)

@@ -102,6 +102,7 @@ class FailedRedrive:
 
     def _take(self, bucket: Bucket, count: int, now_ms: int) -> int:
         taken = 0
+        unread: list[Entry] = []
         for index, entry in enumerate(bucket.entries):
             if taken >= count:
                 break
@@ -110,9 +111,14 @@ class FailedRedrive:
             offset = entry.message.offset
             if offset in self._taken or (self.offsets is not None and offset not in self.offsets):
                 continue
-            bucket.entries[index] = revive(self.group, bucket, entry, now_ms)
+            bucket.entries[index] = new = revive(self.group, bucket, entry, now_ms)
+            if new.message.body is None:
+                unread.append(new)
             self._taken.add(offset)
             taken += 1
+        keeper = self.group.queue.keeper
+        if keeper is not None:
+            keeper.count(self.group, unread)
         if taken:
             bucket.plain = False
             self.group.touch(bucket)
@@ -139,6 +145,8 @@ def revive(group: Group, bucket: Bucket, entry: Entry, now_ms: int) -> Entry:
     group.attempts_dirty.discard(message.message_id)
     queue.manager.journal.delete(attempts.key(group.storage_id, message.message_id))
     heappush(group.returned, (offset, new))
+    if queue.keeper is not None:
+        queue.keeper.watch(group, new, message.body)
     group.mark_dispatch()
     return new
 
@@ -199,7 +207,12 @@ class DeadLetterRedrive:
         if target is None:
             target = None if origin is None else self.manager.named(origin.queue)
         body = message.body
-        if target is None or target is self.queue or body is None or dead_letters.why_not(target, len(body)):
+        if (
+            target is None
+            or target is self.queue
+            or body is None
+            or dead_letters.why_not(target, len(body), now_ms)
+        ):
             return False
         if origin is None:
             origin = Origin(target.name, target.name, "", template.properties_kind, template.properties)

@@ -141,7 +141,7 @@ class Scanning:
                 view.cursor = end
                 view.is_scanning = False
         if passed:
-            group._skip(passed)
+            group._skip_unwanted(passed)
             taken.add([message.offset for message in passed])
             self._moved()
             self._let_go(passed)

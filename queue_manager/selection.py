@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from queue_manager.filters.consumer_filter import ConsumerFilter
     from queue_manager.group import Group
     from queue_manager.journal import Journal
+    from queue_manager.ranges import RangeSet
 
 
 class Selection(Scanning):
@@ -36,6 +37,8 @@ class Selection(Scanning):
         group.forget_loaded()
         group.selection = self
         group.apply_message_groups()
+        if group.queue.keeper is not None:
+            group.queue.keeper.selection_begins(group)
         for consumer in group.consumers:
             self.join(consumer)
 
@@ -172,16 +175,10 @@ class Selection(Scanning):
             return self._claim_returned(consumer, view, count, now_ms)
         if not found or self._is_held_up():
             return 0
-        end = OFFSET_END if entry is None else entry.message.offset
-        taken = self.taken
-        messages: list[Message] = []
-        while found and len(messages) < count and found[0].offset < end:
-            message = found.popleft()
-            self._found_bytes -= len(message.body or b"")
-            if not taken.contains(message.offset):
-                messages.append(message)
+        messages = self._pop_found(view, OFFSET_END if entry is None else entry.message.offset, count, now_ms)
         if not messages:
             return 0
+        taken = self.taken
         taken.add([message.offset for message in messages])
         self._moved()
         entries = self.group._claim_fresh(messages, consumer, now_ms)
@@ -189,8 +186,29 @@ class Selection(Scanning):
         consumer.sink.deliver(consumer, messages, entries)
         return len(messages)
 
+    def _pop_found(self, view: View, end: int, count: int, now_ms: int) -> list[Message]:
+        """The next up to `count` messages found for a view that lie before `end` and may be handed out."""
+        found = view.found
+        taken = self.taken
+        keeper = self.group.queue.keeper
+        messages: list[Message] = []
+        while not messages:
+            while found and len(messages) < count and found[0].offset < end:
+                message = found.popleft()
+                self._found_bytes -= len(message.body or b"")
+                if not taken.contains(message.offset):
+                    messages.append(message)
+            if not messages:
+                break
+            if keeper is not None:
+                messages = keeper.choose_found(self.group, messages, now_ms)
+                if not messages:
+                    self._look_for(view)
+        return messages
+
     def _claim_returned(self, consumer: Consumer, view: View, count: int, now_ms: int) -> int:
         entries: list[Entry] = []
+        keeper = self.group.queue.keeper
         end = self._returned_end(view)
         while len(entries) < count:
             entry = view.next_returned()
@@ -199,6 +217,8 @@ class Selection(Scanning):
             if entries and (entry.attempts > 0) != (entries[0].attempts > 1):
                 break  # a redriven message is at its first attempt again
             del self.waiting[entry.claim_number]
+            if keeper is not None and not keeper.claims_again(self.group, entry, now_ms):
+                continue
             self.group.claim_again(entry, consumer, now_ms)
             entries.append(entry)
         if entries:
@@ -220,6 +240,20 @@ class Selection(Scanning):
             self._forget_block()
         if not group.queue.durable and self.is_over():
             self.end()
+
+    # what is given up
+
+    def pass_over(self, messages: list[Message]) -> None:
+        """The group let go of these."""
+        self.taken.add([message.offset for message in messages])
+        self._moved()
+        self._let_go(messages)
+
+    def pass_ranges(self, ranges: RangeSet) -> None:
+        """The group had let go of these offsets."""
+        for start, end in zip(ranges.starts, ranges.ends, strict=True):
+            self.taken.add_range(start, end)
+        self._moved()
 
     # what came back
 

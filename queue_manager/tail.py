@@ -67,6 +67,20 @@ class Tail:
         messages = self._messages[self._start :]
         return [offset for offset, m in enumerate(messages, self.first_offset) if m is RELEASED]
 
+    def blank(self, offset: int) -> None:
+        """Let go of the body of the message at `offset`, which nobody will ask for, if it is here."""
+        if not self.holds(offset):
+            return
+        index = self._start + offset - self.first_offset
+        message = self._messages[index]
+        if message is RELEASED:
+            return
+        # whoever was given it may use the same object
+        self._messages[index] = Message(
+            message.message_id, offset, None, message.template, message.received_at_ms
+        )
+        self.memory_bytes -= len(message.body or b"")
+
     def drop_before(self, offset: int) -> None:
         """Forget messages below `offset`."""
         count = min(offset - self.first_offset, len(self))

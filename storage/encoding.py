@@ -25,6 +25,7 @@ _U64_KEY: Final = struct.Struct(">Q")
 pack_u16: Final = _U16.pack
 pack_u32: Final = _U32.pack
 pack_u64: Final = _U64.pack
+pack_i64: Final = _I64.pack
 pack_u64_key: Final = _U64_KEY.pack
 
 
@@ -195,6 +196,12 @@ class KeyReader:
 
     def terminated_text(self, field: str) -> str:
         return self._text(self.terminated(field), field)
+
+    def u8(self, field: str) -> int:
+        if self.position >= len(self.data):
+            raise CorruptRecord(self.record_type, field, "truncated")
+        self.position += 1
+        return self.data[self.position - 1]
 
     def u64(self, field: str) -> int:
         end = self.position + 8

@@ -30,6 +30,8 @@ SHARED: Final = 0x10
 PROPERTIES_KIND_SHIFT: Final = 5
 HAS_EXCHANGE: Final = 0x80
 
+RELATIVE_EXPIRY_MAX: Final = 1 << 40  # an expires_at below it counts from received_at; as a date: 2004
+
 # what the properties bytes are
 PROPERTIES_NONE: Final = 0
 PROPERTIES_AMQP: Final = 1  # an AMQP 0.9.1 content header after the body size: property flags and list
@@ -55,9 +57,10 @@ class EnvelopeTemplate:
     """Everything of an envelope but offset and receipt time; made once for many messages published alike.
 
     `topic` is the MQTT topic or the AMQP routing key. `visible_at_ms` 0 means at once, `expires_at_ms` 0
-    never. `properties` must be empty if their kind is `PROPERTIES_NONE`. `persistent`: published with QoS >
-    0 or delivery mode 2. `shared`: the payload has a reference count record. `exchange` is "" for MQTT and
-    the default exchange. `context` belongs to the caller.
+    never, below `RELATIVE_EXPIRY_MAX` so long after the receipt. `properties` must be empty if their kind is
+    `PROPERTIES_NONE`. `persistent`: published with QoS > 0 or delivery mode 2. `shared`: the payload has a
+    reference count record. `exchange` is "" for MQTT and the default exchange. `context` belongs to the
+    caller.
     """
 
     __slots__ = (
@@ -134,6 +137,12 @@ class EnvelopeTemplate:
         return _HEAD_BYTES + len(self.suffix)
 
 
+def expires_at_ms(template: EnvelopeTemplate, received_at_ms: int) -> int:
+    """When a message of this template expires by itself, in ms since the epoch; 0: never."""
+    field = template.expires_at_ms
+    return received_at_ms + field if 0 < field < RELATIVE_EXPIRY_MAX else field
+
+
 class Envelope:
     """One decoded envelope; the fields are those of `EnvelopeTemplate` with offset and receipt time."""
 
@@ -170,6 +179,12 @@ class Envelope:
         self.topic = topic
         self.exchange = exchange
         self.properties = properties
+
+    @property
+    def expiry_ms(self) -> int:
+        """As `expires_at_ms`, but always since the epoch."""
+        field = self.expires_at_ms
+        return self.received_at_ms + field if 0 < field < RELATIVE_EXPIRY_MAX else field
 
     @property
     def properties_kind(self) -> int:

@@ -12,7 +12,7 @@ from broker.consumer_filters import Filters
 from config import limits
 from queue_manager.address import validate_queue_name
 from queue_manager.errors import InvalidAddress, InvalidArgument
-from queue_manager.policy import QueuePolicy
+from queue_manager.policy import DROP_HEAD, REJECT, REJECT_DLX, QueuePolicy
 from queue_manager.streams.start import NAME as START_ARGUMENT
 
 GROUP_ARGUMENT: Final = "x-consumer-group"
@@ -20,6 +20,8 @@ PRIORITY_ARGUMENT: Final = "x-priority"
 DEAD_LETTER_EXCHANGE: Final = "x-dead-letter-exchange"
 DEAD_LETTER_KEY: Final = "x-dead-letter-routing-key"
 DEAD_LETTER_STRATEGY: Final = "x-dead-letter-strategy"  # always at least once here
+
+_OVERFLOWS: Final = {"reject-publish": REJECT, REJECT_DLX: REJECT_DLX, DROP_HEAD: DROP_HEAD}
 
 _LATER: Final = "is not supported by this version"
 
@@ -43,12 +45,15 @@ def queue_policy(arguments: Mapping[str, Any], default: QueuePolicy, *, durable:
         if name == "x-delivery-limit":
             fields["attempts_max"] = _integer(name, value, 0, limits.ATTEMPTS_MAX - 1) + 1
         elif name == "x-max-length":
-            if arguments.get("x-overflow") != "reject-publish":
-                raise InvalidArgument("x-max-length needs x-overflow='reject-publish': drop-head " + _LATER)
             fields["depth_max"] = _integer(name, value, 1, limits.QUEUE_DEPTH_MESSAGES_MAX)
+        elif name == "x-max-length-bytes":
+            fields["bytes_max"] = _integer(name, value, 1, limits.SIZE_BYTES_MAX)
         elif name == "x-overflow":
-            if value != "reject-publish":
-                raise InvalidArgument(f"x-overflow {value!r} {_LATER}; use 'reject-publish'")
+            if value not in _OVERFLOWS:
+                raise InvalidArgument(f"{name} must be one of {', '.join(_OVERFLOWS)}, not {value!r}")
+        elif name == "x-message-ttl":
+            # 0: gone unless it can be delivered at once
+            fields["message_ttl_ms"] = max(1, _integer(name, value, 0, limits.DURATION_MS_MAX))
         elif name == "x-single-active-consumer":
             if not isinstance(value, bool):
                 raise InvalidArgument(f"{name} must be true or false, not {value!r}")
@@ -58,9 +63,9 @@ def queue_policy(arguments: Mapping[str, Any], default: QueuePolicy, *, durable:
                 raise InvalidArgument(f"{name} must be 'off', 'sticky' or 'rebalance', not {value!r}")
             fields["message_groups"] = "" if value == "off" else value
         elif name == "x-expires":
-            if durable:
-                raise InvalidArgument(f"x-expires on a durable queue {_LATER}")
-            fields["expires_ms"] = _integer(name, value, 1, limits.DURATION_MS_MAX)
+            fields["unused_max_ms" if durable else "expires_ms"] = _integer(
+                name, value, 1, limits.DURATION_MS_MAX
+            )
         elif name == "x-max-priority":
             fields["priority_max"] = _integer(name, value, 0, limits.PRIORITY_MAX)
         elif name == "x-deduplication-window":
@@ -70,6 +75,8 @@ def queue_policy(arguments: Mapping[str, Any], default: QueuePolicy, *, durable:
             _check_dead_letter(name, value, arguments)
         else:
             raise InvalidArgument(f"queue argument {name!r} {_LATER}")
+    if fields["depth_max"] or fields["bytes_max"]:
+        fields["overflow"] = _OVERFLOWS[arguments.get("x-overflow", DROP_HEAD)]
     if DEAD_LETTER_EXCHANGE in arguments:
         fields["dead_letter"] = arguments.get(DEAD_LETTER_KEY, "")
         fields["dead_letter_by_key"] = DEAD_LETTER_KEY not in arguments

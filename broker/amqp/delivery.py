@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pamqp import commands
 
 from broker.amqp import properties
+from config import limits
 from protocols.amqp091.constants import FRAME_OVERHEAD_BYTES
 from protocols.amqp091.content import append_headers
 from protocols.amqp091.hot import (
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 OFFSET_HEADER: Final = "x-offset"
 GROUP_HEADER: Final = "x-group-id"
 DELIVERY_COUNT_HEADER: Final = "x-delivery-count"
-ANSWERS_BYTES_PER_FLUSH: Final = 65_536
-ADDED_HEADERS_BYTES_MAX: Final = 128  # frame, content header and all that a delivery adds but the group's ID
 
 
 class AmqpConsumer:
@@ -142,7 +141,7 @@ class AmqpConsumer:
 
     def _fits(self, template: EnvelopeTemplate) -> bool:
         """Whether the properties fit one frame, as they must (4.2.6.1)."""
-        added_bytes = ADDED_HEADERS_BYTES_MAX + len(self.consumer.group.group_id.encode())
+        added_bytes = limits.AMQP_ADDED_HEADERS_BYTES_MAX + len(self.consumer.group.group_id.encode())
         frame_bytes = len(properties.of_template(template)) + added_bytes
         return frame_bytes <= self.channel.frontend.connection.frame_max
 
@@ -194,7 +193,7 @@ class AmqpConsumer:
             self.channel.number, method, self._headers(message, attempts), body
         )
         self._unflushed_bytes += len(body)
-        if self._unflushed_bytes > ANSWERS_BYTES_PER_FLUSH:
+        if self._unflushed_bytes > limits.ANSWERS_BYTES_PER_FLUSH:
             # many gets in one chunk: the transport has to see how much the client leaves unread
             self._unflushed_bytes = 0
             self.channel.frontend.transport.flush()

@@ -15,7 +15,7 @@ from protocols.amqp091.methods import BasicReturn
 from queue_manager import address, outcomes
 from queue_manager.errors import InvalidAddress, QueueManagerError, QueueNotFound
 from queue_manager.options import PublishOptions
-from queue_manager.outcomes import ACCEPTED, REFUSED_IDENTITY, REFUSED_ORDER, REFUSED_SIZE, REFUSED_WINDOW
+from queue_manager.outcomes import ACCEPTED, REFUSED_SIZE
 from queue_manager.plan import PublishPlan
 from storage.envelope import PROPERTIES_AMQP, PROPERTIES_NONE
 
@@ -188,13 +188,14 @@ class Publisher:
                 40,
             )
             return
-        if outcome in (REFUSED_IDENTITY, REFUSED_WINDOW, REFUSED_ORDER):
-            _log.warning(
-                "amqp.publish_refused",
-                peer=channel.frontend.transport.peer,
-                routing_key=run.shape.routing_key,
-                reason=outcomes.REASONS[outcome],
-            )
+        hub.refusals.note(
+            plan.queues[0].name,
+            now_ms,
+            1,
+            peer=channel.frontend.transport.peer,
+            routing_key=run.shape.routing_key,
+            reason=outcomes.REASONS[outcome],
+        )
         if self.confirming:
             self._nack(1)
 

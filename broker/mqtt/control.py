@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 _log: Final = structlog.get_logger("broker.mqtt")
 
-EXTEND_MS_MAX: Final = 12 * 3_600_000
-
 
 class ControlTarget:
     """A control topic with the user properties of its shape."""
@@ -142,6 +140,6 @@ def _delay_ms(text: str | None) -> int | None:
 def _lease_ms(text: str | None, default_ms: int) -> int:
     if text is None:
         return default_ms
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= EXTEND_MS_MAX:
-        raise InvalidArgument(f"lease must be 1 to {EXTEND_MS_MAX} milliseconds, not {text!r}")
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= limits.EXTEND_MS_MAX:
+        raise InvalidArgument(f"lease must be 1 to {limits.EXTEND_MS_MAX} milliseconds, not {text!r}")
     return int(text)

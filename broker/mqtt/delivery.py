@@ -47,8 +47,9 @@ class MqttConsumer:
     def _deliver(self, messages: list[Message], entries: list[Entry] | None) -> None:
         client = self._client
         if client.connection.protocol_version == c.MQTT_5:
+            now_ms = client.hub.clock.now_ms()
             for index, message in enumerate(messages):
-                self._deliver_5(message, None if entries is None else entries[index])
+                self._deliver_5(message, None if entries is None else entries[index], now_ms)
         else:
             self._deliver_3(messages, entries)
         client.transport.want_flush()
@@ -81,7 +82,7 @@ class MqttConsumer:
             )
             start = end
 
-    def _deliver_5(self, message: Message, entry: Entry | None) -> None:
+    def _deliver_5(self, message: Message, entry: Entry | None, now_ms: int) -> None:
         if not self._constant:
             group = self.consumer.group
             self._constant = pair(b"group-id", (group.group_id or "").encode()) + pair(
@@ -90,7 +91,7 @@ class MqttConsumer:
         offset = str(message.offset).encode()
         block = b"".join(
             (
-                properties.of_template(message.template),
+                properties.with_time_left(message.template, message.received_at_ms, now_ms),
                 pair(b"message-id", self.consumer.group.queue.name.encode() + b":" + offset),
                 self._constant,
                 pair(b"offset", offset),

@@ -22,6 +22,7 @@ from protocols.mqtt import constants as c
 from protocols.mqtt import events as ev
 from protocols.mqtt.connection import MqttConnection
 from protocols.mqtt.properties import Properties
+from queue_manager.address import PREFIX
 from queue_manager.consumer import CreditPool
 from queue_manager.model import Entry
 
@@ -143,10 +144,13 @@ class MqttFrontend(Frontend):
         self.connection.disconnect(reason_code, reason)
         self.transport.want_flush()
 
-    def note_refused(self, topic: str, reason: str) -> None:
-        """Log a publish that was not taken."""
-        _log.warning(
-            "mqtt.publish_refused",
+    def note_refused(self, topic: str, reason: str, count: int = 1) -> None:
+        """Log publishes that were not taken."""
+        queue = topic.split("/", 2)[1] if topic.startswith(PREFIX) else topic
+        self.hub.refusals.note(
+            queue,
+            self.hub.clock.now_ms(),
+            count,
             peer=self.transport.peer,
             client_id=self.client_id,
             topic=topic,

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from broker.pubsub import Retained, Subscription
 
 _SUBSCRIPTION_IDENTIFIER = b"\x0b"
-ROOM_CHECK_BYTES = 65_536  # how much is passed on before the transport is asked for its backlog
 
 
 def takes_as_is(subscription: Subscription, shape: PublishShape, version: int) -> bool:
@@ -102,7 +101,7 @@ class Outbound:
             return
         wire = run.wire
         self._unchecked_bytes += len(wire)
-        if self._unchecked_bytes > ROOM_CHECK_BYTES:
+        if self._unchecked_bytes > limits.ROOM_CHECK_BYTES:
             self._unchecked_bytes = 0
             if not self._has_room(run.count):
                 return
@@ -152,7 +151,7 @@ class Outbound:
         if message.has_expired(now_ms) or client.connection.closed:
             return
         self._unchecked_bytes += len(message.payload)
-        if self._unchecked_bytes > ROOM_CHECK_BYTES:
+        if self._unchecked_bytes > limits.ROOM_CHECK_BYTES:
             # there may be very many: the transport has to see them to say how much the client leaves unread
             self._unchecked_bytes = 0
             client.transport.flush()

@@ -18,9 +18,9 @@ from protocols.amqp091.content import decode_headers
 from protocols.amqp091.content import decode_properties as decode_amqp
 from protocols.errors import ProtocolError
 from protocols.mqtt import constants as c
-from protocols.mqtt.properties import Properties, encode_properties
+from protocols.mqtt.properties import Properties, encode_properties, expiry_interval_at
 from protocols.mqtt.topics import validate_topic_name
-from storage.envelope import PROPERTIES_AMQP, PROPERTIES_MQTT, EnvelopeTemplate
+from storage.envelope import PROPERTIES_AMQP, PROPERTIES_MQTT, EnvelopeTemplate, expires_at_ms
 
 TEXT_BYTES_MAX: Final = 65_535
 EXPIRY_S_MAX: Final = 0xFFFFFFFF
@@ -46,6 +46,20 @@ def of_template(template: EnvelopeTemplate) -> bytes:
     if translations.mqtt is None:
         translations.mqtt = from_amqp(template.properties)
     return translations.mqtt
+
+
+def with_time_left(template: EnvelopeTemplate, received_at_ms: int, now_ms: int) -> bytes:
+    """As `of_template`, with the message expiry interval less the time the message waited [MQTT-3.3.2-6]."""
+    block = of_template(template)
+    if not template.expires_at_ms:
+        return block
+    position = expiry_interval_at(block)
+    if not position:
+        return block
+    left_ms = expires_at_ms(template, received_at_ms) - now_ms
+    # it may be delivered, so it has not expired: at least a second
+    left_s = min(max(1, -(-left_ms // 1000)), EXPIRY_S_MAX)
+    return block[:position] + left_s.to_bytes(4, "big") + block[position + 4 :]
 
 
 def from_amqp(raw: bytes) -> bytes:

@@ -220,7 +220,7 @@ def refuse(publisher: MqttFrontend | None, run: PublishRun, reason_code: int, re
     if publisher is None:
         _log.warning("mqtt.will_refused", topic=run.shape.topic, reason=reason)
         return
-    publisher.note_refused(run.shape.topic, reason)
+    publisher.note_refused(run.shape.topic, reason, run.count)
     qos = run.shape.qos
     if qos == 0:
         return

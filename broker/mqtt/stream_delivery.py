@@ -32,12 +32,12 @@ class MqttStreamConsumer(MqttConsumer):
         if entries is None or entries[0].attempts == 1:
             self.group.take_gap()  # MQTT 3.1.1 has only the log line
 
-    def _deliver_5(self, message: Message, entry: Entry | None) -> None:
+    def _deliver_5(self, message: Message, entry: Entry | None, now_ms: int) -> None:
         group = self.group
         stream = group.stream
         offset = str(message.offset).encode()
         pairs = [
-            properties.of_template(message.template),
+            properties.with_time_left(message.template, message.received_at_ms, now_ms),
             pair(b"message-id", stream.name.encode() + b":" + offset),
             pair(b"group-id", group.group_id.encode()),
             pair(b"queue", stream.name.encode()),

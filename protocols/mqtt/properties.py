@@ -26,6 +26,7 @@ _PAIR: Final = 7
 
 USER_PROPERTY: Final = 0x26
 SUBSCRIPTION_IDENTIFIER: Final = 0x0B
+MESSAGE_EXPIRY_INTERVAL: Final = 0x02
 
 _u16 = Struct(">H")
 _u32 = Struct(">I")
@@ -165,6 +166,23 @@ class Properties:
             value = getattr(self, name)
             setattr(other, name, list(value) if isinstance(value, list) else value)
         return other
+
+
+def expiry_interval_at(block: bytes) -> int:
+    """Where in a property block of a PUBLISH the four bytes of the message expiry interval are; 0: nowhere.
+
+    Raises ProtocolError for a block that does not parse.
+    """
+    position = 0
+    while position < len(block):
+        identifier, position = decode_varint(block, position)
+        if identifier == MESSAGE_EXPIRY_INTERVAL:
+            return position
+        entry = PROPERTIES.get(identifier)
+        if entry is None:
+            raise ProtocolError(c.MALFORMED_PACKET, f"property 0x{identifier:02x} is not known")
+        _, position = _DECODERS[entry[1]](block, position)
+    return 0
 
 
 def decode_properties(block: bytes, packet_type: int) -> Properties:

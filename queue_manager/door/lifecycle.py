@@ -135,6 +135,7 @@ class Lifecycle(Committing, Scheduling, Staging):
         queue.topics = definition.topics
         for part in queue.parts():
             part.policy = definition.policy
+            part.apply_policy()
             for group in part.groups.values():
                 group.resize_buckets()
                 group.apply_message_groups()
@@ -172,6 +173,8 @@ class Lifecycle(Committing, Scheduling, Staging):
                 group_records.flush(group, self.journal, now_ms)
         queue.deleted = True
         self.timers.forget(queue)
+        if queue.keeper is not None:
+            self.timers.forget(queue.keeper)
         if queue.schedule is not None:
             self.timers.forget(queue.schedule)
         if queue.identities is not None:
@@ -244,3 +247,5 @@ class Lifecycle(Committing, Scheduling, Staging):
             self.journal.put(queue_meta.key(queue.name), queue_meta.encode(end, queue.head_sequence))
         queue.head_offset = end
         queue.tail.drop_before(end)
+        if queue.keeper is not None:
+            queue.keeper.purged(None)

@@ -41,4 +41,6 @@ class Loading(Consuming):
         for call in waiting:
             call(now_ms)
         if not group.queue.deleted:
+            if group.queue.keeper is not None:
+                group.queue.keeper.loaded(group, now_ms)
             self.dispatch(now_ms)

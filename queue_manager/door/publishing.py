@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from config import limits
 from queue_manager import address
 from queue_manager.definitions import QueueDefinition
 from queue_manager.door.lifecycle import Lifecycle
@@ -14,6 +13,7 @@ from queue_manager.errors import (
 from queue_manager.identities import publish_once
 from queue_manager.options import PLAIN, PublishOptions
 from queue_manager.outcomes import ACCEPTED, REFUSED_DEPTH, REFUSED_SIZE, UNROUTED
+from queue_manager.overflow import dead_letter_refused
 from queue_manager.plan import PublishPlan
 from queue_manager.queue import Queue
 
@@ -74,12 +74,11 @@ class Publishing(Lifecycle):
             policy = queue.policy
             if body_bytes > policy.message_bytes_max and max(sizes) > policy.message_bytes_max:
                 return REFUSED_SIZE
-            if policy.depth_max and queue.depth() + len(bodies) > policy.depth_max:
+            if queue.is_bounded and not queue.has_room(len(bodies), body_bytes):
+                if len(bodies) == 1:  # of more some may have room: the caller tries them one by one
+                    dead_letter_refused(queue, plan.template, bodies[0], now_ms)
                 return REFUSED_DEPTH
-            if (
-                not queue.durable
-                and queue.tail.memory_bytes + body_bytes > limits.EPHEMERAL_BYTES_PER_QUEUE_MAX
-            ):
+            if not queue.durable and self.ephemeral_memory.refuses(queue, len(bodies), body_bytes, now_ms):
                 return REFUSED_DEPTH
         self.append(queues, plan.template, bodies, body_bytes, plan.durable_count, now_ms)
         return ACCEPTED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from config import limits
 from queue_manager.door.appending import Appending
 from queue_manager.outcomes import ACCEPTED, REFUSED_DEPTH, REFUSED_SIZE
 from queue_manager.plan import PublishPlan
@@ -21,10 +20,7 @@ class Scheduling(Appending):
         for queue in plan.queues:
             if max(sizes) > queue.policy.message_bytes_max:
                 return REFUSED_SIZE
-            if not queue.durable and (
-                queue.tail.memory_bytes + queue.scheduled_bytes() + body_bytes
-                > limits.EPHEMERAL_BYTES_PER_QUEUE_MAX
-            ):
+            if not queue.durable and self.ephemeral_memory.refuses(queue, len(bodies), body_bytes, now_ms):
                 return REFUSED_DEPTH
         first_id = self.store_payloads(plan.queues, bodies, body_bytes, plan.durable_count)
         for queue in plan.queues:

@@ -13,6 +13,7 @@ from queue_manager.errors import (
 from queue_manager.group import Group
 from queue_manager.journal import Journal
 from queue_manager.loads import Load
+from queue_manager.memory import EphemeralMemory
 from queue_manager.message_fields import MessageFields
 from queue_manager.policy import QueuePolicy
 from queue_manager.queue import Queue
@@ -61,6 +62,7 @@ class ManagerState:
         self.timers = Timers()
         self.fields = MessageFields()
         self.staged_open: list[Attempt] = []  # attempts with rows in the open commit
+        self.ephemeral_memory = EphemeralMemory()
         self.dead_letters = DeadLetterBook()
         self.stamp_death: Stamp = dead_letters.keep_properties
         self.origin_of: OriginOf = redrive.no_origin

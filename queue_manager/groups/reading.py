@@ -50,7 +50,7 @@ class GroupReading(GroupState):
                 break
             wanted = [m for m in part if wants(m)]
             if len(wanted) < len(part):
-                self._skip([m for m in part if not wants(m)])
+                self._skip_unwanted([m for m in part if not wants(m)])
             messages += wanted
             scanned += len(part)
             if scanned >= limits.PATTERN_SCAN_MESSAGES_MAX:
@@ -59,6 +59,56 @@ class GroupReading(GroupState):
         if scanned > len(messages):
             self.mark_dirty()
         return messages
+
+    def _skip_unwanted(self, messages: list[Message]) -> None:
+        self._skip(messages)
+        keeper = self.queue.keeper
+        if keeper is not None:
+            unknown = [m for m in messages if not keeper.was_given_up(m.offset)]
+            keeper.passed(cast("Group", self), unknown)
+
+    def take(self, count: int) -> list[Message]:
+        """As `_take`, for others."""
+        return self._take(count)
+
+    def selects(self, message: Message) -> bool:
+        """Whether the message is one for the group."""
+        return self.wants is None or self.wants(message)
+
+    def at_hand(self, count: int) -> list[Message]:
+        """The next up to `count` messages in memory, without taking them; asks for more to be read."""
+        if not self._fresh_at_hand():
+            return []
+        if self.position >= self.queue.tail.first_offset:
+            return self.queue.tail.slice(self.position, count)
+        return self.loaded[self.loaded_next : self.loaded_next + count]
+
+    def pass_by(self, count: int) -> list[Message]:
+        """The next `count` messages, wanted or not, `position` moved past them."""
+        messages = self._take_unfiltered(count)
+        self.mark_dirty()
+        return messages
+
+    def pass_to(self, offset: int) -> None:
+        """Go on at `offset`, if that is not behind: nothing before it is to be taken any more."""
+        if offset <= self.position:
+            return
+        self.position = offset
+        loaded = self.loaded
+        if loaded:
+            while self.loaded_next < len(loaded) and loaded[self.loaded_next].offset < offset:
+                self.loaded_next += 1
+            if self.loaded_next == len(loaded):
+                self.loaded = []
+                self.loaded_next = 0
+                self.position = max(offset, self.ahead_offset)
+        self.mark_dirty()
+
+    def let_go(self, messages: list[Message]) -> None:
+        """Be done, without a record, with messages that were never claimed."""
+        if messages:
+            self._skip(messages)
+            self.mark_dirty()
 
     def _skip(self, messages: list[Message]) -> None:
         """These are nothing for this group: it lets go of them."""

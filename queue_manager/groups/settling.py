@@ -33,6 +33,7 @@ class GroupSettling(GroupReading):
         policy = self.queue.policy
         attempts_max = policy.attempts_max
         wait_ms = delay_ms or 0
+        keeper = self.queue.keeper
         backs_off = delay_ms is None and policy.retry_initial_ms > 0
         for entry in entries:
             if entry.state != IN_FLIGHT:
@@ -67,6 +68,8 @@ class GroupSettling(GroupReading):
                     self.delay(new, now_ms + wait_ms)
                 else:
                     heappush(self.returned, (entry.message.offset, new))
+                if keeper is not None:
+                    keeper.watch(new.group, new, entry.message.body)
         self.mark_dispatch()
 
     def give_back(
@@ -101,6 +104,8 @@ class GroupSettling(GroupReading):
             bucket.entries[entry.claim_number - bucket.first] = new
             self._mark_bucket(bucket)
         heappush(self.returned, (entry.message.offset, new))
+        if self.queue.keeper is not None:
+            self.queue.keeper.watch(new.group, new, new.message.body)
         self.mark_dispatch()
 
     def log_attempt(self, message_id: int, claimed_at_ms: int, consumer_id: str) -> None:
@@ -169,6 +174,8 @@ class GroupSettling(GroupReading):
                     self._mark_bucket(entry.bucket)
                     forget_attempts(cast("Group", self), entry, queue.manager.journal)
         self.returned = []
+        if queue.keeper is not None:
+            queue.keeper.purged(cast("Group", self))
         self.mark_dirty()
         self.flushed_at_ms = 0  # with the next commit, before what is purged goes
 
@@ -181,6 +188,11 @@ class GroupSettling(GroupReading):
                 bucket.open_count -= 1
                 self.flushed_at_ms = 0  # with the commit that holds the copy
             return
+        self.keep_failed(entry)
+
+    def keep_failed(self, entry: Entry) -> None:
+        """Keep an available entry as a failed one."""
+        bucket = entry.bucket
         entry.state = FAILED
         if bucket is None:
             return

@@ -162,10 +162,13 @@ class GroupState:
 
     def ready_count(self) -> int:
         """Messages waiting for a claim (with a pattern: at most so many)."""
-        count = self.queue.tail.next_offset - self.position + len(self.returned)
+        queue = self.queue
+        count = queue.tail.next_offset - self.position + len(self.returned)
+        if self.selection is not None:
+            return count + self.selection.ready_count()
         if self.sticky is not None:
-            return count + self.sticky.placed_in.get(cast("Group", self), 0)
-        return count if self.selection is None else count + self.selection.ready_count()
+            count += self.sticky.placed_in.get(cast("Group", self), 0)
+        return count if queue.keeper is None else count - queue.keeper.ahead_count(self.position)
 
     def unmatched_count(self) -> int:
         """Of the messages that wait, those no consumer's filter wants, as far as all were asked."""
@@ -180,6 +183,10 @@ class GroupState:
     def delayed_count(self) -> int:
         """Messages that came back and wait for their next attempt."""
         return 0 if self.delays is None else len(self.delays)
+
+    def delayed(self) -> list[Entry]:
+        """Those messages."""
+        return [] if self.delays is None else self.delays.entries()
 
     def in_flight_count(self) -> int:
         """Messages claimed and not settled."""

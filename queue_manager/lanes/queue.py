@@ -109,6 +109,10 @@ class Lane(Queue):
         self.lead: LanedQueue
         self.mixes_payloads = True
 
+    def whole(self) -> Queue:
+        """See `Queue.whole`."""
+        return self.lead
+
     @property
     def title(self) -> str:
         """See `Queue.title`."""

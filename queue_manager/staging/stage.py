@@ -94,8 +94,12 @@ class Stage(Sweeping):
             )
         self._check_parts(producer, epoch, parts)
         row_count = sum(part.row_count for part in parts)
-        depth_max = self.queue.policy.depth_max
-        if depth_max and self.queue.depth() + self.unmoved_count + row_count > depth_max:
+        byte_count = sum(
+            self.attempts[StageTag(producer, epoch, part.part, part.attempt)].byte_count
+            for part in parts
+            if part.row_count
+        )
+        if self.queue.is_bounded and not self.queue.has_room(row_count, byte_count):
             raise LimitReached(f"queue {self.queue.name!r} has no room for the {row_count} rows of the epoch")
         committed = CommittedEpoch(epoch, now_ms, row_count, checksum)
         self.producers[producer] = committed
@@ -107,7 +111,7 @@ class Stage(Sweeping):
         if named:
             record = epoch_record.encode(producer, epoch, named)
             manager.journal.put(epoch_record.key(name, self.next_number), record)
-            self._move(producer, epoch, named, row_count, self.next_number, tags)
+            self._move(producer, epoch, named, row_count, byte_count, self.next_number, tags)
             self.next_number += 1
         self._drop(tag for tag in tags if tag.epoch < epoch or not named)
         self.arm(now_ms)
@@ -132,6 +136,7 @@ class Stage(Sweeping):
         epoch: int,
         named: Iterable[tuple[int, str]],
         row_count: int,
+        byte_count: int,
         number: int,
         tags: list[StageTag],
     ) -> None:
@@ -140,8 +145,9 @@ class Stage(Sweeping):
         for tag in own:
             self.attempts[tag].is_ending = True
         prefix = staged_rows.epoch_prefix(self.queue.name, producer, epoch)
-        self.sweeps.append(Sweep(prefix, own, producer, frozenset(named), number, row_count))
+        self.sweeps.append(Sweep(prefix, own, producer, frozenset(named), number, row_count, byte_count))
         self.unmoved_count += row_count
+        self.unmoved_bytes += byte_count
 
     def _drop(self, tags: Iterable[StageTag]) -> int:
         count = 0

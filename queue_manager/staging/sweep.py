@@ -15,10 +15,11 @@ class Sweep:
     """Rows below a prefix: those of `attempts` (part, attempt) go into the log, others are deleted.
 
     `number` is that of the epoch's record, NOT_COMMITTED if there is none to delete at the end. `left`: how
-    many rows of `producer` are still to go into the log. `tags` are the attempts that are gone in the end.
+    many rows of `producer` are still to go into the log, `left_bytes` their payload. `tags`
+    are the attempts that are gone in the end.
     """
 
-    __slots__ = ("attempts", "end", "left", "number", "position", "producer", "tags")
+    __slots__ = ("attempts", "end", "left", "left_bytes", "number", "position", "producer", "tags")
 
     def __init__(
         self,
@@ -28,6 +29,7 @@ class Sweep:
         attempts: frozenset[tuple[int, str]] = frozenset(),
         number: int = NOT_COMMITTED,
         left: int = 0,
+        left_bytes: int = 0,
     ) -> None:
         self.position = prefix
         self.end = prefix_end(prefix)
@@ -36,6 +38,7 @@ class Sweep:
         self.attempts = attempts
         self.number = number
         self.left = left
+        self.left_bytes = left_bytes
 
     @classmethod
     def of_attempt(cls, queue_id: str, tag: StageTag) -> Sweep:

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 class Sweeping:
     """The staged rows of a durable queue, and what is to become of them.
 
-    `byte_count` is the payload staged and not yet moved or dropped. `unmoved_count`: committed rows that are
-    not in the log yet. `sweeps` are worked off in order, one step at a time.
+    `byte_count` is the payload staged and not yet moved or dropped. `unmoved_count` and
+    `unmoved_bytes`: committed rows that are not in the log yet, and their payload. `sweeps` are
+    worked off in order, one step at a time.
     """
 
     __slots__ = (
@@ -37,6 +38,7 @@ class Sweeping:
         "producers",
         "queue",
         "sweeps",
+        "unmoved_bytes",
         "unmoved_count",
     )
 
@@ -46,6 +48,7 @@ class Sweeping:
         self.producers: dict[str, CommittedEpoch] = {}
         self.byte_count = 0
         self.unmoved_count = 0
+        self.unmoved_bytes = 0
         self.sweeps: deque[Sweep] = deque()
         self.next_number = 0
         self._check_ms = 0
@@ -89,8 +92,8 @@ class Sweeping:
                 self.queue.manager.journal.delete(epoch_record.key(self.queue.name, sweep.number))
                 sweep.number = NOT_COMMITTED
                 sweep.attempts = frozenset()
-                sweep.left = 0
-        self.unmoved_count = 0
+                sweep.left = sweep.left_bytes = 0
+        self.unmoved_count = self.unmoved_bytes = 0
         return count
 
     def load(self) -> None:
@@ -133,15 +136,19 @@ class Sweeping:
     def _append(self, sweep: Sweep, value: bytes, now_ms: int) -> None:
         queue = self.queue
         for envelope, _, first_id, bodies in staged_rows.decode(value):
-            queue.append_stored(self._templates.find(envelope), first_id, bodies, now_ms)
+            body_bytes = sum(map(len, bodies))
             sweep.left -= len(bodies)
+            sweep.left_bytes -= body_bytes
             self.unmoved_count -= len(bodies)
+            self.unmoved_bytes -= body_bytes
+            queue.append_stored(self._templates.find(envelope), first_id, bodies, now_ms)
 
     def _finish(self, sweep: Sweep) -> None:
         self.sweeps.popleft()
         for tag in sweep.tags:
             self.byte_count -= self.attempts.pop(tag).byte_count
         self.unmoved_count -= sweep.left
+        self.unmoved_bytes -= sweep.left_bytes
         if sweep.number != NOT_COMMITTED:
             self.queue.manager.journal.delete(epoch_record.key(self.queue.name, sweep.number))
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
 
 if TYPE_CHECKING:
     from queue_manager.consumer import Consumer
-    from queue_manager.group import Group
     from queue_manager.model import Entry
     from queue_manager.sticky.table import BindingTable
 
@@ -115,19 +115,14 @@ class Seat:
         self.announce(binding)
         return item, binding
 
-    def without(self, group: Group, message_ids: set[int] | None) -> list[Placed]:
-        """Drop the messages of that lane with these IDs (None: with any); give what was dropped."""
-
-        def goes(item: Placed) -> bool:
-            entry = item[1]
-            return entry.group is group and (message_ids is None or entry.message.message_id in message_ids)
-
+    def without(self, goes: Callable[[Entry], bool]) -> list[Placed]:
+        """Drop the messages for which `goes` is true; give what was dropped."""
         dropped: list[Placed] = []
         for pile in (self.loose, *[binding.placed for binding in self.bindings]):
-            gone = [item for item in pile if goes(item)]
+            gone = [item for item in pile if goes(item[1])]
             if gone:
                 dropped += gone
-                pile[:] = [item for item in pile if not goes(item)]
+                pile[:] = [item for item in pile if not goes(item[1])]
                 heapify(pile)
         if dropped:
             self.heads = []

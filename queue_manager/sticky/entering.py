@@ -12,6 +12,15 @@ if TYPE_CHECKING:
 
 def enter(group: Group, messages: list[Message], now_ms: int) -> list[Entry]:
     """Entries of messages just taken from the log of `group`: available, never tried, in its buckets."""
+    entries = _entries(group, messages, now_ms)
+    keeper = group.queue.keeper
+    if keeper is not None:
+        for entry in entries:
+            keeper.watch(group, entry, entry.message.body)
+    return entries
+
+
+def _entries(group: Group, messages: list[Message], now_ms: int) -> list[Entry]:
     claim = group.next_claim
     count = len(messages)
     group.next_claim = claim + count

@@ -103,13 +103,14 @@ class MessageGroups(BindingTable):
         return placed
 
     def _place_fresh(self, lane: Group, chances: Round, now_ms: int) -> bool:
-        """Take messages from the log and place them; whether there were any."""
+        """Take messages from the log and place them; whether it moved on, if only over what nobody wants."""
+        position = lane.position
         room = limits.PLACED_MESSAGES_PER_GROUP_MAX - self.placed_count
-        messages = lane._take(min(chances.total, room, limits.PLACED_STEP_MESSAGES_MAX))
+        messages = _take(lane, min(chances.total, room, limits.PLACED_STEP_MESSAGES_MAX), now_ms)
         for entry in enter(lane, messages, now_ms):
             if not self._place(entry, chances):
                 self.put_back(entry)
-        return bool(messages)
+        return lane.position > position
 
     def _place(self, entry: Entry, chances: Round) -> bool:
         """Place an entry for whoever its key is bound to, or else who may have it; False if nobody may."""
@@ -161,6 +162,9 @@ class MessageGroups(BindingTable):
             if entries and (entry.attempts > 0) != (entries[0].attempts > 1):
                 break
             self.take_first(seat)
+            keeper = entry.group.queue.keeper
+            if keeper is not None and not keeper.claims_again(entry.group, entry, now_ms):
+                continue
             entry.group.claim_again(entry, seat.consumer, now_ms)
             entries.append(entry)
         return entries
@@ -200,9 +204,9 @@ class MessageGroups(BindingTable):
                 break  # what comes first is being read
             if entries and (item[1].attempts > 0) != (entries[0].attempts > 1):
                 break
-            claimed = self._claim(seat, 1, NEVER, now_ms)
-            if not claimed:
-                break
+            claimed = self._claim(seat, 1, item[0] + 1, now_ms)
+            if not claimed and seat.first() is item:
+                break  # its payload is being read; else it has expired
             entries += claimed
         if entries:
             self.group.mark_dispatch()  # there may be room now for what others could have
@@ -212,10 +216,11 @@ class MessageGroups(BindingTable):
     def _place_next(self, lane: Group, puller: Seat, now_ms: int) -> bool:
         """Place the next message of a lane, for `puller` if it is nobody else's; False if it must be read."""
         if not lane.returned:
-            messages = lane._take(1)
+            position = lane.position
+            messages = _take(lane, 1, now_ms)
             for entry in enter(lane, messages, now_ms):
                 self._place_for(entry, puller)
-            return bool(messages)
+            return lane.position > position
         entry = lane.returned[0][1]
         if entry.message.body is None:
             lane._request_payloads()
@@ -237,3 +242,10 @@ class MessageGroups(BindingTable):
             binding = self.bind(key, puller)
             binding.passing = True
         self.put(puller, binding, entry, False)
+
+
+def _take(lane: Group, count: int, now_ms: int) -> list[Message]:
+    """The next messages of a lane's log, without those that have expired."""
+    messages = lane._take(count)
+    keeper = lane.queue.keeper
+    return messages if keeper is None else keeper.choose(lane, messages, now_ms)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from heapq import heappush
+from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from config import limits
+from queue_manager.model import AVAILABLE
 from queue_manager.sticky.binding import AT_ONCE, Binding, KeyedClaims, Placed, Seat, rank
 
 if TYPE_CHECKING:
@@ -234,13 +236,51 @@ class BindingTable:
 
     def drop(self, group: Group, message_ids: set[int] | None = None) -> list[Entry]:
         """Forget what was placed of that lane (None: all of it), and give it."""
+        return self._drop(
+            lambda entry: (
+                entry.group is group and (message_ids is None or entry.message.message_id in message_ids)
+            )
+        )
+
+    def take_out(self, entry: Entry) -> bool:
+        """Forget an entry if it is the first of its key, or of a seat's without one; whether it was."""
+        binding = self.bindings.get(self.key_of(entry)[0])
+        if binding is not None:
+            piles = [binding.placed]
+        else:
+            piles = [seat.loose for seat in self.seats.values()]
+        for pile in piles:
+            if pile and pile[0][1] is entry:
+                self._uncount(heappop(pile))
+                if binding is not None and binding.seat is not None:
+                    binding.seat.announce(binding)
+                    if binding.is_ending():
+                        self.ended[binding] = None
+                self.group.mark_dispatch()
+                return True
+        return False
+
+    def forget_ended(self) -> None:
+        """Let go of entries that do not wait any more."""
+        self._drop(lambda entry: entry.state != AVAILABLE)
+
+    def _drop(self, goes: Callable[[Entry], bool]) -> list[Entry]:
         entries: list[Entry] = []
         for seat in self.seats.values():
-            for item in seat.without(group, message_ids):
+            dropped = seat.without(goes)
+            for item in dropped:
                 self._uncount(item)
                 entries.append(item[1])
-            for binding in seat.bindings:
-                if binding.is_ending():  # perhaps only what was dropped kept it from its end
-                    self.ended[binding] = None
-        self.group.mark_dispatch()
+            if dropped:
+                self.ended.update({binding: None for binding in seat.bindings if binding.is_ending()})
+        if entries:
+            self.group.mark_dispatch()
         return entries
+
+    def placed_of(self, group: Group) -> list[Entry]:
+        """What waits for a consumer of that lane, in no particular order."""
+        if not self.placed_in.get(group):
+            return []
+        piles = [seat.loose for seat in self.seats.values()]
+        piles += [binding.placed for binding in self.bindings.values()]
+        return [entry for pile in piles for _, entry, _ in pile if entry.group is group]

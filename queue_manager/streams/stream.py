@@ -30,6 +30,8 @@ class Stream(Queue):
 
     __slots__ = ("_group_number", "chunks", "reader")
 
+    lets_expire = False
+
     def __init__(self, *args: object, **fields: object) -> None:
         super().__init__(*args, **fields)  # type: ignore[arg-type]
         self.chunks = Chunks()

@@ -344,6 +344,7 @@ class EpochsModel(RuleBasedStateMachine):
             live = {tag for tag, attempt in stage.attempts.items() if not attempt.is_ending}
             assert live == {tag for owner, tag in self.oracle.staged if owner == name}
             assert stage.unmoved_count == sum(sweep.left for sweep in stage.sweeps)
+            assert stage.unmoved_bytes == sum(sweep.left_bytes for sweep in stage.sweeps)
             assert stage.byte_count == sum(attempt.byte_count for attempt in stage.attempts.values())
             last = {who: (e.epoch, e.row_count) for who, e in stage.producers.items()}
             assert last == {who: at for (owner, who), at in self.oracle.last.items() if owner == name}
@@ -355,6 +356,8 @@ class EpochsModel(RuleBasedStateMachine):
             self.load()
             if not any(q.stage and q.stage.sweeps for q in self.shard.manager.queues.values()):
                 self.commit_all()
+                stages = [q.stage for q in self.shard.manager.queues.values() if q.stage]
+                assert not any(stage.unmoved_count or stage.unmoved_bytes for stage in stages)
                 return
         raise AssertionError("the rows never arrive")
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -26,22 +25,11 @@ from queue_manager.model import Entry, Message
 from queue_manager.policy import FOREVER, QueuePolicy
 from storage.memory_store import MemoryStore
 from storage.records import attempts, payload
-from tests.model.harness import DEFAULT_POLICY, FakeClock
+from tests.model.harness import DEFAULT_POLICY, FakeClock, run
 
-T = TypeVar("T")
 LEASE_MS = 30_000
 MAX_WAIT_MS = 5_000
 KINDS = st.sampled_from(["ack", "nack", "nack", "nack", "reject", "delay", "extend"])
-
-
-def run(step: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that waits for nothing but its turn."""
-    for _ in range(100_000):
-        try:
-            assert step.send(None) is None
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-    raise AssertionError("it waits for ever")
 
 
 class Item:

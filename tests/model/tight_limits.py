@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-from broker import log_reader, recovery, removals
 from config import limits
 from storage import sequence
 
@@ -33,10 +32,11 @@ TIGHT: dict[ModuleType, dict[str, int]] = {
         "PLACED_BYTES_PER_GROUP_MAX": 40,
         "PLACED_STEP_MESSAGES_MAX": 3,
         "MESSAGE_GROUPS_BOUND_MAX": 2,
+        "LOAD_ENTRIES_PER_SCAN": 2,
+        "RECOVERY_ROWS_PER_SCAN": 3,
+        "RECOVERY_DONE_ROWS_PER_SCAN": 2,
+        "REMOVAL_ENTRIES_PER_STEP": 2,
     },
-    log_reader: {"ENTRIES_PER_SCAN": 2},
-    recovery: {"SCAN_ROWS": 3, "DONE_SCAN_ROWS": 2},
-    removals: {"ENTRIES_PER_STEP": 2},
     sequence: {"BLOCK_SIZE": 64},
 }
 

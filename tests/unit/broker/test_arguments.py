@@ -4,7 +4,7 @@ import pytest
 
 from broker.amqp import arguments
 from queue_manager.errors import InvalidArgument
-from queue_manager.policy import QueuePolicy
+from queue_manager.policy import DROP_HEAD, REJECT, REJECT_DLX, QueuePolicy
 
 DEFAULT = QueuePolicy(visibility_timeout_ms=1, message_bytes_max=1, expires_ms=5)
 
@@ -22,7 +22,20 @@ def test_delivery_limit_counts_redeliveries():
 
 
 def test_length_limit_that_refuses_publishes():
-    assert policy({"x-max-length": 9, "x-overflow": "reject-publish"}).depth_max == 9
+    asked = policy({"x-max-length": 9, "x-overflow": "reject-publish"})
+    assert (asked.depth_max, asked.overflow) == (9, REJECT)
+
+
+def test_length_limits_drop_the_oldest_without_more_ado():
+    assert policy({"x-max-length": 9}).overflow == DROP_HEAD
+    assert policy({"x-max-length-bytes": 9}).bytes_max == 9
+    assert policy({"x-max-length": 9, "x-overflow": "reject-publish-dlx"}).overflow == REJECT_DLX
+    assert policy({"x-overflow": "drop-head"}).overflow == REJECT
+
+
+def test_message_ttl():
+    assert policy({"x-message-ttl": 1 << 33}).message_ttl_ms == 1 << 33
+    assert policy({"x-message-ttl": 0}).message_ttl_ms == 1
 
 
 def test_message_groups():
@@ -33,15 +46,20 @@ def test_message_groups():
 def test_expiry_of_ephemeral_queues():
     assert policy({"x-expires": 7}, durable=False).expires_ms == 7
     assert policy({}, durable=False).expires_ms == 0
+    assert policy({"x-expires": 7}).unused_max_ms == 7
+    assert policy({}).unused_max_ms == 0
 
 
 @pytest.mark.parametrize(
     "table",
     [
         {"x-queue-type": "streams"},
-        {"x-max-length": 9},
-        {"x-overflow": "drop-head"},
-        {"x-expires": 7},
+        {"x-max-length": 0},
+        {"x-max-length-bytes": "1k"},
+        {"x-overflow": "drop-tail"},
+        {"x-message-ttl": -1},
+        {"x-message-ttl": "60000"},
+        {"x-expires": 0},
         {"x-delivery-limit": -1},
         {"x-delivery-limit": True},
         {"x-delivery-limit": "3"},

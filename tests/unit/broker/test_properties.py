@@ -13,6 +13,8 @@ from protocols.mqtt import constants as c
 from protocols.mqtt.properties import Properties, decode_properties, encode_properties
 from storage.envelope import PROPERTIES_AMQP, PROPERTIES_MQTT, PROPERTIES_NONE, EnvelopeTemplate
 
+T0 = 1_767_225_600_000
+
 
 def amqp(headers=None, **fields):
     properties = content.Properties()
@@ -164,3 +166,13 @@ def test_a_routing_key_is_cut_between_characters():
     assert to_amqp.routing_key(template) == "a" + "é" * 127
     assert content.decode_headers(to_amqp.of_template(template)) == [("x-topic", template.topic)]
     assert to_amqp.routing_key(EnvelopeTemplate("é" * 127)) == "é" * 127
+
+
+def test_mqtt_expiry_is_less_the_time_waited():
+    block = b"\x01\x01\x02" + (100).to_bytes(4, "big") + b"\x26\x00\x01a\x00\x01b"
+    template = EnvelopeTemplate("t", PROPERTIES_MQTT, block, expires_at_ms=100_000)
+    for waited_ms, left_s in ((0, 100), (1, 100), (1_000, 99), (99_500, 1), (150_000, 1)):
+        found = to_mqtt.with_time_left(template, T0, T0 + waited_ms)
+        assert found == block[:3] + left_s.to_bytes(4, "big") + block[7:]
+    plain = EnvelopeTemplate("t", PROPERTIES_MQTT, block)
+    assert to_mqtt.with_time_left(plain, T0, T0 + 5_000) == block

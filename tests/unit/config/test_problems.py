@@ -69,9 +69,7 @@ def _refused() -> list[tuple[str, str]]:
 
 
 def test_the_keys_of_the_design_that_are_refused() -> None:
-    assert {key for _, key in _refused()} == {
-        *("message_ttl", "max_bytes", "overflow"),
-    }
+    assert {key for _, key in _refused()} == {"overflow"}
     assert set(ListenersSettings.unsupported_keys) == {"mqtt_ws", "mqtts", "amqps", "http", "mqcore"}
 
 
@@ -92,8 +90,11 @@ def test_keys_refused_with_their_reason(problems: Problems, section: str, key: s
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("queues: [{name: q, overflow: drop-head}]", "drop-head is not supported by this version"),
         ("queues: [{name: q, type: quorum}]", "queues[0].type: must be classic, ephemeral or stream"),
+        (
+            "queues: [{name: q, overflow: drop-tail}]",
+            "overflow: must be reject-publish, reject-publish-dlx or drop-head",
+        ),
         ("queues: [{name: q, visibility_timeout: 30}]", "30 has no unit: write 30s"),
         ("queues: [{name: q, visibility_timeout: 0}]", "must be longer than 0"),
         ("queues: [{name: q, visibility_timeout: 1.5}]", "must be a duration, such as 30s"),

@@ -129,7 +129,7 @@ def test_one_port_for_two_listeners(mqtt_bind: str, amqp_bind: str, overlap: boo
         {"type": "stream", "max_priority": 3},
         {"type": "stream", "retry": {"max_retries": 3}},
         {"type": "stream", "limits": {"max_depth": 5}},
-        {"overflow": "drop-head"},
+        {"overflow": "drop-tail"},
         {"retry": {"max_retries": limits.ATTEMPTS_MAX}},
         {"limits": {"max_message_size": 0}},
         {"limits": {"max_message_size": limits.MESSAGE_BYTES_MAX + 1}},

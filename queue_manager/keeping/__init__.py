@@ -1,0 +1,1 @@
+"""A queue's keeper, in parts; `queue_manager.keeper` puts them together."""

@@ -1,0 +1,143 @@
+"""Messages that expire and queues that are full, over both protocols; unmarked tests hold for RabbitMQ."""
+
+import time
+
+import pytest
+from pika.exceptions import ChannelClosedByBroker, NackError
+
+from tests.e2e import amqp
+from tests.e2e.amqp import Collector
+from tests.e2e.broker_process import BrokerProcess
+from tests.e2e.mqtt import user_property
+from tests.e2e.test_dead_letters import declare_pair, died_in, get
+
+BEYOND_32_BITS_MS = (1 << 32) + 60_000
+QUOTA_EXCEEDED = 0x97
+
+
+def wait_for_count(channel, queue, count, timeout_s=3.0):
+    deadline = time.monotonic() + timeout_s
+    while (found := amqp.count(channel, queue)) != count:
+        assert time.monotonic() < deadline, f"{found} messages in {queue}, not {count}"
+        time.sleep(0.02)
+
+
+def test_queue_ttl_dead_letters_without_a_consumer(channel, name):
+    queue, dead = declare_pair(channel, name, **{"x-message-ttl": 200})
+    amqp.publish(channel, queue, "a", "b")
+    assert amqp.count(channel, queue) == 2
+    letters = [get(channel, dead), get(channel, dead)]
+    assert [letter.body for letter in letters] == [b"a", b"b"]
+    assert died_in(letters[0]) == [(queue, "expired", 1)]
+    assert amqp.count(channel, queue) == 0
+
+
+@pytest.mark.extension
+def test_own_ttl_is_kept_beyond_the_head(channel, name):
+    queue, dead = declare_pair(channel, name)
+    amqp.publish(channel, queue, "stays")
+    amqp.publish(channel, queue, "second", expiration="300")
+    amqp.publish(channel, queue, "first", expiration="100")
+    amqp.publish(channel, queue, "long", expiration=str(BEYOND_32_BITS_MS))
+    assert [get(channel, dead).body for _ in range(2)] == [b"first", b"second"]
+    wait_for_count(channel, queue, 2)
+    consumer = Collector(channel, queue)
+    consumer.wait(2)
+    assert consumer.bodies() == ["stays", "long"]
+    assert consumer.wait(2)[1].properties.expiration == str(BEYOND_32_BITS_MS)
+
+
+def test_a_claimed_message_expires_when_it_returns(channel, name):
+    queue, dead = declare_pair(channel, name)
+    amqp.publish(channel, queue, "x", expiration="150")
+    held = get(channel, queue)
+    time.sleep(0.3)
+    assert amqp.count(channel, dead) == 0
+    channel.basic_nack(held.tag, requeue=True)
+    assert died_in(get(channel, dead)) == [(queue, "expired", 1)]
+
+
+def test_drop_head_is_the_default_of_length_limits(channel, name):
+    queue, dead = declare_pair(channel, name, **{"x-max-length": 2})
+    amqp.publish(channel, queue, *"abcd")
+    assert [get(channel, dead).body for _ in range(2)] == [b"a", b"b"]
+    assert [get(channel, queue).body for _ in range(2)] == [b"c", b"d"]
+
+
+def test_length_limit_in_bytes(channel, name):
+    channel.queue_declare(name, durable=True, arguments={"x-max-length-bytes": 100})
+    amqp.publish(channel, name, b"a" * 60, b"b" * 40, b"c" * 50)
+    wait_for_count(channel, name, 2)
+    assert get(channel, name).body == b"b" * 40
+
+
+def test_refused_and_dead_lettered(channel, name):
+    channel.confirm_delivery()
+    queue, dead = declare_pair(channel, name, **{"x-max-length": 1, "x-overflow": "reject-publish-dlx"})
+    amqp.publish(channel, queue, "a")
+    with pytest.raises(NackError):
+        amqp.publish(channel, queue, "b")
+    letter = get(channel, dead)
+    assert (letter.body, died_in(letter)) == (b"b", [(queue, "maxlen", 1)])
+
+
+def test_unused_queues_expire(channel, name):
+    channel.queue_declare(name, durable=True, arguments={"x-expires": 300})
+    consumer = Collector(channel, name)
+    time.sleep(0.5)
+    amqp.count(channel, name)
+    consumer.cancel()
+    time.sleep(0.6)
+    with pytest.raises(ChannelClosedByBroker, match="404"):
+        channel.queue_declare(name, passive=True)
+
+
+@pytest.mark.extension
+def test_mqtt_clients_are_told_the_time_left(mqtt, name):
+    client = mqtt()
+    client.publish(f"$queue/{name}/a", "x", MessageExpiryInterval=100)
+    client.publish(f"$queue/{name}/b", "y", MessageExpiryInterval=1)
+    client.publish(f"$queue/{name}/c", "z", MessageExpiryInterval=BEYOND_32_BITS_MS // 1000)
+    time.sleep(1.2)
+    client.subscribe(f"$queue/{name}", user=[("consumer-group", "g")])
+    first, second = client.take(2)
+    assert (first.payload, second.payload) == (b"x", b"z")
+    assert 97 <= first.properties.MessageExpiryInterval <= 99
+    assert (
+        BEYOND_32_BITS_MS // 1000 - 3 <= second.properties.MessageExpiryInterval < BEYOND_32_BITS_MS // 1000
+    )
+    assert user_property(second, "offset") == "2"
+
+
+@pytest.mark.extension
+def test_expiry_and_bounds_hold_over_a_kill(tmp_path, amqp_connect):
+    config = {
+        "queues": [
+            {"name": "work", "limits": {"message_ttl": "1500ms"}, "dlq": "work-dead"},
+            {"name": "bytes", "limits": {"max_bytes": "100B"}},
+            {"name": "mixed"},
+        ]
+    }
+    broker = BrokerProcess(tmp_path, config).start()
+    try:
+        channel = amqp_connect(broker).channel()
+        channel.confirm_delivery()
+        channel.queue_declare("unused", durable=True, arguments={"x-expires": 700})
+        amqp.publish(channel, "work", "a", "b")
+        amqp.publish(channel, "bytes", b"x" * 60)
+        amqp.publish(channel, "mixed", "stays")
+        amqp.publish(channel, "mixed", "goes", expiration="1500")
+        amqp.publish(channel, "mixed", "long", expiration=str(BEYOND_32_BITS_MS))
+        broker.restart(kill=True)
+        channel = amqp_connect(broker).channel()
+        channel.confirm_delivery()
+        with pytest.raises(NackError):
+            amqp.publish(channel, "bytes", b"x" * 41)
+        amqp.publish(channel, "bytes", b"x" * 40)
+        assert [get(channel, "work-dead").body for _ in range(2)] == [b"a", b"b"]
+        wait_for_count(channel, "mixed", 2)
+        time.sleep(1)  # asking is use: the queue must have had its time since the restart
+        with pytest.raises(ChannelClosedByBroker, match="404"):
+            channel.queue_declare("unused", passive=True)
+    finally:
+        broker.kill9()
