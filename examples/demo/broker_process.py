@@ -14,7 +14,8 @@ STOP_TIMEOUT_S = 15
 class BrokerProcess:
     """One broker with its data below `directory`; `ports` are kept from the first start on."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, config: Path | None = None) -> None:
+        self._config = ["--config", str(config)] if config else []
         self.ports = {"mqtt": 0, "amqp": 0}
         self._storage = directory / "data"
         self._ready_file = directory / "ready.json"
@@ -29,7 +30,7 @@ class BrokerProcess:
     def start(self) -> float:
         """Start it and wait until it serves; gives the seconds that took. Raises RuntimeError if it ends."""
         self._ready_file.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "broker", "serve", "--storage", str(self._storage)]
+        command = [sys.executable, "-m", "broker", "serve", "--storage", str(self._storage), *self._config]
         command += ["--mqtt", str(self.ports["mqtt"]), "--amqp", str(self.ports["amqp"])]
         command += ["--ready-file", str(self._ready_file)]
         began = time.monotonic()

@@ -183,7 +183,7 @@ def _tell(query: StreamingQuery, told: int) -> int:
             "query": query.name,
             "batch": batch,
             "rows": progress["numInputRows"],
-            "end": progress["sources"][0]["endOffset"],
+            "end": json.loads(progress["sources"][0]["endOffset"] or "null"),
             "watermark": (progress.get("eventTime") or {}).get("watermark"),
             "late": sum(state["numRowsDroppedByWatermark"] for state in states),
             "ms": progress["durationMs"].get("triggerExecution"),

@@ -1,0 +1,48 @@
+"""All devices of the demo in one process, each with a connection of its own: MQTT 5, QoS 1."""
+
+import asyncio
+import signal
+import time
+from contextlib import AsyncExitStack
+from multiprocessing.queues import Queue
+
+import aiomqtt
+
+from examples.pipeline_demo.books import Finished, Published
+from examples.pipeline_demo.plant import DEVICES, SPEED, STEP_S, Message, Plant
+
+PUBLISH_TIMEOUT_S = 20
+
+
+def run(port: int, plant: Plant, reports: Queue) -> None:
+    """Publish everything to `$queue/telemetry/<device>`, in step, then end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    asyncio.run(_run(port, plant, reports))
+
+
+async def _run(port: int, plant: Plant, reports: Queue) -> None:
+    async with AsyncExitStack() as stack:
+        clients = {}
+        for device in DEVICES:
+            client = aiomqtt.Client(
+                "127.0.0.1", port, identifier=device, protocol=aiomqtt.ProtocolVersion.V5
+            )
+            clients[device] = await stack.enter_async_context(client)
+
+        async def publish(message: Message) -> None:
+            topic = f"$queue/telemetry/{message.device}"
+            await clients[message.device].publish(topic, message.body, qos=1, timeout=PUBLISH_TIMEOUT_S)
+
+        async def step(number: int, messages: list[Message]) -> None:
+            await asyncio.gather(*map(publish, messages))
+            problems = [message.problem for message in messages if message.problem]
+            reports.put(Published(time.time(), number, len(messages), problems))
+
+        due = time.monotonic()
+        for number in range(plant.step_count):
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            # all devices go in step: what is late is so on purpose, not because this machine is busy
+            await step(number, plant.step(number))
+            due = max(due + STEP_S / SPEED, time.monotonic() - 1)
+        await step(plant.step_count, plant.ticks())
+    reports.put(Finished())
