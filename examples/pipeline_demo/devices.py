@@ -1,6 +1,7 @@
 """All devices of the demo in one process, each with a connection of its own: MQTT 5, QoS 1."""
 
 import asyncio
+import logging
 import signal
 import time
 from contextlib import AsyncExitStack
@@ -17,6 +18,7 @@ PUBLISH_TIMEOUT_S = 20
 def run(port: int, plant: Plant, reports: Queue) -> None:
     """Publish everything to `$queue/telemetry/<device>`, in step, then end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.getLogger("mqtt").setLevel(logging.ERROR)  # a hundred unconfirmed messages are nothing unusual
     asyncio.run(_run(port, plant, reports))
 
 

@@ -80,8 +80,11 @@ class Driver:
     def stop(self) -> None:
         """Ask the pipeline to end, and wait for it; raises RuntimeError if it does not or fails."""
         for process in psutil.Process(self._process.pid).children(recursive=True):
-            if PIPELINE.name in " ".join(process.cmdline()) and "python" in process.name():
-                process.send_signal(signal.SIGTERM)
+            try:
+                if str(PIPELINE) in process.cmdline() and "python" in process.name():
+                    process.send_signal(signal.SIGTERM)
+            except psutil.NoSuchProcess:  # Spark's workers come and go
+                pass
         self.wait(STOP_TIMEOUT_S)
 
     def wait(self, timeout_s: float) -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 DEVICES = tuple(f"press-{number:02}" for number in range(1, 13))
-MINUTES = 25  # of event time
+MINUTES = 30  # of event time
 STEP_S = 2  # event time between two readings of a device
 SPEED = 20  # event time goes by so much faster
 DELAY_S = 60  # the pipeline's watermark

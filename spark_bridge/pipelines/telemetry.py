@@ -42,6 +42,12 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     run = commands.add_parser("run", help="streaming queries, until SIGTERM")
     run.add_argument("queries", nargs="+", choices=sorted(QUERIES), metavar="QUERY", help="|".join(QUERIES))
     run.add_argument("--checkpoints", required=True, help="directory (any file system Spark knows)")
+    run.add_argument(
+        "--name",
+        default="telemetry",
+        help="of the groups that tell how far the queries are; another one for other checkpoints, else they go"
+        " on where the old ones were (%(default)s)",
+    )
     run.add_argument("--archive", help="directory of the archive")
     run.add_argument("--every", default="1 second", help="how often a batch starts (%(default)s)")
     run.add_argument("--archive-every", default="1 minute", help="the same for the archive (%(default)s)")
@@ -97,7 +103,8 @@ def connection_of(args: argparse.Namespace) -> dict[str, str]:
 
 def _stream(spark: SparkSession, args: argparse.Namespace, group: str) -> DataFrame:
     source = spark.readStream.format("sluice").options(**connection_of(args))
-    source = source.option("queue", args.telemetry).option("group", group).option("includeHeaders", "false")
+    source = source.option("queue", args.telemetry).option("group", f"{args.name}-{group}")
+    source = source.option("includeHeaders", "false")
     if args.rows_per_batch:
         source = source.option("maxOffsetsPerTrigger", str(args.rows_per_batch))
     return source.load()
