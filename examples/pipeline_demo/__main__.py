@@ -22,14 +22,16 @@ from examples.pipeline_demo.board import Board
 from examples.pipeline_demo.books import Books
 from examples.pipeline_demo.compare import Verdict, compare, read_rows
 from examples.pipeline_demo.driver import Driver
-from examples.pipeline_demo.plant import DELAY_S, DEVICES, MINUTES, SPEED, STEP_S, WINDOW_S, Plant
+from examples.pipeline_demo.plant import DELAY_S, DEVICES, MINUTES_MAX, SPEED, STEP_S, WINDOW_S, Plant
 
 CORES = (2, 3)  # of the first driver, and of the one that takes over
-KILL_AFTER_S = MINUTES * 60 / SPEED / 3
+KILL_AFTER_S = 30
+GO_ON_S = 25  # when the next driver is at work
 START_TIMEOUT_S = 90
 CATCH_UP_TIMEOUT_S = 90
-JOB_TIMEOUT_S = 90
+JOB_TIMEOUT_S = 120
 QUERIES = ("alerts", "archive", "rejected")
+RECOMPUTED = {"stream": (), "archive": ("--archive", "{}/archive")}
 RULE = ("--window", f"{WINDOW_S} seconds", "--delay", f"{DELAY_S} seconds")
 
 
@@ -45,9 +47,11 @@ class Demo:
         self._broker = BrokerProcess(directory, Path(__file__).with_name("broker.yaml"))
         self._context = multiprocessing.get_context("spawn")
         self._reports = self._context.Queue()
+        self._devices_stop = self._context.Event()
         self._workers_stop = self._context.Event()
         self._processes: list[BaseProcess] = []
         self._drivers: list[Driver] = []
+        self._report: list[str] = []
 
     def run(self) -> None:
         """From the first reading to the last alert."""
@@ -57,13 +61,16 @@ class Demo:
         board.say(f"broker started in {took_s:.1f} s: MQTT on port {ports['mqtt']}, AMQP on {ports['amqp']}")
         self._start(workers.run, ports["amqp"], self._workers_stop, self._reports)
         driver = self._start_driver(CORES[0])
-        self._start(devices.run, ports["mqtt"], self._plant, self._reports)
-        board.say(f"{len(DEVICES)} devices publish; {MINUTES} minutes go by {SPEED} times as fast")
+        self._start(devices.run, ports["mqtt"], self._plant, self._devices_stop, self._reports)
+        board.say(f"{len(DEVICES)} devices publish; their time goes by {SPEED} times as fast")
         self._follow(driver, KILL_AFTER_S)
         self.moments.killed = time.time()
         board.say(f"kill -9 of the Spark driver and all it started ({driver.kill()} processes)")
         driver = self._start_driver(CORES[1])
         self.moments.back = time.time()
+        self._follow(driver, GO_ON_S)
+        self._devices_stop.set()
+        board.say("devices stop; the pipeline reads the rest")
         self._catch_up(driver)
         driver.stop()
         self._drain()
@@ -71,33 +78,48 @@ class Demo:
         board.say(f"all read, all taken: {len(self.books.delivered)} deliveries of alerts")
 
     def judge(self) -> dict[str, Verdict]:
-        """Recompute the alerts from the stream and from the archive, and compare."""
+        """Compare the alerts with those recomputed from the stream and from the archive."""
         verdicts = {}
-        for name, source in (("stream", ()), ("archive", ("--archive", str(self._directory / "archive")))):
-            out = self._directory / f"recomputed-{name}"
-            self._job(f"recompute-{name}", "recompute", "--out", str(out), *source, *RULE)
-            verdicts[name] = compare(self.books.delivered, read_rows(out))
+        for name in RECOMPUTED:
+            verdicts[name] = compare(self.books.delivered, read_rows(self._directory / name))
         return verdicts
+
+    def run_jobs(self) -> None:
+        """The batch jobs, at the same time: recomputations and the report."""
+        jobs = {}
+        for name, source in RECOMPUTED.items():
+            source = [word.format(self._directory) for word in source]
+            jobs[name] = self._submit(
+                2, name, "recompute", "--out", str(self._directory / name), *source, *RULE
+            )
+        jobs["report"] = self._submit(2, "report", "dead-letters", "--out", str(self._directory / "report"))
+        self._board.say(f"batch jobs: {', '.join(jobs)}")
+        began = time.monotonic()
+        while running := [name for name, job in jobs.items() if not job.poll()]:
+            if time.monotonic() - began > JOB_TIMEOUT_S:
+                raise RuntimeError(f"{running[0]} takes too long\n{jobs[running[0]].text()[-3_000:]}")
+            time.sleep(0.1)
+        self._board.say(f"batch jobs done in {time.monotonic() - began:.0f} s")
+        self._report = [line for line in jobs["report"].text().splitlines() if line[:1] in "+|"]
 
     def dead_letters(self) -> list[str]:
         """Print the report; gives what in it is not as devices and workers say."""
-        out = self._directory / "report"
-        job = self._job("dead-letters", "dead-letters", "--out", str(out))
-        table = [line for line in job.text().splitlines() if line[:1] in "+|"]
-        print("Dead letters", *table, sep="\n")
-        found = {(row["queue"], row["reason"]): row["letters"] for row in read_rows(out)}
+        print("Dead letters", *self._report, sep="\n")
+        found = {
+            (row["queue"], row["reason"]): row["letters"] for row in read_rows(self._directory / "report")
+        }
         wanted = {("telemetry-rejected", problem): n for problem, n in self.books.problems.items()}
         if rejected := len(self.books.rejected):
             wanted["alerts-dead", "rejected"] = rejected
-        keys = found.keys() | wanted.keys()
         return [
-            f"{name} {reason}: {found.get((name, reason), 0)} dead letters, not {wanted.get((name, reason), 0)}"
-            for name, reason in sorted(keys)
-            if found.get((name, reason)) != wanted.get((name, reason))
+            f"{' '.join(key)}: {found.get(key, 0)} dead letters, not {wanted.get(key, 0)}"
+            for key in sorted(found.keys() | wanted.keys())
+            if found.get(key) != wanted.get(key)
         ]
 
     def close(self) -> None:
         """End every process, whatever state it is in."""
+        self._devices_stop.set()
         self._workers_stop.set()
         for driver in self._drivers:
             driver.kill()
@@ -122,25 +144,13 @@ class Demo:
         self._drivers.append(driver)
         return driver
 
-    def _job(self, name: str, *arguments: str) -> Driver:
-        began = time.monotonic()
-        job = self._submit(2, name, *arguments)
-        while not job.poll():
-            if time.monotonic() - began > JOB_TIMEOUT_S:
-                raise RuntimeError(f"{name} takes too long\n{job.text()[-3_000:]}")
-            time.sleep(0.1)
-        self._board.say(f"{name}: a batch job of {time.monotonic() - began:.0f} s")
-        return job
-
     def _start_driver(self, cores: int) -> Driver:
         """Start the pipeline and wait until every query has done something."""
         began = time.monotonic()
         self._board.say(f"spark-submit --master local[{cores}] telemetry.py run {' '.join(QUERIES)}")
         directories = ("--checkpoints", str(self._directory / "checkpoints"))
         directories += ("--archive", str(self._directory / "archive"), "--archive-every", "5 seconds")
-        driver = self._submit(
-            cores, f"driver-{len(self._drivers)}", "run", *QUERIES, *directories, *RULE
-        )
+        driver = self._submit(cores, f"driver-{len(self._drivers)}", "run", *QUERIES, *directories, *RULE)
         while len(driver.progress()) < len(QUERIES):
             if time.monotonic() - began > START_TIMEOUT_S:
                 raise RuntimeError(f"no batch within {START_TIMEOUT_S} s\n{driver.text()[-3_000:]}")
@@ -158,7 +168,6 @@ class Demo:
     def _show(self, driver: Driver) -> None:
         books, alerts = self.books, driver.progress().get("alerts", {})
         self._board.show(
-            books.published[-1].step if books.published else 0,
             {
                 "published": f"{books.message_count:,}",
                 "read": f"{alerts.get('end', {}).get('telemetry', 0):,}",
@@ -170,15 +179,14 @@ class Demo:
 
     def _catch_up(self, driver: Driver) -> None:
         """Until the devices are done and every query has read everything, and the last window is closed."""
-        closing = self._plant.begin + timedelta(minutes=MINUTES)
-        deadline = time.monotonic() + MINUTES * 60 / SPEED + CATCH_UP_TIMEOUT_S
+        deadline = time.monotonic() + CATCH_UP_TIMEOUT_S
         while time.monotonic() < deadline:
             self._follow(driver, 0.5)
             batches = driver.progress()
             ends = {name: batch["end"]["telemetry"] for name, batch in batches.items()}
             if self.books.is_finished and all(end == self.books.message_count for end in ends.values()):
-                watermark = datetime.fromisoformat(batches["alerts"]["watermark"])
-                if watermark > closing:
+                end = self._plant.begin + timedelta(seconds=self.books.published[-1].step * STEP_S)
+                if datetime.fromisoformat(batches["alerts"]["watermark"]) > end:
                     return
         raise RuntimeError(f"the queries are at {ends} of {self.books.message_count} messages")
 
@@ -217,13 +225,14 @@ def main() -> int:
 
 def _run(directory: Path, args: argparse.Namespace) -> int:
     # so far back that no device is ahead of the broker's clock
-    begin = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=MINUTES + 5)
+    begin = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=MINUTES_MAX + 5)
     plant = Plant(begin, args.seed)
-    board = Board(plant.step_count)
+    board = Board()
     demo = Demo(directory, board, plant)
     try:
         with board:
             demo.run()
+            demo.run_jobs()
         verdicts = demo.judge()
         wrong = demo.dead_letters()
     except KeyboardInterrupt:
@@ -240,7 +249,9 @@ def _run(directory: Path, args: argparse.Namespace) -> int:
         print(line)
     undecided = {name for verdict in verdicts.values() for name in verdict.undecided}
     if undecided:
-        print(f"undecided, because readings came later than the watermark allows: {', '.join(sorted(undecided))}")
+        print(
+            f"undecided, because readings came later than the watermark allows: {', '.join(sorted(undecided))}"
+        )
     plot.draw(demo.books, demo.moments, undecided, args.plot)
     print(f"plot: {args.plot}")
     return 0 if not wrong and all(verdict.is_good and verdict.count for verdict in verdicts.values()) else 1

@@ -6,7 +6,6 @@ from types import TracebackType
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -19,11 +18,9 @@ EVENTS_SHOWN_MAX = 10
 class Board:
     """Shows counts while it is entered; `say` adds a line about what happens."""
 
-    def __init__(self, step_count: int) -> None:
+    def __init__(self) -> None:
         self.console = Console()
         self._live = Live(console=self.console, auto_refresh=False, transient=True)
-        self._bar = Progress(TextColumn("devices"), BarColumn(40), TextColumn("{task.percentage:3.0f} %"))
-        self._task = self._bar.add_task("devices", total=step_count)
         self._events: list[str] = []
         self._began = self._shown = time.monotonic()
 
@@ -48,23 +45,23 @@ class Board:
         else:
             self._print(line)
 
-    def show(self, step: int, counts: Mapping[str, str]) -> None:
+    def show(self, counts: Mapping[str, str]) -> None:
         """Bring the counts up to date; call it often."""
         if self.console.is_terminal:
-            self._bar.update(self._task, completed=step)
-            table = Table(*counts, title_justify="left")
+            table = Table(*counts)
             table.add_row(*counts.values())
             events = Text("\n".join(self._events[-EVENTS_SHOWN_MAX:]))
-            self._live.update(Group(self._bar, table, events), refresh=True)
+            self._live.update(Group(table, events), refresh=True)
         elif time.monotonic() - self._shown > PLAIN_INTERVAL_S:
             self._shown = time.monotonic()
             self.say(", ".join(f"{name} {text}" for name, text in counts.items()))
 
     def result(self, verdicts: Mapping[str, Verdict]) -> None:
         """The comparison, for each of the recomputations."""
-        table = Table(title="Alerts in the queue, beside those a batch job computes", title_justify="left")
-        table.add_column("recomputed from")
-        for heading in ("in the queue", "doubled", "missing", "unexpected", "different", "undecided"):
+        title = "Alerts in the queue, beside those recomputed from"
+        table = Table(title=title, title_justify="left")
+        table.add_column("")
+        for heading in ("alerts", "doubled", "missing", "unexpected", "different", "undecided"):
             table.add_column(heading, justify="right")
         for name, verdict in verdicts.items():
             wrong = (verdict.doubled, verdict.missing, verdict.unexpected, verdict.different)

@@ -6,29 +6,28 @@ import signal
 import time
 from contextlib import AsyncExitStack
 from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Event
 
 import aiomqtt
 
 from examples.pipeline_demo.books import Finished, Published
-from examples.pipeline_demo.plant import DEVICES, SPEED, STEP_S, Message, Plant
+from examples.pipeline_demo.plant import DEVICES, MINUTES_MAX, SPEED, STEP_S, Message, Plant
 
 PUBLISH_TIMEOUT_S = 20
 
 
-def run(port: int, plant: Plant, reports: Queue) -> None:
-    """Publish everything to `$queue/telemetry/<device>`, in step, then end."""
+def run(port: int, plant: Plant, stopping: Event, reports: Queue) -> None:
+    """Publish to `$queue/telemetry/<device>`, all in step, until told to stop."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.getLogger("mqtt").setLevel(logging.ERROR)  # a hundred unconfirmed messages are nothing unusual
-    asyncio.run(_run(port, plant, reports))
+    asyncio.run(_run(port, plant, stopping, reports))
 
 
-async def _run(port: int, plant: Plant, reports: Queue) -> None:
+async def _run(port: int, plant: Plant, stopping: Event, reports: Queue) -> None:
     async with AsyncExitStack() as stack:
         clients = {}
         for device in DEVICES:
-            client = aiomqtt.Client(
-                "127.0.0.1", port, identifier=device, protocol=aiomqtt.ProtocolVersion.V5
-            )
+            client = aiomqtt.Client("127.0.0.1", port, identifier=device, protocol=aiomqtt.ProtocolVersion.V5)
             clients[device] = await stack.enter_async_context(client)
 
         async def publish(message: Message) -> None:
@@ -40,11 +39,13 @@ async def _run(port: int, plant: Plant, reports: Queue) -> None:
             problems = [message.problem for message in messages if message.problem]
             reports.put(Published(time.time(), number, len(messages), problems))
 
+        number = 0
         due = time.monotonic()
-        for number in range(plant.step_count):
+        while not stopping.is_set() and number * STEP_S < MINUTES_MAX * 60:
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             # all devices go in step: what is late is so on purpose, not because this machine is busy
             await step(number, plant.step(number))
+            number += 1
             due = max(due + STEP_S / SPEED, time.monotonic() - 1)
-        await step(plant.step_count, plant.ticks())
+        await step(number, plant.closing(number))
     reports.put(Finished())

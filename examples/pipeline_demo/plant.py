@@ -3,10 +3,10 @@
 import json
 import random
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 DEVICES = tuple(f"press-{number:02}" for number in range(1, 13))
-MINUTES = 30  # of event time
+MINUTES_MAX = 80  # of event time
 STEP_S = 2  # event time between two readings of a device
 SPEED = 20  # event time goes by so much faster
 DELAY_S = 60  # the pipeline's watermark
@@ -38,15 +38,15 @@ class Plant:
         self._hot = {device: self._episodes() for device in DEVICES}
         self._later: dict[int, list[Message]] = {}
 
-    @property
-    def step_count(self) -> int:
-        return MINUTES * 60 // STEP_S
-
     def _episodes(self) -> list[tuple[float, float, float]]:
         """When a device is too warm: from, until (s) and by how much."""
-        count = self._random.choice((1, 2, 2, 3))
-        starts = (self._random.uniform(60, MINUTES * 60 - 200) for _ in range(count))
-        return [(s, s + self._random.uniform(90, 240), self._random.uniform(22, 34)) for s in starts]
+        episodes = []
+        start = self._random.uniform(0, 600)
+        while start < MINUTES_MAX * 60:
+            end = start + self._random.uniform(90, 200)
+            episodes.append((start, end, self._random.uniform(20, 33)))
+            start = end + self._random.uniform(240, 900)
+        return episodes
 
     def value(self, device: str, second: float) -> float:
         """Degrees, with noise."""
@@ -63,7 +63,7 @@ class Plant:
                 self._later.setdefault(BACK_S // STEP_S, []).append(message)
                 continue
             draw = self._random.random()
-            if draw < HELD_BACK_SHARE and number + 20 < self.step_count:
+            if draw < HELD_BACK_SHARE:
                 steps = self._random.randint(1, HELD_BACK_MAX_S // STEP_S)
                 self._later.setdefault(number + steps, []).append(message)
                 continue
@@ -74,15 +74,16 @@ class Plant:
                 messages.append(self._broken(device, number))
         return messages
 
-    def ticks(self) -> list[Message]:
-        """What closes the last windows."""
-        second = MINUTES * 60 + WINDOW_S + DELAY_S + 1
-        return [
-            Message(device, json.dumps({**self._fields(device, -1, second), "tick": True}).encode())
-            for device in DEVICES
+    def closing(self, number: int) -> list[Message]:
+        """What is still held back after `number` steps, and the ticks that close the last windows."""
+        rest = [message for step in sorted(self._later) for message in self._later.pop(step)]
+        second = number * STEP_S + WINDOW_S + DELAY_S + 1
+        fields = [self._fields(device, number, second) for device in DEVICES]
+        return rest + [
+            Message(each["device"], json.dumps({**each, "tick": True}).encode()) for each in fields
         ]
 
-    def _fields(self, device: str, number: int, second: float) -> dict[str, object]:
+    def _fields(self, device: str, number: int, second: float) -> dict[str, Any]:
         taken = (self.begin + timedelta(seconds=second)).isoformat()
         return {"device": device, "seq": number, "ts": taken}
 
