@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help run demo test test-spark bench-spark java setup-spark test-long fuzz soak bench bench-quick format lint types setup setup-dev lock clean
+.PHONY: help run demo pipeline-demo test test-spark bench-spark java setup-spark test-long fuzz soak bench bench-quick format lint types setup setup-dev lock clean
 
 help:
 	@echo "make run         set up and start the broker (MQTT 1883, AMQP 5672, data under ./data)"
 	@echo "make demo        the main job end to end, with a kill -9 in the middle"
+	@echo "make pipeline-demo  devices, Spark, workers; the Spark driver is killed, and every alert accounted for"
 	@echo "make test        set up and run all tests (about 4 minutes on 2 cores)"
 	@echo "make test-spark  the Spark bridge with a real local Spark; then make test runs them, too"
 	@echo "make test-long   the same with the long modes of model and crash tests"
@@ -54,6 +55,9 @@ run: setup
 demo: setup-dev
 	$(BIN)/python -m examples.demo
 
+pipeline-demo: setup-spark
+	$(BIN)/python -m examples.pipeline_demo
+
 test: setup-dev lint types
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "not long" -n 3 --dist loadfile --no-loadscope-reorder
 
@@ -93,7 +97,7 @@ types: setup-dev
 
 lock:
 	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url -o requirements-dev.lock
-	uv pip compile pyproject.toml --extra spark --universal --python-version 3.11 --generate-hashes --no-emit-index-url -c requirements-dev.lock -o requirements-spark.lock
+	uv pip compile pyproject.toml --extra spark --group spark-demo --universal --python-version 3.11 --generate-hashes --no-emit-index-url -c requirements-dev.lock -o requirements-spark.lock
 	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url -c requirements-dev.lock -o requirements.lock
 
 clean:

@@ -1,4 +1,4 @@
-"""`python -m examples.pipeline_demo`: devices, the telemetry pipeline on Spark, workers; the driver is killed once.
+"""`python -m examples.pipeline_demo`: devices, the telemetry pipeline on Spark, workers, and a kill -9.
 
 Exits with 0 if the alerts in the queue are exactly those that batch jobs compute from the stream and from the
 archive, each once, and if every dead letter is accounted for.
@@ -249,9 +249,7 @@ def _run(directory: Path, args: argparse.Namespace) -> int:
         print(line)
     undecided = {name for verdict in verdicts.values() for name in verdict.undecided}
     if undecided:
-        print(
-            f"undecided, because readings came later than the watermark allows: {', '.join(sorted(undecided))}"
-        )
+        print(f"undecided, with readings later than the watermark allows: {', '.join(sorted(undecided))}")
     plot.draw(demo.books, demo.moments, undecided, args.plot)
     print(f"plot: {args.plot}")
     return 0 if not wrong and all(verdict.is_good and verdict.count for verdict in verdicts.values()) else 1

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class Published(NamedTuple):
-    """The broker confirmed all messages of this step at `at` (s, wall clock); `problems` are those in them."""
+    """The broker had confirmed all messages of this step at `at` (s, wall clock); `problems` are in them."""
 
     at: float
     step: int

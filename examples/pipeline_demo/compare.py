@@ -14,7 +14,7 @@ Alert = dict[str, Any]
 
 @dataclass
 class Verdict:
-    """What is wrong, each as a list of alert IDs. `undecided` is not wrong: windows with too late readings."""
+    """What is wrong, each as a list of alert IDs. `undecided`, windows with too late readings, is not."""
 
     count: int = 0
     doubled: list[str] = field(default_factory=list)

@@ -61,7 +61,7 @@ class Driver:
         return found
 
     def kill(self) -> int:
-        """kill -9 of the JVM, the Python driver and all their workers; gives how many processes there were."""
+        """kill -9 of the JVM, the Python driver and all their workers; gives how many there were."""
         try:
             main = psutil.Process(self._process.pid)
             # the parent first: it must not see its children die

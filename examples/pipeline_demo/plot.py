@@ -11,12 +11,12 @@ import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
-from matplotlib.dates import DateFormatter, date2num
+from matplotlib.dates import DateFormatter, MinuteLocator, date2num
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from examples.pipeline_demo.books import Books, Delivered
+from examples.pipeline_demo.books import Books
 from examples.pipeline_demo.plant import DELAY_S, DEVICES, STEP_S
 
 GREY, BLUE, ORANGE, RED = "#8a8a8a", "#3b6ea5", "#e0a03e", "#b23a48"
@@ -94,7 +94,7 @@ def _draw_windows(axes: Any, books: Books, clock: "_EventClock", undecided: set[
     handles.append(
         Line2D([], [], color="black", marker="x", ls="", label="rejected by a worker: dead letter")
     )
-    if undecided:
+    if undecided & {one.alert_id for one in books.delivered}:
         handles.append(
             Line2D(
                 [], [], color="white", markeredgecolor=GREY, marker="o", ls="", label="with too late readings"
@@ -104,6 +104,7 @@ def _draw_windows(axes: Any, books: Books, clock: "_EventClock", undecided: set[
         handles=handles, loc="lower right", bbox_to_anchor=(1, 1.0), fontsize=8, ncols=4, frameon=False
     )
     event_time = axes.secondary_xaxis(-0.02, functions=(clock.numbers_of, clock.seconds_of))
+    event_time.xaxis.set_major_locator(MinuteLocator(range(0, 60, 5)))
     event_time.xaxis.set_major_formatter(DateFormatter("%H:%M"))
     event_time.tick_params(labelsize=8, length=2)
     event_time.spines["bottom"].set_visible(False)
@@ -117,7 +118,8 @@ def _draw_latency(axes: Any, books: Books, clock: "_EventClock") -> None:
         axes.plot(delivery.at - clock.zero, latency_s, "o", ms=4, color=COLOURS[alert["severity"]], alpha=0.8)
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter("")
+    axes.yaxis.set_major_locator(FixedLocator([0.1, 0.3, 1, 3, 10, 30, 100, 300]))
+    axes.yaxis.set_minor_locator(NullLocator())
     axes.set_ylabel("seconds from watermark\nto worker")
     axes.grid(axis="y", alpha=0.25)
 
@@ -133,7 +135,9 @@ class _EventClock:
 
     def at(self, moment: datetime) -> float:
         step = (moment - self._begin).total_seconds() / STEP_S
-        return self._walls[min(bisect_left(self._steps, step), len(self._walls) - 1)]
+        if step > self._steps[-1]:  # a window that the devices' end cut short
+            return float(self._walls[-1] + (step - self._steps[-1]) * self._walls[-1] / self._steps[-1])
+        return self._walls[bisect_left(self._steps, step)]
 
     def closed(self, until: str) -> float:
         """When the first reading was there that let the watermark pass a window's end."""

@@ -45,5 +45,4 @@ async def _run(port: int, stopping: Event, reports: Queue) -> None:
             await channel.set_qos(prefetch_count=PREFETCH)
             queue = await channel.get_queue("alerts", ensure=False)
             await queue.consume(work)
-        while not stopping.is_set():
-            await asyncio.sleep(0.1)
+        await asyncio.to_thread(stopping.wait)

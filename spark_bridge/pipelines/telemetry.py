@@ -45,8 +45,8 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     run.add_argument(
         "--name",
         default="telemetry",
-        help="of the groups that tell how far the queries are; another one for other checkpoints, else they go"
-        " on where the old ones were (%(default)s)",
+        help="of the groups that tell how far the queries are; take another one with new checkpoints, else"
+        " the queries go on where the old ones were (%(default)s)",
     )
     run.add_argument("--archive", help="directory of the archive")
     run.add_argument("--every", default="1 second", help="how often a batch starts (%(default)s)")
@@ -66,7 +66,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
 
     for command in (run, recompute, report):
         command.add_argument("--broker", default="amqp://localhost:5672/", help="%(default)s")
-        command.add_argument("--user-password-file", metavar="FILE", help="on the driver")
+        command.add_argument("--password-file", metavar="FILE", help="on the driver")
         command.add_argument("--telemetry", default="telemetry", help="the stream (%(default)s)")
     run.add_argument("--alerts", default="alerts", help="the queue (%(default)s)")
     run.add_argument("--rejected", default="telemetry-rejected", help="the queue (%(default)s)")
@@ -96,8 +96,8 @@ def rule_of(args: argparse.Namespace) -> Rule:
 def connection_of(args: argparse.Namespace) -> dict[str, str]:
     """The options of the bridge that say where the broker is."""
     options = {"url": args.broker}
-    if args.user_password_file:
-        options["passwordFile"] = args.user_password_file
+    if args.password_file:
+        options["passwordFile"] = args.password_file
     return options
 
 
@@ -202,7 +202,7 @@ def _tell(query: StreamingQuery, told: int) -> int:
 def recomputed(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
     """All alerts there must be, and `late`: how many readings of the window the stream may have dropped.
 
-    A window with late readings that is out of the ordinary only without them is there, too; `severity` is null.
+    A window with late readings is there also if it is nothing out of the ordinary; `severity` is null then.
     """
     if args.archive:
         messages = spark.read.parquet(args.archive)

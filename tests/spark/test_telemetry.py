@@ -1,4 +1,4 @@
-"""The telemetry pipeline on a small data set: streamed in two runs, and compared with batch recomputations."""
+"""The telemetry pipeline on a small data set: streamed in two runs, compared with batch jobs."""
 
 import json
 from datetime import UTC, datetime, timedelta
