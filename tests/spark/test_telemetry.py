@@ -1,8 +1,16 @@
 """The telemetry pipeline on a small data set: streamed in two runs, compared with batch jobs."""
 
 import json
+import os
+import subprocess
+import sys
+import zipfile
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import pytest
+
+import spark_bridge
 from spark_bridge.pipelines import telemetry
 from tests.e2e import amqp
 from tests.spark.helpers import Queue
@@ -97,3 +105,28 @@ def test_alerts_archive_and_dead_letters(spark, broker, tmp_path, capfd):
         ("telemetry-rejected", "telemetry", "malformed"): 2,
         ("telemetry-rejected", "telemetry", "device"): 1,
     }
+
+
+@pytest.mark.long
+def test_the_bridge_comes_as_a_file_beside_the_job(broker, tmp_path):
+    Queue(broker, "alone", **{"x-queue-type": "stream"})
+    sink = Queue(broker, "alone-rejected")
+    publish(broker, "alone", [b"no reading"])
+    folder = Path(spark_bridge.__file__).parent
+    with zipfile.ZipFile(tmp_path / "bridge.zip", "w") as file:
+        for path in folder.rglob("*.py"):
+            file.write(path, Path("spark_bridge") / path.relative_to(folder))
+    job = tmp_path / "telemetry.py"
+    job.write_text(Path(telemetry.__file__).read_text())
+    command = [Path(sys.executable).with_name("spark-submit"), "--master", "local[1]"]
+    command += ["--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1"]
+    command += ["--py-files", "bridge.zip", job, "run", "rejected", "--once", "--checkpoints", "checkpoints"]
+    command += ["--telemetry", "alone", "--rejected", "alone-rejected"]
+    command += ["--broker", f"amqp://127.0.0.1:{broker.amqp_port}/"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment["PYSPARK_PYTHON"] = sys.executable
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=150, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert sink.bodies(1) == ["no reading"]
