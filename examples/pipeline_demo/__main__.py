@@ -98,7 +98,8 @@ class Demo:
         while running := [name for name, job in jobs.items() if not job.poll()]:
             if time.monotonic() - began > JOB_TIMEOUT_S:
                 raise RuntimeError(f"{running[0]} takes too long\n{jobs[running[0]].text()[-3_000:]}")
-            time.sleep(0.1)
+            self._board.show({"at work": ", ".join(running), "s": f"{time.monotonic() - began:.0f}"})
+            time.sleep(0.2)
         self._board.say(f"batch jobs done in {time.monotonic() - began:.0f} s")
         self._report = [line for line in jobs["report"].text().splitlines() if line[:1] in "+|"]
 

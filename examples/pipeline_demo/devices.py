@@ -47,5 +47,6 @@ async def _run(port: int, plant: Plant, stopping: Event, reports: Queue) -> None
             await step(number, plant.step(number))
             number += 1
             due = max(due + STEP_S / SPEED, time.monotonic() - 1)
-        await step(number, plant.closing(number))
+        await step(number, plant.rest())
+        await step(number, plant.ticks(number))
     reports.put(Finished())

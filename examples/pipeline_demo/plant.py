@@ -74,14 +74,15 @@ class Plant:
                 messages.append(self._broken(device, number))
         return messages
 
-    def closing(self, number: int) -> list[Message]:
-        """What is still held back after `number` steps, and the ticks that close the last windows."""
-        rest = [message for step in sorted(self._later) for message in self._later.pop(step)]
+    def rest(self) -> list[Message]:
+        """What is still held back when the devices stop."""
+        return [message for step in sorted(self._later) for message in self._later.pop(step)]
+
+    def ticks(self, number: int) -> list[Message]:
+        """What closes the last windows, after `number` steps."""
         second = number * STEP_S + WINDOW_S + DELAY_S + 1
         fields = [self._fields(device, number, second) for device in DEVICES]
-        return rest + [
-            Message(each["device"], json.dumps({**each, "tick": True}).encode()) for each in fields
-        ]
+        return [Message(each["device"], json.dumps({**each, "tick": True}).encode()) for each in fields]
 
     def _fields(self, device: str, number: int, second: float) -> dict[str, Any]:
         taken = (self.begin + timedelta(seconds=second)).isoformat()

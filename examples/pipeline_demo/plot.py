@@ -141,7 +141,8 @@ class _EventClock:
 
     def closed(self, until: str) -> float:
         """When the first reading was there that let the watermark pass a window's end."""
-        return self.at(datetime.fromisoformat(until) + timedelta(seconds=DELAY_S))
+        there = self.at(datetime.fromisoformat(until) + timedelta(seconds=DELAY_S))
+        return min(there, self._walls[-1])  # or the tick that came in its place
 
     def numbers_of(self, seconds: Any) -> Any:
         """Event time at seconds of the wall clock, as matplotlib counts it."""

@@ -63,7 +63,7 @@ def test_devices_send_late_twice_and_broken_but_lose_nothing():
     steps = 600
     sent = [plant.step(number) for number in range(steps)]
     assert sent == [again.step(number) for number in range(steps)]
-    sent.append(plant.closing(steps))
+    sent += [plant.rest(), plant.ticks(steps)]
     problems = Counter(message.problem for messages in sent for message in messages)
     assert set(problems) == {"", "malformed", "value", "ahead"}
     readings = [json.loads(message.body) for messages in sent for message in messages if not message.problem]
