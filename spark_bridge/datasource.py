@@ -24,12 +24,12 @@ from pyspark.sql.datasource import (
 from spark_bridge import epochs
 from spark_bridge.columns import Layout, layout_of
 from spark_bridge.epochs import Epoch, StagedPart, TaskIdentity
-from spark_bridge.errors import OptionError, SluiceError
+from spark_bridge.errors import BrokerUnreachable, OptionError, SluiceError, said_plainly
 from spark_bridge.options import read_settings, write_settings
 from spark_bridge.reading import SCHEMA, check_schema
 from spark_bridge.settings import EXACTLY_ONCE, WriteSettings
 from spark_bridge.sources import BatchReader, StreamReader, check_limit
-from spark_bridge.writing import check_target, write_rows
+from spark_bridge.writing import check_target, in_short, write_rows
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -55,12 +55,14 @@ class SluiceDataSource(DataSource):
         """What is read."""
         return SCHEMA
 
+    @said_plainly
     def reader(self, schema: StructType) -> DataSourceReader:
         """See DataSource."""
         settings = read_settings(self.options, streaming=False)
         check_schema(schema)
         return BatchReader(settings)
 
+    @said_plainly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """See DataSource."""
         settings = read_settings(self.options, streaming=True)
@@ -68,6 +70,7 @@ class SluiceDataSource(DataSource):
         check_limit(settings)
         return StreamReader(settings)
 
+    @said_plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """See DataSource."""
         settings = write_settings(self.options)
@@ -77,12 +80,18 @@ class SluiceDataSource(DataSource):
         check_target(settings)
         return BatchWriter(settings, layout)
 
+    @said_plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """See DataSource."""
         settings = write_settings(self.options)
         if overwrite:
             raise OptionError('output mode complete would send everything again: use "append"')
-        return StreamWriter(settings, layout_of(schema, settings))
+        layout = layout_of(schema, settings)
+        try:
+            check_target(in_short(settings))
+        except BrokerUnreachable:
+            pass  # tasks and commits try for longer
+        return StreamWriter(settings, layout)
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -93,6 +102,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._layout = layout
         self._job = uuid.uuid4().hex
 
+    @said_plainly
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         """In a task: see DataSourceArrowWriter."""
         identity = epochs.task_identity()
@@ -101,10 +111,12 @@ class BatchWriter(DataSourceArrowWriter):
             epoch = epochs.epoch_of_batch(self._settings, identity, self._job)
         return _write(self._settings, self._layout, identity, epoch, iterator)
 
+    @said_plainly
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """See DataSourceArrowWriter."""
         _commit(self._settings, messages)
 
+    @said_plainly
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """See DataSourceArrowWriter."""
         _abort(self._settings, messages)
@@ -117,6 +129,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._settings = settings
         self._layout = layout
 
+    @said_plainly
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         """In a task: see DataSourceStreamArrowWriter."""
         identity = epochs.task_identity()
@@ -125,10 +138,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
             epoch = epochs.epoch_of_stream(self._settings, identity)
         return _write(self._settings, self._layout, identity, epoch, iterator)
 
+    @said_plainly
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """See DataSourceStreamArrowWriter."""
         _commit(self._settings, messages)
 
+    @said_plainly
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """See DataSourceStreamArrowWriter."""
         _abort(self._settings, messages)

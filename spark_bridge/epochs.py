@@ -197,7 +197,7 @@ def _checked(answer: dict[str, Any], epoch: Epoch) -> dict[str, Any]:
     reason = answer["reason"]
     if "older than the last committed" in reason:
         raise CheckpointTooOld(_too_old(epoch, reason))
-    raise Refused(f"epoch {epoch.number} of {epoch.producer}: {reason}")
+    raise Refused(f"epoch {epoch.number} of {epoch.producer}: {reason} (option queue)")
 
 
 def _too_old(epoch: Epoch, why: str) -> str:

@@ -1,5 +1,14 @@
 """What goes wrong, said so that whoever reads a Spark stack trace knows which option to look at."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
 
 class SluiceError(Exception):
     """Base of what the bridge raises."""
@@ -23,3 +32,29 @@ class CheckpointTooOld(Refused):
 
 class DataLost(SluiceError):
     """Retention took messages before the query read them."""
+
+
+def said_plainly(method: Callable[P, R]) -> Callable[P, R]:
+    """What Spark calls: it shows whole tracebacks, where what matters would come after many lines of ours."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(*args, **kwargs)
+        except SluiceError as error:
+            raise error.with_traceback(None) from None
+
+    return call
+
+
+def rows_said_plainly(method: Callable[P, Iterator[R]]) -> Callable[P, Iterator[R]]:
+    """As `said_plainly`, for what is given row by row or batch by batch."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
+        try:
+            yield from method(*args, **kwargs)
+        except SluiceError as error:
+            raise error.with_traceback(None) from None
+
+    return call

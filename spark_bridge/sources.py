@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
-from spark_bridge.errors import OptionError, SluiceError
+from spark_bridge.errors import OptionError, SluiceError, rows_said_plainly, said_plainly
 from spark_bridge.offsets import OffsetReader, Offsets, Range, limited, ranges, starting_offsets
 from spark_bridge.reading import read_range
 from spark_bridge.settings import ReadSettings
@@ -57,6 +57,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, settings: ReadSettings) -> None:
         self._settings = settings
 
+    @said_plainly
     def partitions(self) -> Sequence[InputPartition]:
         """See DataSourceReader."""
         settings = self._settings
@@ -73,6 +74,7 @@ class BatchReader(DataSourceReader):
             reader.close()
         return _partitions(settings, start, end)
 
+    @rows_said_plainly
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """See DataSourceReader."""
         return _read(self._settings, partition)
@@ -101,6 +103,7 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):
     def _ends(self) -> Offsets:
         return {queue: self._reader().ends(queue).next for queue in self._settings.queues}
 
+    @said_plainly
     def initialOffset(self) -> dict[str, int]:
         """See DataSourceStreamReader."""
         if self._initial is None:
@@ -112,6 +115,7 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):
         count = self._settings.offsets_per_trigger
         return _ReadMaxRows(count) if count else _ReadAll()
 
+    @said_plainly
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:
         """See DataSourceStreamReader; without arguments before Spark 4.2."""
         end = self._ends() if self._target is None else self._target
@@ -120,22 +124,27 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):
             return end
         return limited(self.initialOffset() if start is None else start, end, row_count_max)
 
+    @said_plainly
     def reportLatestOffset(self) -> dict[str, int] | None:
         """See DataSourceStreamReader (4.2 and later): for the lag that Spark shows."""
         return self._ends()
 
+    @said_plainly
     def prepareForTriggerAvailableNow(self) -> None:
         """See SupportsTriggerAvailableNow: what comes later is for the next run."""
         self._target = self._ends()
 
+    @said_plainly
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """See DataSourceStreamReader."""
         return _partitions(self._settings, start, end)
 
+    @rows_said_plainly
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """See DataSourceStreamReader."""
         return _read(self._settings, partition)
 
+    @said_plainly
     def commit(self, end: dict[str, int]) -> None:
         """Tell the broker how far the query is; where it goes on is in the checkpoint."""
         if not self._settings.group:

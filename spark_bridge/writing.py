@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from spark_bridge import epochs
 from spark_bridge.client import Connection
@@ -15,6 +15,8 @@ from spark_bridge.publisher import Publisher
 from spark_bridge.rows import RowEncoder
 from spark_bridge.settings import WriteSettings
 
+CHECK_TIMEOUT_S: Final = 1.0
+
 
 def check_target(settings: WriteSettings) -> None:
     """Whether the broker lets us in and has the queue, before anything is computed; raises SluiceError."""
@@ -24,6 +26,13 @@ def check_target(settings: WriteSettings) -> None:
                 connection.declare(settings.queue, passive=True)
             except Refused as error:
                 raise Refused(f"{error} (option queue)") from None
+
+
+def in_short(settings: WriteSettings) -> WriteSettings:
+    """The same for a check that is not to hold anything up."""
+    connection = settings.connection
+    connect_timeout_s = min(connection.connect_timeout_s, CHECK_TIMEOUT_S)
+    return replace(settings, connection=replace(connection, connect_timeout_s=connect_timeout_s))
 
 
 def write_rows(
