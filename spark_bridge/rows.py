@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import lru_cache
 from itertools import repeat
 from typing import Any, Final
@@ -87,7 +88,12 @@ class RowEncoder:
         if queue:
             routing_key = f"{QUEUE_PREFIX}{queue}/{routing_key}" if routing_key else queue
         flags = bytes((self._settings.mandatory,))
-        return wire.method(CHANNEL, 60, 40, b"\0\0" + wire.short(exchange) + wire.short(routing_key) + flags)
+        try:
+            return wire.method(
+                CHANNEL, 60, 40, b"\0\0" + wire.short(exchange) + wire.short(routing_key) + flags
+            )
+        except wire.WireError as error:
+            raise SluiceError(f"column routing_key or exchange: {error}") from None
 
     def _properties(self, batch: Any, count: int) -> Iterable[bytes]:
         columns = {name: batch.column(index).to_pylist() for name, index in self._layout.properties}
@@ -119,6 +125,12 @@ class RowEncoder:
         return [b"".join(row) for row in zip(heads, *pieces, strict=False)]
 
     def _encoded(self, name: str, values: list[Any]) -> list[bytes]:
+        try:
+            return self._fields(name, values)
+        except wire.WireError as error:
+            raise SluiceError(f"column {name}: {error}") from None
+
+    def _fields(self, name: str, values: list[Any]) -> list[bytes]:
         if name == "headers":
             default = wire.table(self._tag) if self._tag else b""
             return [
@@ -127,7 +139,7 @@ class RowEncoder:
         if name == "priority":
             return [b"" if value is None else bytes((_priority(value),)) for value in values]
         if name == "timestamp":
-            return [b"" if value is None else struct.pack(">Q", int(value.timestamp())) for value in values]
+            return [b"" if value is None else _seconds(value) for value in values]
         return [b"" if value is None else wire.short(str(value)) for value in values]
 
 
@@ -135,3 +147,10 @@ def _priority(value: int) -> int:
     if not 0 <= value <= 255:
         raise SluiceError(f"column priority is 0 to 255, not {value}")
     return value
+
+
+def _seconds(value: datetime) -> bytes:
+    seconds = int(value.timestamp())
+    if seconds < 0:
+        raise SluiceError(f"column timestamp is 1970 or later, not {value}")
+    return struct.pack(">Q", seconds)

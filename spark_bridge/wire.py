@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from spark_bridge.errors import SluiceError
+
 METHOD: Final = 1
 HEADER: Final = 2
 BODY: Final = 3
@@ -37,7 +39,7 @@ PROPERTIES: Final = (
 )
 
 
-class WireError(Exception):
+class WireError(SluiceError):
     """Bytes that are not AMQP 0.9.1, or values that do not fit it."""
 
 

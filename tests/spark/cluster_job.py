@@ -1,42 +1,81 @@
-"""A job on two executors whose task fails once behind a shuffle, where its rows come in another order again.
+"""A job on several executors in which something fails behind a shuffle, where rows come in another order again.
 
-python -m tests.spark.cluster_job QUEUE PORT ROWS MARK
+    python -m tests.spark.cluster_job MASTER QUEUE PORT ROWS MARKS MODE
+
+MODE is `task`: one task fails in the middle; `executor`: an executor is killed in the middle, and with it what
+it kept of the shuffle; `speculation`: one task is slow, and another attempt at it begins. MARKS is a directory
+where files tell what happened.
 """
 
 import os
+import signal
 import sys
+import time
+from pathlib import Path
 
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import spark_bridge
 from tests.spark.conftest import CONF
 
-queue, port, rows, mark = sys.argv[1:]
+master, queue, port, rows, marks, mode = sys.argv[1:]
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.minTaskRuntime": "500ms",
+}
 
 
-def fail_once(text: str) -> str:
-    """Raise in the middle of whichever task comes here first."""
-    if int(text) % 50 == 49:
-        try:
-            os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            return text
-        raise RuntimeError("the first attempt fails in the middle")
+def parent(pid):
+    """The process that started another one."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def once(name):
+    """Whether nobody came here before."""
+    try:
+        os.close(os.open(f"{marks}/{name}", os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+def disturb(text):
+    """Give the text back, or do what the mode says."""
+    if int(text) % 50 != 49:
+        return text
+    context = TaskContext.get()
+    if mode == "speculation":
+        once(f"attempt-{context.partitionId()}-{context.attemptNumber()}")
+        if context.partitionId() == 0 and context.attemptNumber() == 0:
+            time.sleep(0.5)
+    elif once(mode):
+        if mode == "task":
+            raise RuntimeError("the first attempt fails in the middle")
+        os.kill(parent(parent(os.getpid())), signal.SIGKILL)
+    elif mode == "executor":
+        once(f"stage-{context.stageAttemptNumber()}" if hasattr(context, "stageAttemptNumber") else "stage")
     return text
 
 
-def main() -> None:
-    builder = SparkSession.builder.master("local-cluster[2,1,1024]")
-    for name, value in CONF.items():
+def main():
+    builder = SparkSession.builder.master(master)
+    for name, value in {**CONF, **(SPECULATION if mode == "speculation" else {})}.items():
         builder = builder.config(name, value)
     builder = builder.config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
+    builder = builder.config("spark.executor.memory", "512m")
     builder = builder.config("spark.sql.execution.arrow.maxRecordsPerBatch", "20")
     spark = builder.getOrCreate()
     spark_bridge.register(spark)
     frame = spark.range(0, int(rows), 1, 4).select(F.col("id").cast("string").alias("payload")).repartition(3)
-    frame = frame.select(F.udf(fail_once, "string")("payload").alias("payload"))
-    frame.write.format("sluice").options(queue=queue, port=port).mode("append").save()
+    frame = frame.select(F.udf(disturb, "string")("payload").alias("payload"))
+    into = {"queue": queue, "port": port, "confirmWindow": "20"}
+    frame.write.format("sluice").options(**into).mode("append").save()
+    tracker = spark.sparkContext.statusTracker()
+    Path(marks, "stages").write_text(str(tracker.getJobIdsForGroup(None)))
     spark.stop()
 
 

@@ -1,8 +1,9 @@
 """A driver to be killed: streams text files into a queue, and stays for ever where it is told to.
 
-    python -m tests.spark.driver QUEUE PORT SOURCE CHECKPOINT CORES [MARK before|after]
+    python -m tests.spark.driver QUEUE PORT SOURCE CHECKPOINT CORES [MARK during|before|after]
 
-With a mark it writes the file MARK inside its first commit, before or after the broker has committed.
+With a mark it writes the file MARK while its first tasks stage rows, or inside its first commit, before or
+after the broker has committed.
 """
 
 import sys
@@ -15,16 +16,33 @@ from spark_bridge.datasource import SluiceDataSource, StreamWriter
 from tests.spark.conftest import CONF
 
 queue, port, source, checkpoint, cores, *stay = sys.argv[1:]
+CONFIRM_WINDOW = 20  # so that rows are staged when the next ones are asked for
+
+
+def stay_for_ever():
+    """Until this process is killed."""
+    Path(stay[0]).touch()
+    time.sleep(600)
 
 
 class StayingWriter(StreamWriter):
     """Writes its mark and waits to be killed."""
 
+    def write(self, iterator):
+        return super().write(self._staying(iterator) if stay[1] == "during" else iterator)
+
+    def _staying(self, batches):
+        staged = 0
+        for batch in batches:
+            if staged > 2 * CONFIRM_WINDOW:
+                stay_for_ever()
+            yield batch
+            staged += batch.num_rows
+
     def commit(self, messages, batchId):
         if stay[1] == "after":
             super().commit(messages, batchId)
-        Path(stay[0]).touch()
-        time.sleep(600)
+        stay_for_ever()
 
 
 class StayingSource(SluiceDataSource):
@@ -40,6 +58,7 @@ def main() -> None:
     builder = SparkSession.builder.master(f"local[{cores}]")
     for name, value in CONF.items():
         builder = builder.config(name, value)
+    builder = builder.config("spark.sql.execution.arrow.maxRecordsPerBatch", CONFIRM_WINDOW)
     spark = builder.config("spark.default.parallelism", cores).getOrCreate()
     spark.dataSource.register(StayingSource if stay else SluiceDataSource)
     query = (
@@ -48,7 +67,7 @@ def main() -> None:
         .load(source)
         .selectExpr("value payload")
         .writeStream.format("sluice")
-        .options(queue=queue, port=port, checkpointLocation=checkpoint)
+        .options(queue=queue, port=port, checkpointLocation=checkpoint, confirmWindow=CONFIRM_WINDOW)
         .trigger(availableNow=True)
         .start()
     )

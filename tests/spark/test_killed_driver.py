@@ -1,10 +1,12 @@
-"""The driver dies inside its commit, before and after the broker's; another one with other cores goes on."""
+"""The driver dies while rows are staged or inside its commit; another one with other cores goes on."""
 
 import os
 import signal
 import subprocess
 import sys
 import time
+
+import pytest
 
 from tests.e2e.broker_process import PROJECT
 from tests.spark.conftest import environment
@@ -45,16 +47,19 @@ def killed_at_mark(queue, directory, cores, moment):
         driver.wait(10)
 
 
-def test_each_row_once_though_the_driver_is_killed_inside_its_commit(broker, tmp_path):
-    queue = Queue(broker, "killed")
+@pytest.mark.parametrize(
+    "moments", [("during", "after"), pytest.param(("before",), marks=pytest.mark.long)], ids="-".join
+)
+def test_each_row_once_though_the_driver_is_killed(broker, tmp_path, moments):
+    queue = Queue(broker, "killed-" + "-".join(moments))
     (tmp_path / "in").mkdir()
     wanted = []
     for number in range(8):
         lines = [f"{number}-{line}" for line in range(200)]
         (tmp_path / "in" / f"{number}.txt").write_text("".join(f"{line}\n" for line in lines))
         wanted += lines
-    killed_at_mark(queue, tmp_path, 2, "before")
-    killed_at_mark(queue, tmp_path, 3, "after")
+    for cores, moment in enumerate(moments, 2):
+        killed_at_mark(queue, tmp_path, cores, moment)
     driver = run(queue, tmp_path, 4)
     assert driver.wait(START_TIMEOUT_S) == 0, (tmp_path / "driver.log").read_text()[-4000:]
     assert queue.bodies(len(wanted)) == sorted(wanted)

@@ -1,8 +1,11 @@
-"""Two executors: there a repeated task behind a shuffle really gets its rows in another order."""
+"""Several executors: there a repeated task behind a shuffle really gets its rows in another order."""
 
+import contextlib
 import os
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,27 +14,102 @@ from tests.e2e.broker_process import PROJECT
 from tests.spark.conftest import environment
 from tests.spark.helpers import Queue
 
+pytestmark = pytest.mark.long
 ROWS = 3_000
+LOCAL_CLUSTER = "local-cluster[2,1,1024]"
+START_TIMEOUT_S = 30
 
 
-@pytest.mark.long
-def test_a_task_repeated_behind_a_shuffle(broker, tmp_path):
+def spark_environment():
     import pyspark
 
-    queue = Queue(broker, "clustered")
-    mark = tmp_path / "failed"
+    return {**os.environ, **environment(), "SPARK_HOME": str(Path(pyspark.__file__).parent)}
+
+
+def run(master, queue, marks, mode):
+    marks.mkdir()
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "tests.spark.cluster_job"),
-            *(queue.name, str(broker.amqp_port), str(ROWS), str(mark)),
+            *(sys.executable, "-m", "tests.spark.cluster_job", master),
+            *(queue.name, str(queue.broker.amqp_port), str(ROWS), str(marks), mode),
         ],
         cwd=PROJECT,
-        env={**os.environ, **environment(), "SPARK_HOME": str(Path(pyspark.__file__).parent)},
+        env=spark_environment(),
         capture_output=True,
         text=True,
         timeout=150,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    assert mark.exists()
-    assert queue.bodies(ROWS) == sorted(str(number) for number in range(ROWS))
+    return done.stderr
+
+
+def each_once(queue):
+    return queue.bodies(ROWS) == sorted(str(number) for number in range(ROWS))
+
+
+def test_a_task_repeated_behind_a_shuffle(broker, tmp_path):
+    queue = Queue(broker, "clustered")
+    run(LOCAL_CLUSTER, queue, tmp_path / "marks", "task")
+    assert (tmp_path / "marks" / "task").exists()
+    assert each_once(queue)
+
+
+def test_a_stage_repeated_because_an_executor_was_killed(broker, tmp_path):
+    queue = Queue(broker, "staged-again")
+    log = run(LOCAL_CLUSTER, queue, tmp_path / "marks", "executor")
+    assert (tmp_path / "marks" / "executor").exists()
+    assert "Lost executor" in log
+    assert each_once(queue)
+
+
+@contextlib.contextmanager
+def cluster(directory):
+    """A master and two workers with different addresses: only then does Spark speculate."""
+    spark = spark_environment()
+    launcher = f"{spark['SPARK_HOME']}/bin/spark-class"
+    processes = []
+
+    def start(name, *arguments):
+        log = directory / f"{name}.log"
+        with log.open("wb") as out:
+            processes.append(
+                subprocess.Popen(
+                    [launcher, f"org.apache.spark.deploy.{name.rstrip('12')}", *arguments],
+                    env={**spark, "SPARK_WORKER_DIR": str(directory / "work"), "SPARK_DAEMON_MEMORY": "256m"},
+                    stdout=out,
+                    stderr=out,
+                    start_new_session=True,
+                )
+            )
+        return log
+
+    def wait_for(log, pattern):
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not (found := re.search(pattern, log.read_text())):
+            assert time.monotonic() < deadline, log.read_text()[-3000:]
+            time.sleep(0.1)
+        return found[0]
+
+    try:
+        master_log = start("master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+        master = wait_for(master_log, r"spark://127\.0\.0\.1:\d+")
+        for number in (1, 2):
+            worker = ("--host", f"127.0.0.{number}", "--webui-port", "0", "--cores", "2", "--memory", "1g")
+            start(f"worker.Worker{number}", *worker, master)
+        wait_for(master_log, r"(?s)Registering worker.*Registering worker")
+        yield master
+    finally:
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, 9)
+            process.wait(10)
+
+
+def test_two_attempts_at_one_task_at_the_same_time(broker, tmp_path):
+    queue = Queue(broker, "speculated")
+    with cluster(tmp_path) as master:
+        run(master, queue, tmp_path / "marks", "speculation")
+    attempts = sorted(path.name for path in (tmp_path / "marks").iterdir())
+    assert {"attempt-0-0", "attempt-0-1"} <= set(attempts)
+    assert each_once(queue)
