@@ -21,11 +21,13 @@ import spark_bridge
 from tests.spark.conftest import CONF
 
 master, queue, port, rows, marks, mode = sys.argv[1:]
+WAIT_MAX_S = 60
 SPECULATION = {
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
+    "spark.speculation.multiplier": "1.1",
     "spark.speculation.quantile": "0.5",
-    "spark.speculation.minTaskRuntime": "500ms",
+    "spark.speculation.efficiency.enabled": "false",
 }
 
 
@@ -43,21 +45,27 @@ def once(name):
     return True
 
 
+def wait_for_another_attempt():
+    """Be slow for as long as nobody else tries what this task does, and a little slower then."""
+    deadline = time.monotonic() + WAIT_MAX_S
+    while not list(Path(marks).glob("attempt-0-1-*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.05)
+
+
 def disturb(text):
     """Give the text back, or do what the mode says."""
     if int(text) % 50 != 49:
         return text
     context = TaskContext.get()
+    once(f"attempt-{context.partitionId()}-{context.attemptNumber()}-{context.taskAttemptId()}")
     if mode == "speculation":
-        once(f"attempt-{context.partitionId()}-{context.attemptNumber()}")
         if context.partitionId() == 0 and context.attemptNumber() == 0:
-            time.sleep(0.5)
+            wait_for_another_attempt()
     elif once(mode):
         if mode == "task":
             raise RuntimeError("the first attempt fails in the middle")
         os.kill(parent(parent(os.getpid())), signal.SIGKILL)
-    elif mode == "executor":
-        once(f"stage-{context.stageAttemptNumber()}" if hasattr(context, "stageAttemptNumber") else "stage")
     return text
 
 
@@ -74,8 +82,6 @@ def main():
     frame = frame.select(F.udf(disturb, "string")("payload").alias("payload"))
     into = {"queue": queue, "port": port, "confirmWindow": "20"}
     frame.write.format("sluice").options(**into).mode("append").save()
-    tracker = spark.sparkContext.statusTracker()
-    Path(marks, "stages").write_text(str(tracker.getJobIdsForGroup(None)))
     spark.stop()
 
 

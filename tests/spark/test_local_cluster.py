@@ -41,7 +41,6 @@ def run(master, queue, marks, mode):
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    return done.stderr
 
 
 def each_once(queue):
@@ -57,9 +56,12 @@ def test_a_task_repeated_behind_a_shuffle(broker, tmp_path):
 
 def test_a_stage_repeated_because_an_executor_was_killed(broker, tmp_path):
     queue = Queue(broker, "staged-again")
-    log = run(LOCAL_CLUSTER, queue, tmp_path / "marks", "executor")
-    assert (tmp_path / "marks" / "executor").exists()
-    assert "Lost executor" in log
+    run(LOCAL_CLUSTER, queue, tmp_path / "marks", "executor")
+    marks = [path.name for path in (tmp_path / "marks").iterdir()]
+    assert "executor" in marks
+    # attempts are counted anew when a stage is
+    attempts = [name.rpartition("-")[0] for name in marks if name.startswith("attempt-")]
+    assert len(set(attempts)) < len(attempts)
     assert each_once(queue)
 
 
@@ -110,6 +112,5 @@ def test_two_attempts_at_one_task_at_the_same_time(broker, tmp_path):
     queue = Queue(broker, "speculated")
     with cluster(tmp_path) as master:
         run(master, queue, tmp_path / "marks", "speculation")
-    attempts = sorted(path.name for path in (tmp_path / "marks").iterdir())
-    assert {"attempt-0-0", "attempt-0-1"} <= set(attempts)
+    assert len(list((tmp_path / "marks").glob("attempt-0-1-*"))) == 1
     assert each_once(queue)
