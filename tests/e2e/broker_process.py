@@ -42,7 +42,8 @@ class BrokerProcess:
     """One broker and its storage directory; may be stopped, killed and started again on the same storage.
 
     `config` overrides the defaults of the configuration file, section by section. The attributes `ports`
-    (by listener name) and `pid` hold while it runs. Every start takes new free ports.
+    (by listener name) and `pid` hold while it runs. Every start takes new free ports, unless `restart` is
+    told otherwise.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class BrokerProcess:
         self.process: subprocess.Popen[bytes] | None = None
         self.ports: dict[str, int] = {}
         self.pid = 0
+        self._amqp_port_wanted = 0
 
     @property
     def mqtt_port(self) -> int:
@@ -89,7 +91,7 @@ class BrokerProcess:
         self.ready_file.unlink(missing_ok=True)
         self.config_file.write_text(yaml.safe_dump(self.config), "utf-8")
         command = [sys.executable, "-m", "broker", "serve", "--config", str(self.config_file)]
-        command += ["--storage", self.storage, "--mqtt", "0", "--amqp", "0"]
+        command += ["--storage", self.storage, "--mqtt", "0", "--amqp", str(self._amqp_port_wanted)]
         command += ["--ready-file", str(self.ready_file)]
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
@@ -149,8 +151,11 @@ class BrokerProcess:
         if self.process is not None:
             _kill_group(self.process)
 
-    def restart(self, *, kill: bool = False, timeout_s: float = START_TIMEOUT_S) -> "BrokerProcess":
-        """Stop (or kill -9) and start again on the same storage; the ports change."""
+    def restart(
+        self, *, kill: bool = False, same_amqp_port: bool = False, timeout_s: float = START_TIMEOUT_S
+    ) -> "BrokerProcess":
+        """Stop (or kill -9) and start again on the same storage; the ports change if not told otherwise."""
+        self._amqp_port_wanted = self.amqp_port if same_amqp_port else 0
         if kill:
             self.kill9()
         else:

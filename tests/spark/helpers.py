@@ -4,6 +4,7 @@ import time
 
 from tests.e2e import amqp
 from tests.e2e.broker_process import BrokerProcess
+from tests.e2e.staging import call
 
 
 class Queue:
@@ -37,3 +38,31 @@ class Queue:
     def bodies(self, count: int) -> list[str]:
         """The bodies of everything in it, sorted."""
         return sorted(amqp.bodies(self.take(count)))
+
+
+class Source(Queue):
+    """A stream, and what was published to it."""
+
+    def __init__(self, broker: BrokerProcess, name: str, **arguments: object) -> None:
+        super().__init__(broker, name, **{"x-queue-type": "stream", **arguments})
+
+    def publish(self, *bodies: str, **properties: object) -> None:
+        """Publish messages and have them confirmed."""
+        connection = amqp.connect(self.broker.amqp_port)
+        channel = connection.channel()
+        channel.confirm_delivery()
+        amqp.publish(channel, self.name, *bodies, **properties)
+        amqp.close_quietly(connection)
+
+    def status(self, **headers: object) -> dict[str, object]:
+        """Its offsets, or those of a group."""
+        connection = amqp.connect(self.broker.amqp_port)
+        answer = call(connection.channel(), self.name, "$stream-status", **headers)
+        amqp.close_quietly(connection)
+        return answer
+
+    def wait_for(self, count: int, timeout_s: float = 20) -> None:
+        """Wait until so many messages are in it: those of an epoch enter a few thousand at a time."""
+        deadline = time.monotonic() + timeout_s
+        while self.status()["next"] < count and time.monotonic() < deadline:
+            time.sleep(0.05)

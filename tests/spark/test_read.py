@@ -2,29 +2,7 @@
 
 import pytest
 
-from tests.e2e import amqp
-from tests.e2e.staging import call
-from tests.spark.helpers import Queue
-
-
-class Source(Queue):
-    """A stream, and what was published to it."""
-
-    def __init__(self, broker, name, **arguments):
-        super().__init__(broker, name, **{"x-queue-type": "stream", **arguments})
-
-    def publish(self, *bodies, **properties):
-        connection = amqp.connect(self.broker.amqp_port)
-        channel = connection.channel()
-        channel.confirm_delivery()
-        amqp.publish(channel, self.name, *bodies, **properties)
-        amqp.close_quietly(connection)
-
-    def status(self, **headers):
-        connection = amqp.connect(self.broker.amqp_port)
-        answer = call(connection.channel(), self.name, "$stream-status", **headers)
-        amqp.close_quietly(connection)
-        return answer
+from tests.spark.helpers import Queue, Source
 
 
 def load(spark, source, **options):

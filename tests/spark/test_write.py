@@ -1,7 +1,9 @@
 """Writing from a real local Spark: each row is in the queue once, whatever is tried again."""
 
 import os
+import re
 import shutil
+import time
 
 import pytest
 
@@ -74,7 +76,11 @@ def test_what_cannot_be_written_is_said_at_once(spark, broker):
 
     queue = Queue(broker, "refusing", **{"x-max-length": 2, "x-overflow": "reject-publish"})
     good = numbers(spark, 3, 1)
+    large = good.selectExpr("repeat('x', 11000000) payload")
     for frame, options, reason in (
+        (large, {}, "message of 11000000 bytes is larger than the queue's limit of 10485760"),
+        (good.selectExpr("1 payload"), {}, "column payload is binary or string, not int"),
+        (good.selectExpr("payload", "1 message_id"), {}, "column message_id is string, not int"),
         (good, {"quue": "x"}, "unknown option quue"),
         (good, {"delivery": "maybe"}, "option delivery is one of"),
         (good.withColumnRenamed("payload", "body"), {}, "column 'body' cannot be written"),
@@ -84,8 +90,9 @@ def test_what_cannot_be_written_is_said_at_once(spark, broker):
         (good, {"port": 1, "connectTimeout": "500ms"}, "options host, port, connectTimeout"),
         (good, {}, "no room for the 3 rows of the epoch"),
     ):
-        with pytest.raises(PySparkException, match=reason):
+        with pytest.raises(PySparkException, match=reason) as caught:
             write(frame, queue, **options)
+        assert re.search(reason, "\n".join(str(caught.value).splitlines()[:6]))
     with pytest.raises(PySparkException, match="cannot be overwritten"):
         good.write.format("sluice").options(**queue.options()).mode("overwrite").save()
     assert queue.bodies(0) == []
@@ -117,28 +124,32 @@ class Stream:
     """A streaming query over text files, run until it has taken all of them."""
 
     def __init__(self, spark, queue, directory):
+        from pyspark.sql import functions as F
+
         self.spark = spark
         self.queue = queue
         self.source = directory / "in"
         self.checkpoint = directory / "checkpoint"
         self.source.mkdir()
+        self.payload = F.col("value")
 
     def add(self, name, lines):
         (self.source / f".{name}").write_text("".join(f"{line}\n" for line in lines))
         (self.source / f".{name}").rename(self.source / name)
 
-    def run(self):
+    def start(self, **options):
         frame = self.spark.readStream.format("text").load(str(self.source))
-        query = (
-            frame.withColumnRenamed("value", "payload")
-            .repartition(3)
+        return (
+            frame.repartition(3).select(self.payload.alias("payload"))
             .writeStream.format("sluice")
-            .options(**self.queue.options())
+            .options(**self.queue.options(**options))
             .option("checkpointLocation", str(self.checkpoint))
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(60)
+
+    def run(self):
+        assert self.start().awaitTermination(60)
 
     def forget_commit(self, number):
         """As after a crash between the sink's commit and Spark's own."""
@@ -166,3 +177,35 @@ def test_a_stream_that_repeats_an_epoch(spark, broker, tmp_path):
     with pytest.raises(StreamingQueryException, match="older than what the queue has"):
         stream.run()
     assert queue.bodies(0) == []
+
+
+def test_a_stream_that_is_stopped_while_it_writes(spark, broker, tmp_path):
+    from pyspark.errors import StreamingQueryException
+    from pyspark.sql import functions as F
+
+    mark = tmp_path / "reached"
+
+    def stay(text):
+        if text == "90" and not mark.exists():
+            mark.touch()
+            time.sleep(60)
+        return text
+
+    queue = Queue(broker, "stopped")
+    stream = Stream(spark, queue, tmp_path)
+    stream.add("lines", range(100))
+    stream.payload = F.udf(stay, "string")("value")
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
+    try:
+        query = stream.start(confirmWindow=5)
+        deadline = time.monotonic() + 60
+        while not mark.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        query.stop()
+        stream.run()
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert queue.bodies(100) == expected(100)
+    with pytest.raises(StreamingQueryException, match="no queue 'nowhere'"):
+        stream.add("more", range(1))
+        stream.start(queue="nowhere").awaitTermination(60)
