@@ -72,6 +72,14 @@ class Connection(Link):
             answer=(60, 21),
         )
 
+    def poll_delivery(self) -> bool:
+        """Wait until there is a delivery; False when none came within the time."""
+        deadline = time.monotonic() + self.settings.confirm_timeout_s
+        while not self.deliveries:
+            if not self.poll(deadline - time.monotonic()):
+                return False
+        return True
+
     def ack(self, delivery_tag: int, *, multiple: bool = True) -> None:
         """Acknowledge deliveries up to a tag."""
         self._send_now(wire.method(CHANNEL, 60, 80, struct.pack(">QB", delivery_tag, multiple)))

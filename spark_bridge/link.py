@@ -23,6 +23,7 @@ FRAME_BYTES_MAX: Final = 131_072
 READ_BYTES: Final = 262_144
 CONNECT_DELAY_S_MIN: Final = 0.2
 CONNECT_DELAY_S_MAX: Final = 5.0
+CLOSE_TIMEOUT_S: Final = 2.0
 
 ACK: Final = (60, 80)
 NACK: Final = (60, 120)
@@ -52,6 +53,7 @@ class Link:
         self.body_bytes_max = FRAME_BYTES_MAX
         self._out: list[bytes] = []
         self._out_bytes = 0
+        self._is_cut_off = False  # whether the last thing sent may be half a frame
         self._in = bytearray()
         self._content: Content | None = None
         self._answers: deque[tuple[tuple[int, int], bytes]] = deque()
@@ -134,12 +136,13 @@ class Link:
         self.call(20, 10, b"\0", answer=(20, 11))
 
     def close(self) -> None:
-        """Say goodbye if that works."""
+        """Say goodbye if that works; never wait long for it."""
+        if self._is_cut_off:
+            return self._socket.close()
         try:
             self._out.clear()
             self._send_now(wire.method(0, 10, 50, struct.pack(">H", 200) + wire.short("done") + bytes(4)))
-            self._socket.settimeout(2)
-            self._wait_for((10, 51))
+            self._wait_for((10, 51), CLOSE_TIMEOUT_S)
         except (OSError, Refused, BrokerUnreachable, wire.WireError):
             pass
         finally:
@@ -167,6 +170,7 @@ class Link:
         self._out = []
         self._out_bytes = 0
         self._socket.setblocking(False)
+        self._is_cut_off = True
         try:
             while data:
                 self._take(0)
@@ -174,6 +178,7 @@ class Link:
                     data = data[self._socket.send(data) :]
                 except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
                     self._wait_io(write=True)
+            self._is_cut_off = False
         except OSError as error:
             raise self._lost(error) from error
         finally:
@@ -207,17 +212,16 @@ class Link:
                 f"the broker took nothing for {timeout_s:g} s: it may be out of room (option confirmTimeout)"
             )
 
-    def _wait_for(self, answer: tuple[int, int]) -> bytes:
-        deadline = time.monotonic() + self.settings.confirm_timeout_s
+    def _wait_for(self, answer: tuple[int, int], timeout_s: float = 0) -> bytes:
+        timeout_s = timeout_s or self.settings.confirm_timeout_s
+        deadline = time.monotonic() + timeout_s
         while True:
             while self._answers:
                 found, arguments = self._answers.popleft()
                 if found == answer:
                     return arguments
             if not self.poll(deadline - time.monotonic()):
-                raise BrokerUnreachable(
-                    f"the broker does not answer within {self.settings.confirm_timeout_s:g} s"
-                )
+                raise BrokerUnreachable(f"the broker does not answer within {timeout_s:g} s")
 
     def _send_now(self, data: bytes) -> None:
         try:

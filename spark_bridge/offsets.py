@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from spark_bridge.client import Connection
 from spark_bridge.errors import BrokerUnreachable, DataLost, Refused, SluiceError
 from spark_bridge.settings import ConnectionSettings, ReadSettings
 
 Offsets = dict[str, int]
+
+TIMESTAMP_MS_MIN: Final = 10**12  # what is less means seconds to the broker; no stream is from before 2001
 
 
 class StreamEnds(NamedTuple):
@@ -42,6 +44,23 @@ class OffsetReader:
         """Of one stream; raises Refused when it is none."""
         answer = self._ask(queue, {})
         return StreamEnds(answer["first"], answer["next"])
+
+    def at(self, queue: str, time_ms: int) -> int:
+        """The first offset of what was published at a time or later; the end when there is nothing yet."""
+        if time_ms < TIMESTAMP_MS_MIN:
+            return self.ends(queue).first
+        place = {"x-stream-offset": f"timestamp={time_ms}"}
+        answer = self._ask(queue, place)
+        if answer["offset"] >= answer["next"]:
+            return answer["next"]
+        # the broker knows the stretch, a reader gets the message itself
+        with Connection(self._settings) as connection:
+            connection.consume(queue, no_ack=False, arguments=place, prefetch=1)
+            if not connection.poll_delivery():
+                raise BrokerUnreachable(
+                    f"nothing came of stream {queue!r} from {place['x-stream-offset']} on (option confirmTimeout)"
+                )
+            return int(connection.deliveries[0].properties["headers"]["x-stream-offset"])
 
     def anchor(self, queue: str, group: str, start: str | int) -> int:
         """Where a group is; a new one is made at `start`: it will be there whoever asks again."""
@@ -86,6 +105,8 @@ def starting_offsets(settings: ReadSettings, reader: OffsetReader) -> Offsets:
     given = dict(settings.starting_offsets)
     offsets = {}
     for queue in settings.queues:
+        if settings.starting_ms >= 0:
+            given[queue] = reader.at(queue, settings.starting_ms)
         if settings.group:
             start = given.get(queue, "first" if settings.starting == "earliest" else "next")
             offsets[queue] = reader.anchor(queue, settings.group, start)

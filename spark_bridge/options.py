@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -31,10 +32,12 @@ WRITE_OPTIONS: Final = (
 )  # fmt: skip
 READ_OPTIONS: Final = (
     "queue", "startingOffsets", "endingOffsets", "offsetsPerPartition", "failOnDataLoss", "group",
-    "includeHeaders", "maxOffsetsPerTrigger",
+    "includeHeaders", "maxOffsetsPerTrigger", "startingTimestamp", "endingTimestamp",
 )  # fmt: skip
-BATCH_ONLY: Final = ("endingOffsets",)
+BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp")
 STREAM_ONLY: Final = ("group", "maxOffsetsPerTrigger")
+TIME_MS_MAX: Final = 253_402_300_799_999  # the year 9999
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 OFFSET_MAX: Final = (1 << 56) - 1
 # Spark adds these by itself
 SPARK_OPTIONS: Final = ("checkpointLocation", "queryName", "path")
@@ -80,6 +83,28 @@ class Options:
         if not text.isascii() or not text.isdigit() or not low <= int(text) <= high:
             raise OptionError(f"option {name} is a whole number from {low} to {high}, not {text!r}")
         return int(text)
+
+    def time_ms(self, name: str) -> int:
+        """A moment in ms since 1970; -1 when the option is not there."""
+        text = self.values.get(name.lower())
+        if text is None:
+            return -1
+        try:
+            if text.isascii() and text.isdigit():
+                moment_ms = int(text)
+            else:
+                moment = datetime.fromisoformat(text)
+                if moment.tzinfo is None:
+                    raise ValueError
+                moment_ms = (moment - _EPOCH) // timedelta(milliseconds=1)
+            if not 0 <= moment_ms <= TIME_MS_MAX:
+                raise ValueError
+        except ValueError:
+            raise OptionError(
+                f"option {name} is ms since 1970 or a time with its zone such as 2026-01-31T08:00:00+01:00, not"
+                f" {text!r}"
+            ) from None
+        return moment_ms
 
     def seconds(self, name: str, default: float) -> float:
         text = self.values.get(name.lower())
@@ -208,6 +233,9 @@ def read_settings(given: Mapping[str, str], *, streaming: bool) -> ReadSettings:
         raise OptionError("option queue names the stream to read, or several different ones with commas")
     starting, starting_offsets = _offsets(options, "startingOffsets", queues, (EARLIEST, LATEST))
     _, ending_offsets = _offsets(options, "endingOffsets", queues, (LATEST,))
+    for which in ("starting", "ending"):
+        if options.given(f"{which}Offsets") and options.given(f"{which}Timestamp"):
+            raise OptionError(f"options {which}Offsets and {which}Timestamp exclude each other")
     group = options.text("group")
     if streaming and starting == LATEST and not group:
         raise OptionError(
@@ -227,6 +255,8 @@ def read_settings(given: Mapping[str, str], *, streaming: bool) -> ReadSettings:
         group,
         options.flag("includeHeaders", True),
         options.number("maxOffsetsPerTrigger", 1, OFFSET_MAX, 0) or 0,
+        options.time_ms("startingTimestamp"),
+        options.time_ms("endingTimestamp"),
     )
 
 

@@ -50,7 +50,7 @@ class WriteSettings:
 class ReadSettings:
     """What to read. Offsets by stream; a missing one is that of `starting` or `ending`: "earliest", "latest".
 
-    `group` "": nobody is told how far the query is.
+    Times are ms since 1970; -1: not by time. `group` "": nobody is told how far the query is.
     """
 
     connection: ConnectionSettings
@@ -63,3 +63,5 @@ class ReadSettings:
     group: str = ""
     include_headers: bool = True
     offsets_per_trigger: int = 0
+    starting_ms: int = -1
+    ending_ms: int = -1

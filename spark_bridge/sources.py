@@ -68,6 +68,10 @@ class BatchReader(DataSourceReader):
         try:
             for queue in settings.queues:
                 first, upto = reader.ends(queue)
+                if settings.starting_ms >= 0:
+                    given[queue] = reader.at(queue, settings.starting_ms)
+                if settings.ending_ms >= 0:
+                    until[queue] = reader.at(queue, settings.ending_ms)
                 end[queue] = min(until.get(queue, upto), upto)
                 start[queue] = min(given.get(queue, first), end[queue])
         finally:

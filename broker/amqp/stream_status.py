@@ -1,7 +1,7 @@
 """`$queue/<stream>/$stream-status`: which offsets there are, and where a group is.
 
 Headers `x-group-id`, a group to be told about, and with it `x-stream-offset`, where to make the group if it
-is not there.
+is not there; `x-stream-offset` alone asks which offset that place is.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from queue_manager.errors import InvalidArgument
 from queue_manager.queue import Queue
 from queue_manager.streams.start import NAME as START_HEADER
 from queue_manager.streams.start import parse_start
+from queue_manager.streams.stream import Stream
 
 if TYPE_CHECKING:
     from broker.hub import Hub
 
 
 def status(hub: Hub, queue: Queue, headers: dict[str, Any], now_ms: int) -> dict[str, object]:
-    """The oldest offset, the one the next message will have, and the group's committed one."""
-    if not queue.policy.stream:
+    """The oldest offset, the one the next message will have, and the group's committed one or that of a place."""
+    if not isinstance(queue, Stream):
         raise InvalidArgument(f"queue {queue.name!r} is no stream")
     answer: dict[str, object] = {
         "status": "ok",
         "first": queue.head_offset,
         "next": queue.tail.next_offset,
     }
-    group = headers.get(GROUP_HEADER)
-    if group is None:
-        if START_HEADER in headers:
-            raise InvalidArgument(f"{START_HEADER} says where to make a group: {GROUP_HEADER} is missing")
-        return answer
     start = parse_start(headers[START_HEADER], now_ms) if START_HEADER in headers else None
-    name = address.validate_group_name(str(group))
-    answer["committed"] = hub.shard.manager.anchor_group(queue, name, start)
+    group = headers.get(GROUP_HEADER)
+    if group is not None:
+        name = address.validate_group_name(str(group))
+        answer["committed"] = hub.shard.manager.anchor_group(queue, name, start)
+    elif start is not None:
+        answer["offset"] = queue.place(start)
     return answer

@@ -12,7 +12,7 @@ from queue_manager.groups.settling import release_claim
 from queue_manager.loads import LogLoad
 from queue_manager.model import STALE, Message
 from queue_manager.streams.reading import Block
-from queue_manager.streams.start import FIRST, LAST, NEXT, OFFSET, TIMESTAMP, StreamStart
+from queue_manager.streams.start import TIMESTAMP, StreamStart
 from queue_manager.views import View
 from storage.records import group_position, log_cursor
 
@@ -117,9 +117,6 @@ class StreamCursor(Group):
 
     def seek(self, start: StreamStart) -> None:
         """Go on at `start`; what was handed out before does not come back."""
-        stream = self.stream
-        head, end = stream.head_offset, stream.tail.next_offset
-        self._since_ms = 0
         self._block = None
         for consumer in (*self.consumers, *self.draining):
             for entry in list(consumer.in_flight.values()):
@@ -127,19 +124,8 @@ class StreamCursor(Group):
                 entry.state = STALE
         self.returned = []
         self.gap = 0
-        if start.kind == FIRST:
-            self.position = head
-        elif start.kind == LAST:
-            self.position = max(head, end - 1)
-        elif start.kind == NEXT:
-            self.position = end
-        elif start.kind == OFFSET:
-            self.position = min(start.value, end)
-        else:
-            assert start.kind == TIMESTAMP
-            chunk = stream.chunks.published_since(start.value)
-            self.position = end if chunk is None else max(head, chunk.first_offset)
-            self._since_ms = start.value
+        self.position = self.stream.place(start)
+        self._since_ms = start.value if start.kind == TIMESTAMP else 0
         self.committed = self.position
         self.mark_dirty()
         self.flushed_at_ms = 0

@@ -13,6 +13,7 @@ from queue_manager.removal import StreamTrim
 from queue_manager.streams.chunks import Chunks
 from queue_manager.streams.group import StreamGroup
 from queue_manager.streams.reading import StreamReader
+from queue_manager.streams.start import FIRST, LAST, NEXT, OFFSET, TIMESTAMP, StreamStart
 from storage.envelope import EnvelopeTemplate
 from storage.records import queue_meta, stream_chunk
 from storage.records.stream_chunk import ChunkValue
@@ -156,6 +157,21 @@ class Stream(Queue):
         return max(self.head_sequence, known, 0 if chunk is None else chunk.sequence)
 
     # retention
+
+    def place(self, start: StreamStart) -> int:
+        """The offset where `start` is; for a time that of the chunk it is in: nothing earlier is so late."""
+        head, end = self.head_offset, self.tail.next_offset
+        if start.kind == FIRST:
+            return head
+        if start.kind == LAST:
+            return max(head, end - 1)
+        if start.kind == NEXT:
+            return end
+        if start.kind == OFFSET:
+            return min(start.value, end)
+        assert start.kind == TIMESTAMP
+        chunk = self.chunks.published_since(start.value)
+        return end if chunk is None else max(head, chunk.first_offset)
 
     def retain(self, now_ms: int) -> None:
         """Let go of the oldest chunks as far as the policy's limits say."""

@@ -1,5 +1,7 @@
 """`$stream-status`: the offsets of a stream, and groups that are made where they are to begin."""
 
+import time
+
 import pytest
 
 from tests.e2e import amqp
@@ -29,6 +31,13 @@ def test_offsets_and_groups(channel, stream):
     assert call(channel, stream, VERB, **{"x-group-id": "h", "x-stream-offset": 3})["committed"] == 3
 
 
+def test_which_offset_a_place_is(channel, stream):
+    for place, offset in (("first", 0), ("last", 4), ("next", 5), (3, 3), (99, 5), ("1h", 0)):
+        assert call(channel, stream, VERB, **{"x-stream-offset": place})["offset"] == offset
+    to_come = f"timestamp={int(time.time() * 1_000) + 60_000}"
+    assert call(channel, stream, VERB, **{"x-stream-offset": to_come})["offset"] == 5
+
+
 def test_an_anchor_survives(own_broker, amqp_connect):
     broker = own_broker({"queues": [{"name": "s", "type": "stream"}]})
     channel = amqp_connect(broker).channel()
@@ -45,7 +54,7 @@ def test_an_anchor_survives(own_broker, amqp_connect):
 @pytest.mark.parametrize(
     ("headers", "reason"),
     [
-        ({"x-stream-offset": "next"}, "x-group-id is missing"),
+        ({"x-stream-offset": "soon"}, "x-stream-offset is first"),
         ({"x-group-id": "g", "x-stream-offset": "soon"}, "x-stream-offset is first"),
         ({"x-group-id": "a@b"}, "consumer group name"),
     ],

@@ -63,7 +63,9 @@ def test_a_write_goes_on_after_the_broker_was_killed(spark, own_broker, tmp_path
     from pyspark.sql import functions as F
 
     queue = Queue(own_broker, "written")
-    frame = numbers(spark, 20_000).select(F.udf(waiting_at(14_500, tmp_path), "string")("payload").alias("payload"))
+    frame = numbers(spark, 20_000).select(
+        F.udf(waiting_at(14_500, tmp_path), "string")("payload").alias("payload")
+    )
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "200")
     thread = killed_when_reached(own_broker, tmp_path)
     try:

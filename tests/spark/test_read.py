@@ -1,5 +1,7 @@
 """Reading streams with a real local Spark: every message once, whatever the batches and partitions are."""
 
+import time
+
 import pytest
 
 from tests.spark.helpers import Queue, Source
@@ -27,6 +29,25 @@ def test_a_whole_stream(spark, broker):
     )
     assert sorted(row.offset for row in part.collect()) == list(range(10, 20))
     assert load(spark, source, startingOffsets='{"whole": 999}').count() == 0
+
+
+def test_between_two_times(spark, broker):
+    source = Source(broker, "timed")
+    source.publish("early")
+    time.sleep(0.01)
+    first = round(time.time() * 1_000)
+    source.publish("one", "two")
+    time.sleep(0.01)
+    end = round(time.time() * 1_000)
+    source.publish("late")
+    for options, wanted in (
+        ({"startingTimestamp": first, "endingTimestamp": end}, [1, 2]),
+        ({"startingTimestamp": first}, [1, 2, 3]),
+        ({"endingTimestamp": end, "startingOffsets": '{"timed": 1}'}, [1, 2]),
+        ({"startingTimestamp": 0, "endingTimestamp": end + 600_000}, [0, 1, 2, 3]),
+        ({"startingTimestamp": end + 600_000}, []),
+    ):
+        assert sorted(row.offset for row in load(spark, source, **options).collect()) == wanted
 
 
 def test_what_cannot_be_read(spark, broker):

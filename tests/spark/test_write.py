@@ -140,7 +140,8 @@ class Stream:
     def start(self, **options):
         frame = self.spark.readStream.format("text").load(str(self.source))
         return (
-            frame.repartition(3).select(self.payload.alias("payload"))
+            frame.repartition(3)
+            .select(self.payload.alias("payload"))
             .writeStream.format("sluice")
             .options(**self.queue.options(**options))
             .option("checkpointLocation", str(self.checkpoint))

@@ -21,6 +21,9 @@ class Broker:
     def ends(self, queue):
         return self.streams[queue]
 
+    def at(self, queue, time_ms):
+        return min(self.streams[queue].next, time_ms)
+
     def anchor(self, queue, group, start):
         return self.anchors.setdefault((queue, group), start)
 
@@ -33,6 +36,8 @@ class Broker:
         ({"startingOffsets": '{"a": 99}'}, {"a": 9, "b": 0}),
         ({"startingOffsets": "latest", "group": "g"}, {"a": "next", "b": "next"}),
         ({"startingOffsets": '{"b": 1}', "group": "g"}, {"a": "first", "b": 1}),
+        ({"startingTimestamp": "4"}, {"a": 4, "b": 2}),
+        ({"startingTimestamp": "1970-01-01T01:00:00.005+01:00", "group": "g"}, {"a": 5, "b": 2}),
     ],
 )
 def test_where_a_query_begins(options, wanted):
@@ -51,6 +56,10 @@ def test_where_a_query_begins(options, wanted):
         ({"queue": "a", "startingOffsets": "[1]"}, True, "option startingOffsets is"),
         ({"queue": "a", "startingOffsets": '{"b": 1}'}, True, "names 'b'"),
         ({"queue": "a", "endingOffsets": "latest"}, True, "endingOffsets is for batch"),
+        ({"queue": "a", "endingTimestamp": "1"}, True, "endingTimestamp is for batch"),
+        ({"queue": "a", "startingTimestamp": "2026-01-01T00:00:00"}, True, "with its zone"),
+        ({"queue": "a", "startingTimestamp": "-1"}, True, "startingTimestamp is ms"),
+        ({"queue": "a", "startingTimestamp": "1", "startingOffsets": "earliest"}, True, "exclude each other"),
         ({"queue": "a", "group": "g"}, False, "group is for streaming"),
         ({"queue": "a", "offsetsPerPartition": "0"}, False, "offsetsPerPartition is a whole number"),
         ({"queue": "a", "delivery": "exactly-once"}, False, "unknown option delivery"),
