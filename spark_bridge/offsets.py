@@ -58,7 +58,7 @@ class OffsetReader:
             connection.consume(queue, no_ack=False, arguments=place, prefetch=1)
             if not connection.poll_delivery():
                 raise BrokerUnreachable(
-                    f"nothing came of stream {queue!r} from {place['x-stream-offset']} on (option confirmTimeout)"
+                    f"nothing came of stream {queue!r} from time {time_ms} on (option confirmTimeout)"
                 )
             return int(connection.deliveries[0].properties["headers"]["x-stream-offset"])
 

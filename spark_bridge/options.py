@@ -101,8 +101,8 @@ class Options:
                 raise ValueError
         except ValueError:
             raise OptionError(
-                f"option {name} is ms since 1970 or a time with its zone such as 2026-01-31T08:00:00+01:00, not"
-                f" {text!r}"
+                f"option {name} is ms since 1970 or a time with its zone, such as"
+                f" 2026-01-31T08:00:00+01:00, not {text!r}"
             ) from None
         return moment_ms
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def status(hub: Hub, queue: Queue, headers: dict[str, Any], now_ms: int) -> dict[str, object]:
-    """The oldest offset, the one the next message will have, and the group's committed one or that of a place."""
+    """The oldest offset and the one to come; the committed one of a group, or that of a place."""
     if not isinstance(queue, Stream):
         raise InvalidArgument(f"queue {queue.name!r} is no stream")
     answer: dict[str, object] = {

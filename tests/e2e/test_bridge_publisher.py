@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -131,6 +132,15 @@ def test_refusals_come_as_they_are(own_broker):
     publisher.connection.publish("", "q", bytes(2_000), wire.encode_properties({}))
     with pytest.raises(Refused, match="larger than the queue's limit of"):
         publisher.connection.wait_confirmed()
+    # refused while most of it is still to be sent: the rest of the connection is of no use
+    publisher.connection.close()
+    publisher = Publisher(settings.connection, 10)
+    publisher.connection.publish("", "q", bytes(20_000_000), wire.encode_properties({}))
+    with pytest.raises(Refused, match="larger than the queue's limit of"):
+        publisher.connection.wait_confirmed()
+    before = time.monotonic()
+    publisher.close()
+    assert time.monotonic() - before < 1
     nowhere = Publisher(settings.connection, 10)
     nowhere.connection.publish("", "nowhere", b"x", wire.encode_properties({}), mandatory=True)
     with pytest.raises(Refused, match="nobody takes messages with routing key 'nowhere'"):

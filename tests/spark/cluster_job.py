@@ -1,10 +1,10 @@
-"""A job on several executors in which something fails behind a shuffle, where rows come in another order again.
+"""A job on several executors in which something fails behind a shuffle, where rows change their order.
 
     python -m tests.spark.cluster_job MASTER QUEUE PORT ROWS MARKS MODE
 
-MODE is `task`: one task fails in the middle; `executor`: an executor is killed in the middle, and with it what
-it kept of the shuffle; `speculation`: one task is slow, and another attempt at it begins. MARKS is a directory
-where files tell what happened.
+MODE is `task`: one task fails in the middle; `executor`: an executor is killed in the middle, and with it
+what it kept of the shuffle; `speculation`: one task is slow, and another attempt at it begins. MARKS is a
+directory where files tell what happened.
 """
 
 import os

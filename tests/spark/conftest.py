@@ -87,6 +87,7 @@ def spark() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """One broker for all tests: queue names of their own."""
-    process = BrokerProcess(tmp_path_factory.mktemp("broker")).start()
+    config = {"queues": [{"name": "small", "limits": {"max_message_size": "1KB"}}]}
+    process = BrokerProcess(tmp_path_factory.mktemp("broker"), config).start()
     yield process
     process.kill9()

@@ -76,9 +76,9 @@ def test_what_cannot_be_written_is_said_at_once(spark, broker):
 
     queue = Queue(broker, "refusing", **{"x-max-length": 2, "x-overflow": "reject-publish"})
     good = numbers(spark, 3, 1)
-    large = good.selectExpr("repeat('x', 11000000) payload")
+    large = good.selectExpr("repeat('x', 2000) payload")
     for frame, options, reason in (
-        (large, {}, "message of 11000000 bytes is larger than the queue's limit of 10485760"),
+        (large, {"queue": "small"}, "message of 2000 bytes is larger than the queue's limit of 1024"),
         (good.selectExpr("1 payload"), {}, "column payload is binary or string, not int"),
         (good.selectExpr("payload", "1 message_id"), {}, "column message_id is string, not int"),
         (good, {"quue": "x"}, "unknown option quue"),
@@ -207,6 +207,7 @@ def test_a_stream_that_is_stopped_while_it_writes(spark, broker, tmp_path):
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     assert queue.bodies(100) == expected(100)
+    stream.add("more", range(1))
+    query = stream.start(queue="nowhere")
     with pytest.raises(StreamingQueryException, match="no queue 'nowhere'"):
-        stream.add("more", range(1))
-        stream.start(queue="nowhere").awaitTermination(60)
+        query.awaitTermination(60)
