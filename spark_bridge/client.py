@@ -171,7 +171,8 @@ class Connection(Link):
         if address != self._address[0]:  # of one stream most often the same
             self._address = (address, reader.short(), reader.short())
         body = parts[0] if len(parts) == 1 else b"".join(parts)
-        self.deliveries.append(Message(tag, self._address[1], self._address[2], content.properties, body))
+        properties = wire.decode_properties(content.header, 12)
+        self.deliveries.append(Message(tag, self._address[1], self._address[2], properties, body))
 
     def settled(self, method: tuple[int, int], tag: int, multiple: int) -> None:
         """Take a confirm; raises Refused for a message the broker did not take."""

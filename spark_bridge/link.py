@@ -12,7 +12,7 @@ import ssl
 import struct
 import time
 from collections import deque
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, Self
 
 from spark_bridge import wire
 from spark_bridge.errors import BrokerUnreachable, Refused
@@ -34,14 +34,18 @@ _CHANNEL_CLOSE: Final = (20, 40)
 _CONSUMER_CANCEL: Final = (60, 30)
 
 
-class Content(NamedTuple):
-    """A message coming in: the method that announced it, its properties, and the body as far as it came."""
+class Content:
+    """A message coming in: the method that announced it, its header, and the body as far as it came."""
 
-    method: tuple[int, int]
-    head: bytes
-    body_bytes: int
-    properties: dict[str, Any]
-    parts: list[bytes]
+    __slots__ = ("body_bytes", "head", "header", "method", "missing_bytes", "parts")
+
+    def __init__(self, method: tuple[int, int], head: bytes) -> None:
+        self.method = method
+        self.head = head
+        self.header = b""
+        self.body_bytes = 0
+        self.missing_bytes = 0
+        self.parts: list[bytes] = []
 
 
 class Link:
@@ -64,6 +68,10 @@ class Link:
 
     def delivered(self, content: Content) -> None:
         """A message is whole."""
+
+    def taken(self, data: bytes, position: int) -> int:
+        """A chance to take several whole messages at once: where what was not taken begins."""
+        return position
 
     # life
 
@@ -239,6 +247,10 @@ class Link:
         position = 0
         size = len(data)
         while size - position >= 7:
+            if self._content is None:
+                position = self.taken(data, position)
+                if size - position < 7:
+                    break
             kind, _, length = struct.unpack_from(">BHI", data, position)
             end = position + 7 + length
             if end >= size:
@@ -255,7 +267,7 @@ class Link:
             if found in (ACK, NACK):
                 self.settled(found, *struct.unpack_from(">QB", payload, 4))
             elif found in (_DELIVER, RETURN):
-                self._content = Content(found, payload, -1, {}, [])
+                self._content = Content(found, payload)
             elif found in (_CHANNEL_CLOSE, _CONNECTION_CLOSE):
                 self._closed(found, payload)
             elif found == _CONSUMER_CANCEL:
@@ -263,15 +275,17 @@ class Link:
             else:
                 self._answers.append((found, payload[4:]))
         elif kind == wire.HEADER and self._content is not None:
-            (body_bytes,) = struct.unpack_from(">Q", payload, 4)
-            properties = wire.decode_properties(payload, 12)
-            self._content = self._content._replace(body_bytes=body_bytes, properties=properties)
-            if not body_bytes:
+            content = self._content
+            content.header = payload
+            (content.body_bytes,) = struct.unpack_from(">Q", payload, 4)
+            content.missing_bytes = content.body_bytes
+            if not content.body_bytes:
                 self._end_content()
         elif kind == wire.BODY and self._content is not None:
-            parts = self._content.parts
-            parts.append(payload)
-            if sum(map(len, parts)) >= self._content.body_bytes:
+            content = self._content
+            content.parts.append(payload)
+            content.missing_bytes -= len(payload)
+            if content.missing_bytes <= 0:
                 self._end_content()
 
     def _end_content(self) -> None:

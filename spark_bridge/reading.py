@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_bridge.client import Connection, Message
 from spark_bridge.errors import BrokerUnreachable, OptionError, Refused
 from spark_bridge.offsets import OffsetReader, Range, kept, lost
+from spark_bridge.runs import OFFSET, TIMESTAMP, RunReader
 from spark_bridge.settings import ReadSettings
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
+
+    from spark_bridge.runs import Run
 
 SCHEMA: Final = (
     "queue string, offset bigint, exchange string, routing_key string, timestamp timestamp,"
@@ -23,7 +28,7 @@ PREFETCH: Final = 4_000
 ACK_EVERY: Final = 1_000
 TRIES_MAX: Final = 5
 # what the broker adds to a delivery
-BROKER_HEADERS: Final = ("x-stream-offset", "x-stream-timestamp", "x-stream-gap", "x-group-id", "x-offset")
+BROKER_HEADERS: Final = (OFFSET, TIMESTAMP, "x-stream-gap", "x-group-id", "x-offset")
 
 
 def check_schema(schema: Any) -> None:
@@ -44,9 +49,9 @@ def read_range(settings: ReadSettings, wanted: Range) -> Iterator[RecordBatch]:
     position, tries = wanted.end if found is None else found.start, 0
     while position < wanted.end:
         try:
-            for rows in _consumed(settings, wanted._replace(start=position)):
-                yield _batch(wanted.queue, rows, include_headers=settings.include_headers)
-                position, tries = _offset(rows[-1]) + 1, 0
+            for runs in _consumed(settings, wanted._replace(start=position)):
+                yield _batch(wanted.queue, runs, include_headers=settings.include_headers)
+                position, tries = runs[-1].offsets[-1] + 1, 0
             return
         except BrokerUnreachable:
             tries += 1
@@ -54,23 +59,17 @@ def read_range(settings: ReadSettings, wanted: Range) -> Iterator[RecordBatch]:
                 raise
 
 
-def _offset(message: Message) -> int:
-    return int(message.properties["headers"]["x-stream-offset"])
-
-
-def _consumed(settings: ReadSettings, wanted: Range) -> Iterator[list[Message]]:
+def _consumed(settings: ReadSettings, wanted: Range) -> Iterator[list[Run]]:
     timeout_s = settings.connection.confirm_timeout_s
-    expected = wanted.start
-    with Connection(settings.connection) as connection:
+    expected = acked = wanted.start
+    with RunReader(settings.connection) as connection:
         prefetch = min(PREFETCH, wanted.end - wanted.start)
-        connection.consume(
-            wanted.queue, no_ack=False, arguments={"x-stream-offset": wanted.start}, prefetch=prefetch
-        )
-        rows: list[Message] = []
-        unacknowledged = 0
+        connection.consume(wanted.queue, no_ack=False, arguments={OFFSET: wanted.start}, prefetch=prefetch)
+        runs: list[Run] = []
+        row_count = 0
         deadline = time.monotonic() + timeout_s
         while expected < wanted.end:
-            if not connection.deliveries:
+            if not connection.runs:
                 if connection.cancelled:
                     raise Refused(f"stream {wanted.queue!r} was deleted")
                 if not connection.poll(deadline - time.monotonic()):
@@ -80,60 +79,68 @@ def _consumed(settings: ReadSettings, wanted: Range) -> Iterator[list[Message]]:
                     )
                 continue
             deadline = time.monotonic() + timeout_s
-            while connection.deliveries:
-                message = connection.deliveries.popleft()
-                unacknowledged += 1
-                offset = _offset(message)
-                if offset > expected:
-                    lost(
-                        wanted.queue,
-                        expected,
-                        min(offset, wanted.end),
-                        fail_on_data_loss=settings.fail_on_data_loss,
-                    )
-                expected = offset + 1
-                if offset >= wanted.end:
-                    break
-                rows.append(message)
-                if unacknowledged >= ACK_EVERY:
-                    connection.ack(message.delivery_tag)
-                    unacknowledged = 0
-                if expected == wanted.end:
-                    break
-            if len(rows) >= BATCH_ROWS:
-                yield rows
-                rows = []
-        if rows:
-            yield rows
+            run = connection.runs.popleft()
+            tag = run.tag
+            for missed, until in _gaps(run.offsets, expected, wanted.end):
+                lost(wanted.queue, missed, until, fail_on_data_loss=settings.fail_on_data_loss)
+            expected = run.offsets[-1] + 1
+            if expected > wanted.end:
+                run = _before(run, wanted.end)
+            if run.bodies:
+                runs.append(run)
+                row_count += len(run.bodies)
+            # what the broker may send without more acknowledgements is enough near the end
+            if expected - acked >= ACK_EVERY and acked + prefetch < wanted.end:
+                connection.ack(tag)
+                acked = expected
+            if row_count >= BATCH_ROWS:
+                yield runs
+                runs, row_count = [], 0
+        if runs:
+            yield runs
 
 
-def _batch(queue: str, messages: list[Message], *, include_headers: bool) -> RecordBatch:
+def _gaps(offsets: list[int], expected: int, end: int) -> Iterator[tuple[int, int]]:
+    """Offsets `[first, until)` below `end` that are missing."""
+    if offsets[0] == expected and offsets[-1] - expected + 1 == len(offsets):
+        return
+    for offset in offsets:
+        if expected < offset and expected < end:
+            yield expected, min(offset, end)
+        expected = offset + 1
+
+
+def _before(run: Run, end: int) -> Run:
+    count = bisect_left(run.offsets, end)
+    return replace(run, offsets=run.offsets[:count], times_ms=run.times_ms[:count], bodies=run.bodies[:count])
+
+
+def _batch(queue: str, runs: list[Run], *, include_headers: bool) -> RecordBatch:
     import pyarrow as pa
 
-    properties = [message.properties for message in messages]
-    headers = [values["headers"] for values in properties]
-    columns: list[tuple[str, Any, list[Any]]] = [
-        ("queue", pa.string(), [queue] * len(messages)),
-        ("offset", pa.int64(), [values["x-stream-offset"] for values in headers]),
-        ("exchange", pa.string(), [message.exchange for message in messages]),
-        ("routing_key", pa.string(), [message.routing_key for message in messages]),
-        (
-            "timestamp",
-            pa.timestamp("us", tz="UTC"),
-            [values["x-stream-timestamp"] * 1_000 for values in headers],
-        ),
-        ("message_id", pa.string(), [values.get("message_id") for values in properties]),
-        ("content_type", pa.string(), [values.get("content_type") for values in properties]),
-        (
-            "headers",
-            pa.map_(pa.string(), pa.string()),
-            [_own(values) if include_headers else None for values in headers],
-        ),
-        ("payload", pa.binary(), [message.body for message in messages]),
-    ]
-    return pa.RecordBatch.from_arrays(
-        [pa.array(values, kind) for _, kind, values in columns], names=[name for name, _, _ in columns]
-    )
+    numbers: list[int] = []
+    for number, run in enumerate(runs):
+        numbers += repeat(number, len(run.bodies))
+    which = pa.array(numbers, pa.int32())
+
+    def of_each_run(kind: Any, values: list[Any]) -> Any:
+        return pa.array(values, kind).take(which)
+
+    properties = [run.properties for run in runs]
+    headers = [_own(values["headers"]) if include_headers else None for values in properties]
+    times_us = [time_ms * 1_000 for run in runs for time_ms in run.times_ms]
+    columns = {
+        "queue": of_each_run(pa.string(), [queue] * len(runs)),
+        "offset": pa.array(list(chain.from_iterable(run.offsets for run in runs)), pa.int64()),
+        "exchange": of_each_run(pa.string(), [run.exchange for run in runs]),
+        "routing_key": of_each_run(pa.string(), [run.routing_key for run in runs]),
+        "timestamp": pa.array(times_us, pa.timestamp("us", tz="UTC")),
+        "message_id": of_each_run(pa.string(), [values.get("message_id") for values in properties]),
+        "content_type": of_each_run(pa.string(), [values.get("content_type") for values in properties]),
+        "headers": of_each_run(pa.map_(pa.string(), pa.string()), headers),
+        "payload": pa.array(list(chain.from_iterable(run.bodies for run in runs)), pa.binary()),
+    }
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
 def _own(headers: dict[str, Any]) -> list[tuple[str, str]]:

@@ -78,7 +78,7 @@ def test_what_cannot_be_written_is_said_at_once(spark, broker):
     good = numbers(spark, 3, 1)
     large = good.selectExpr("repeat('x', 2000) payload")
     for frame, options, reason in (
-        (large, {"queue": "small"}, "message of 2000 bytes is larger than the queue's limit of 1024"),
+        (large, {"queue": "small"}, "message of 2000 bytes is larger than the queue's limit of 1000"),
         (good.selectExpr("1 payload"), {}, "column payload is binary or string, not int"),
         (good.selectExpr("payload", "1 message_id"), {}, "column message_id is string, not int"),
         (good, {"quue": "x"}, "unknown option quue"),

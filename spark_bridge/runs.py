@@ -1,0 +1,142 @@
+"""Deliveries of a stream, taken many at a time: of most streams each is like the one before.
+
+They differ in the tag, the offset, the time and the body alone, and are as long as each other. Once one was read
+field by field the next ones are compared with it as bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Final
+
+from spark_bridge import wire
+from spark_bridge.client import Connection, Message
+from spark_bridge.link import Content
+from spark_bridge.settings import ConnectionSettings
+
+OFFSET: Final = "x-stream-offset"
+TIMESTAMP: Final = "x-stream-timestamp"
+
+
+@dataclass(slots=True)
+class Run:
+    """Messages alike but for what is listed here. `times_ms` since 1970; `tag` is that of the last one."""
+
+    exchange: str
+    routing_key: str
+    properties: dict[str, Any]
+    offsets: list[int]
+    times_ms: list[int]
+    bodies: list[bytes]
+    tag: int
+
+
+class RunReader(Connection):
+    """A connection that puts what it is delivered into `runs`, in the order in which it comes."""
+
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self.runs: deque[Run] = deque()
+        self._pattern: _Pattern | None = None
+        super().__init__(settings)
+
+    def delivered(self, content: Content) -> None:
+        """Take one message, and learn from it what the next ones may look like."""
+        super().delivered(content)
+        message = self.deliveries.pop()
+        headers = message.properties["headers"]
+        self._pattern = _pattern(content, message)
+        self.runs.append(
+            Run(
+                message.exchange,
+                message.routing_key,
+                message.properties,
+                [headers[OFFSET]],
+                [headers[TIMESTAMP]],
+                [message.body],
+                message.delivery_tag,
+            )
+        )
+
+    def taken(self, data: bytes, position: int) -> int:
+        """See Link."""
+        pattern = self._pattern
+        if pattern is None:
+            return position
+        run = pattern.read(data, position)
+        if run is None:
+            return position
+        self.runs.append(run)
+        return position + pattern.layout.size * len(run.bodies)
+
+
+class _Pattern:
+    """What a delivery consists of: `constants`, and between them tag, two numbers, and the body."""
+
+    __slots__ = ("constants", "is_time_first", "layout", "message")
+
+    def __init__(
+        self, constants: list[bytes], body_bytes: int, is_time_first: bool, message: Message
+    ) -> None:
+        self.constants = constants
+        self.is_time_first = is_time_first
+        self.message = message
+        sizes = [len(constant) for constant in constants]
+        self.layout = struct.Struct(">{}sQ{}sq{}sq{}s{}ss".format(*sizes, body_bytes))
+
+    def read(self, data: bytes, position: int) -> Run | None:
+        """All deliveries like this one that begin at `position`, None for none."""
+        before_tag, before_first, before_second, before_body = self.constants
+        layout, end = self.layout, wire.FRAME_END
+        count = (len(data) - position) // layout.size
+        if not count or not data.startswith(before_tag, position):
+            return None
+        first, second, bodies = [], [], []
+        last_tag = 0
+        part = memoryview(data)[position : position + count * layout.size]
+        for a, tag, b, one, c, two, d, body, e in layout.iter_unpack(part):
+            if b != before_first or d != before_body or c != before_second or a != before_tag or e != end:
+                break
+            first.append(one)
+            second.append(two)
+            bodies.append(body)
+            last_tag = tag
+        if not bodies:
+            return None
+        times_ms, offsets = (first, second) if self.is_time_first else (second, first)
+        message = self.message
+        return Run(
+            message.exchange,
+            message.routing_key,
+            message.properties,
+            offsets,
+            times_ms,
+            bodies,
+            last_tag,
+        )
+
+
+def _pattern(content: Content, message: Message) -> _Pattern | None:
+    """How the next delivery looks if it is like this one; None where that cannot be said."""
+    head, header = content.head, content.header
+    if len(content.parts) != 1:
+        return None
+    places = []
+    for name in (TIMESTAMP, OFFSET):
+        mark = wire.short(name) + b"l"
+        if header.count(mark) != 1:
+            return None
+        places.append(header.index(mark) + len(mark))
+    low, high = sorted(places)
+    tag = 5 + head[4]
+    rest = wire.frame(wire.METHOD, 1, head)[7 + tag + 8 :]
+    header_head = wire.frame(wire.HEADER, 1, header)
+    body_head = wire.frame(wire.BODY, 1, message.body)[:7]
+    constants = [
+        wire.frame(wire.METHOD, 1, head)[: 7 + tag],
+        rest + header_head[: 7 + low],
+        header[low + 8 : high],
+        header[high + 8 :] + wire.FRAME_END + body_head,
+    ]
+    return _Pattern(constants, len(message.body), places[0] == low, message)
