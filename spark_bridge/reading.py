@@ -112,7 +112,13 @@ def _gaps(offsets: list[int], expected: int, end: int) -> Iterator[tuple[int, in
 
 def _before(run: Run, end: int) -> Run:
     count = bisect_left(run.offsets, end)
-    return replace(run, offsets=run.offsets[:count], times_ms=run.times_ms[:count], bodies=run.bodies[:count])
+    return replace(
+        run,
+        offsets=run.offsets[:count],
+        times_ms=run.times_ms[:count],
+        message_ids=run.message_ids[:count],
+        bodies=run.bodies[:count],
+    )
 
 
 def _batch(queue: str, runs: list[Run], *, include_headers: bool) -> RecordBatch:
@@ -135,7 +141,7 @@ def _batch(queue: str, runs: list[Run], *, include_headers: bool) -> RecordBatch
         "exchange": of_each_run(pa.string(), [run.exchange for run in runs]),
         "routing_key": of_each_run(pa.string(), [run.routing_key for run in runs]),
         "timestamp": pa.array(times_us, pa.timestamp("us", tz="UTC")),
-        "message_id": of_each_run(pa.string(), [values.get("message_id") for values in properties]),
+        "message_id": pa.array(list(chain.from_iterable(run.message_ids for run in runs)), pa.string()),
         "content_type": of_each_run(pa.string(), [values.get("content_type") for values in properties]),
         "headers": of_each_run(pa.map_(pa.string(), pa.string()), headers),
         "payload": pa.array(list(chain.from_iterable(run.bodies for run in runs)), pa.binary()),
