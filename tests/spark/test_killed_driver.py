@@ -48,7 +48,7 @@ def killed_at_mark(queue, directory, cores, moment):
 
 
 @pytest.mark.parametrize(
-    "moments", [("during", "after"), pytest.param(("before",), marks=pytest.mark.long)], ids="-".join
+    "moments", [("during",), pytest.param(("before", "after"), marks=pytest.mark.long)], ids="-".join
 )
 def test_each_row_once_though_the_driver_is_killed(broker, tmp_path, moments):
     queue = Queue(broker, "killed-" + "-".join(moments))
