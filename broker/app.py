@@ -9,6 +9,8 @@ from typing import Final, Self
 import structlog
 
 from broker import dead_letters, filter_fields, message_groups
+from broker.admin import grouping
+from broker.admin.door import Admin
 from broker.amqp.frontend import AmqpFrontend
 from broker.clock import Clock
 from broker.configured import declare_configured, default_policy
@@ -77,6 +79,11 @@ class Broker:
         self._keeper: asyncio.Task[None] | None = None
 
     @property
+    def admin(self) -> Admin:
+        """What looks at queues and changes them, past the protocols; there once `start` has run."""
+        return Admin(self.hub.shard, self.settings)
+
+    @property
     def hub(self) -> Hub:
         """What the connections share; there once `start` has run."""
         assert self._hub is not None
@@ -123,6 +130,8 @@ class Broker:
             declare_configured(self.settings, shard.manager, self.clock.now_ms())
             shard.start()
             shard.wake()
+            for entry in self.settings.queues:
+                await grouping.create_missing(shard, shard.manager.find(entry.name), entry)
             await self._listen(loop)
         except BaseException:
             await self.stop()

@@ -6,12 +6,15 @@ retention needs, the done and failed records, is read afterwards in the backgrou
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from typing import Final
 
 from config import limits
 from queue_manager import recovery
-from queue_manager.definitions import StoredQueue
+from queue_manager.definitions import UNBORN, StoredQueue
 from queue_manager.group import Group
+from queue_manager.group_removal import GroupRemoval
 from queue_manager.identities import Identities
 from queue_manager.manager import QueueManager
 from queue_manager.queue import Queue
@@ -35,6 +38,8 @@ from storage.records import (
     expiry,
     failed,
     group_position,
+    group_removal,
+    holes,
     identified,
     log_cursor,
     message_ids,
@@ -53,8 +58,11 @@ from storage.records.committed_epoch import CommittedEpoch
 from storage.records.epoch import DecidedEpoch
 from storage.records.identified import Identified
 from storage.records.producer import ProducerProgress
+from storage.records.queue_spec import QueueSpec
 from storage.sequence import SequenceAllocator, decode_block
 from storage.store import Store
+
+SCANS_AT_ONCE: Final = 32  # one by one where there are no more queues than that
 
 
 async def scan_prefix(
@@ -116,11 +124,11 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Grou
         manager.removals.append(QueueRemoval(pending.queue_name, log_id, pending.queue_ids, 0, None))
         manager.next_log_number = max(manager.next_log_number, int(log_id[1:]) + 1)
     groups: dict[str, Group] = {}
+    log_ends = await _log_ends(store, manager.log, specs)
     for storage_id, spec in sorted(specs.items()):
         name, group_id = layout.split_group_queue_id(storage_id)
         if not group_id:
-            log_id = StoredQueue(spec).log_id
-            log_end = await _log_end(store, manager.log, log_id)
+            log_end = log_ends[storage_id]
             queue = recovery.restore_queue(manager, name, spec, metas.get(name), log_end, now_ms)
             if isinstance(queue, Stream):
                 await _restore_chunks(store, queue, now_ms)
@@ -139,10 +147,15 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Grou
             claims.get(storage_id),
             spec.selector,
         )
+        if UNBORN in spec.extensions:
+            recovery.hold_back(groups[storage_id])
     async for key, value in scan_prefix(store, taken_ahead.PREFIX):
         storage_id, chunk = taken_ahead.parse_key(key)
         if storage_id in groups:
             recovery.restore_taken(groups[storage_id], chunk, taken_ahead.decode(value))
+    async for key, value in scan_prefix(store, holes.PREFIX):
+        recovery.restore_holes(manager, holes.parse_key(key), holes.decode(value))
+    await _restore_group_removals(store, manager, groups)
     await _restore_buckets(store, groups, now_ms)
     recovery.join_lanes(manager)
     await _restore_schedules(store, manager)
@@ -157,8 +170,11 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Grou
                 *attempts.decode(value),
                 *group.attempts_log.get(message_id, []),
             ]
+    unborn = set(manager.unborn)
     return {
-        group: recovery.taken_of(group) for group in groups.values() if not isinstance(group, StreamGroup)
+        group: group.taken()
+        for group in groups.values()
+        if not isinstance(group, StreamGroup) and group not in unborn
     }
 
 
@@ -168,6 +184,20 @@ async def _restore_chunks(store: Store, stream: Stream, now_ms: int) -> None:
         async for key, value in scan_prefix(store, stream_chunk.prefix(stream.name))
     ]
     stream.restore(rows, now_ms)
+
+
+async def _log_ends(store: Store, log: MetadataLog, specs: dict[str, QueueSpec]) -> dict[str, int]:
+    """The offset behind the last message in the log of each queue, by the queue's name."""
+    ends: dict[str, int] = {}
+    names = [name for name in specs if layout.GROUP_SEPARATOR not in name]
+    for first in range(0, len(names), SCANS_AT_ONCE):
+        part = names[first : first + SCANS_AT_ONCE]
+        reads = [_log_end(store, log, StoredQueue(specs[name]).log_id) for name in part]
+        if len(names) > SCANS_AT_ONCE:
+            ends.update(zip(part, await asyncio.gather(*reads), strict=True))
+        else:
+            ends.update([(name, await read) for name, read in zip(part, reads, strict=True)])
+    return ends
 
 
 async def _log_end(store: Store, log: MetadataLog, log_id: str) -> int:
@@ -190,7 +220,7 @@ async def _restore_buckets(store: Store, groups: dict[str, Group], now_ms: int) 
             pending.setdefault((storage_id, group.claim_base | first), None)
     for (storage_id, bucket_id), value in sorted(pending.items()):
         owner = groups.get(storage_id)
-        if owner is not None:
+        if owner is not None and bucket_id & layout.NUMBER_MASK >= owner.first_claim:
             recovery.restore_bucket(
                 owner,
                 bucket_id,
@@ -228,6 +258,24 @@ async def _restore_keepers(store: Store, manager: QueueManager) -> None:
         start = prefix_end(expiry.prefix(name))
     for queue in manager.queues.values():
         recovery.restore_keeper(queue, counts)
+
+
+async def _restore_group_removals(store: Store, manager: QueueManager, groups: dict[str, Group]) -> None:
+    """Take up what is left of deleted and reset groups; with a deleted queue it goes by its removal."""
+    deleted = {r.name: r for r in manager.removals if isinstance(r, QueueRemoval)}
+    async for key, value in scan_prefix(store, group_removal.PREFIX):
+        parsed = group_removal.parse_key(key)
+        pending = group_removal.decode(value)
+        name, _ = layout.split_group_queue_id(parsed.queue_id)
+        queue = manager.queues.get(name)
+        if queue is None or queue.log_id != pending.log_id:
+            removal = deleted.get(name)
+            if removal is not None and parsed.queue_id not in removal.storage_ids:
+                removal.storage_ids = (*removal.storage_ids, parsed.queue_id)
+            continue
+        recovery.restore_group_removal(
+            GroupRemoval.restored(queue, parsed, pending), groups.get(parsed.queue_id)
+        )
 
 
 async def _restore_schedules(store: Store, manager: QueueManager) -> None:
@@ -300,17 +348,19 @@ async def recover_done(store: Store, taken: dict[Group, RangeSet]) -> None:
         by_queue.setdefault(group.queue, {})[group] = offsets_taken
     for queue, groups in by_queue.items():
         kept = {group: RangeSet() for group in groups}
-        failures: list[tuple[Group, bytes]] = []
+        failures: list[tuple[Group, int, bytes]] = []
         purges: dict[Group, list[Purge]] = {group: [] for group in groups}
         for group in groups:
-            async for _, value in scan_prefix(
+            async for key, value in scan_prefix(
                 store, failed.prefix(group.storage_id), limits.RECOVERY_DONE_ROWS_PER_SCAN
             ):
-                failures.append((group, value))
+                failures.append((group, failed.parse_key(key)[1], value))
             async for key, value in scan_prefix(
                 store, done.prefix(group.storage_id), limits.RECOVERY_DONE_ROWS_PER_SCAN
             ):
                 bucket_id = done.parse_key(key)[1]
+                if bucket_id & layout.NUMBER_MASK < group.first_claim:
+                    continue  # from before a reset
                 if bucket_id in open_buckets[group] or bucket_id & layout.NUMBER_MASK >= last_claims[group]:
                     continue
                 purge, offsets = recovery.purge_of_record(group, bucket_id, value)
@@ -319,8 +369,8 @@ async def recover_done(store: Store, taken: dict[Group, RangeSet]) -> None:
                 if purge is not None and bucket_id not in scheduled[group]:
                     purges[group].append(purge)
         # nothing was changed before everything of this queue was read: an error until here may be retried
-        for group, value in failures:
-            recovery.restore_failed(group, value)
+        for group, bucket_id, value in failures:
+            recovery.restore_failed(group, bucket_id, value)
         for group, found in purges.items():
             group.purges.extendleft(reversed(found))
             group.mark_purgeable()

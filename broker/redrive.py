@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from broker.shard import Shard
 
 
-class _Pace:
+class Pace:
     """How many messages may go now, at `per_second` (None: as many as a step takes)."""
 
     def __init__(self, shard: Shard, per_second: float | None) -> None:
@@ -59,7 +59,7 @@ async def redrive_failed(
     `limits.REDRIVEN_MESSAGES_PER_CALL_MAX`. Returns when it is durable. Raises QueueNotFound, GroupNotFound,
     InvalidArgument, StorageError.
     """
-    pace = _Pace(shard, per_second)
+    pace = Pace(shard, per_second)
     group = shard.manager.find(queue).groups.get(group_id)
     if group is None:
         raise GroupNotFound(f"queue {queue!r} has no consumer group {group_id!r}")
@@ -69,12 +69,15 @@ async def redrive_failed(
     total = 0
     async with shard.redriving:
         for part in group.parts():
+            await shard.groups_removed(part.queue)
+            if part.removed:
+                return total
             redrive = FailedRedrive(part, _bounded(limit) - total, offsets)
             total += await _redrive_group(shard, redrive, pace)
     return total
 
 
-async def _redrive_group(shard: Shard, redrive: FailedRedrive, pace: _Pace) -> int:
+async def _redrive_group(shard: Shard, redrive: FailedRedrive, pace: Pace) -> int:
     group = redrive.group
     total = 0
     await shard.barrier()
@@ -85,15 +88,15 @@ async def _redrive_group(shard: Shard, redrive: FailedRedrive, pace: _Pace) -> i
             continue
         await pace.next_step()
         done_value = await shard.store.get(done.key(group.storage_id, bucket_id))
-        if group.queue.deleted:
+        if group.queue.deleted or group.removed:
             break
-        total += _note(shard, pace, redrive.take_closed(bucket_id, value, done_value, shard.clock.now_ms()))
+        total += note(shard, pace, redrive.take_closed(bucket_id, value, done_value, shard.clock.now_ms()))
         await shard.commit_room()
-    while redrive.left and not group.queue.deleted:
+    while redrive.left and not (group.queue.deleted or group.removed):
         count = redrive.take_open(shard.clock.now_ms(), await pace.next_step())
         if not count:
             break
-        total += _note(shard, pace, count)
+        total += note(shard, pace, count)
     await shard.barrier()
     return total
 
@@ -117,7 +120,7 @@ async def redrive_dead_letters(
     destination = None if target is None else manager.find(target)
     if destination is source:
         raise InvalidArgument(f"queue {dlq!r} cannot be redriven into itself")
-    pace = _Pace(shard, per_second)
+    pace = Pace(shard, per_second)
     bound = _bounded(limit)
     redrive = DeadLetterRedrive(manager, source, destination, bound)
     try:
@@ -125,9 +128,9 @@ async def redrive_dead_letters(
             room = await pace.next_step()
             before = redrive.left
             looked_at = redrive.step(room, shard.clock.now_ms())
-            _note(shard, pace, before - redrive.left)
+            note(shard, pace, before - redrive.left)
             if looked_at is None:
-                await _loaded(shard, redrive)
+                await loaded(shard, redrive)
             elif not looked_at:
                 break
             else:
@@ -147,14 +150,15 @@ def _bounded(limit: int | None) -> int:
     return most if limit is None else min(limit, most)
 
 
-def _note(shard: Shard, pace: _Pace, count: int) -> int:
+def note(shard: Shard, pace: Pace, count: int) -> int:
+    """So many went: have them delivered and written."""
     pace.went(count)
     shard.manager.dispatch(shard.clock.now_ms())
     shard.wake()
     return count
 
 
-async def _loaded(shard: Shard, redrive: DeadLetterRedrive) -> None:
+async def loaded(shard: Shard, redrive: DeadLetterRedrive) -> None:
     """Wait for what is being read back."""
     if not shard.is_running:
         await shard.load_once()

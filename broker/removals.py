@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from broker import streams
+from broker.group_removals import remove_group
 from broker.recovery import scan_prefix
 from config import limits
+from queue_manager.group_removal import GroupRemoval, trim_limit
 from queue_manager.queue import Queue
 from queue_manager.removal import HeadRemoval, QueueRemoval, RangeRemoval, Removal, StreamTrim
 from storage.envelope import HAS_EXPIRES_AT, decode_envelope, read_head
@@ -21,6 +23,7 @@ from storage.records import (
     expiry,
     failed,
     group_position,
+    group_removal,
     identified,
     log_cursor,
     metadata,
@@ -28,7 +31,6 @@ from storage.records import (
     payload_refs,
     producer,
     queue_account,
-    queue_meta,
     scheduled,
     staged_rows,
     taken_ahead,
@@ -48,6 +50,8 @@ async def perform(shard: Shard, removal: Removal) -> None:
         await streams.trim(shard, removal.queue)
     elif isinstance(removal, HeadRemoval):
         await _trim_log(shard, removal.queue)
+    elif isinstance(removal, GroupRemoval):
+        await remove_group(shard, removal)
     else:
         await _remove_queue(shard, removal)
 
@@ -77,7 +81,7 @@ async def _release_range(shard: Shard, removal: RangeRemoval) -> None:
 async def _trim_log(shard: Shard, queue: Queue) -> None:
     """Delete the log entries wholly below the head, and write the head down with the same commit."""
     manager = shard.manager
-    head = queue.head_offset
+    head = trim_limit(queue)
     for scan in manager.log.scan_bounds(queue.log_id, queue.head_sequence):
         start = scan.start
         while not queue.deleted:
@@ -93,7 +97,7 @@ async def _trim_log(shard: Shard, queue: Queue) -> None:
     if not queue.deleted:
         if queue.keeper is not None:
             queue.keeper.head_written(head)
-        manager.journal.put(queue_meta.key(queue.name), queue_meta.encode(head, queue.head_sequence))
+        manager.head_trimmed(queue, head)
 
 
 def _trim_rows(
@@ -106,7 +110,7 @@ def _trim_rows(
         last_offset = read_head(messages[-1][1])[1]
         queue.head_sequence = max(queue.head_sequence, scan.sequence(key))
         if last_offset >= head:
-            journal.put(queue_meta.key(queue.name), queue_meta.encode(head, queue.head_sequence))
+            shard.manager.head_trimmed(queue, head)
             return True
         journal.delete(key)
         for _, envelope in messages:
@@ -119,7 +123,7 @@ def _trim_rows(
                 flags, offset, _ = read_head(envelope)
                 if not flags & SHARED_FLAG and not queue.has_failed(offset):
                     journal.delete(payload.key(message_id))
-    journal.put(queue_meta.key(queue.name), queue_meta.encode(head, queue.head_sequence))
+    shard.manager.head_trimmed(queue, head)
     return False
 
 
@@ -191,7 +195,7 @@ async def _remove_group_records(
     journal.delete(claim_state.key(storage_id))
     journal.delete(group_position.key(storage_id))
     journal.delete(log_cursor.key(storage_id, removal.log_id))
-    for record in (attempts, taken_ahead, queue_account):
+    for record in (attempts, taken_ahead, queue_account, group_removal):
         await _remove_all(shard, record.prefix(storage_id))
     # failed messages, also those redriven since, outlive their log entries; several groups may hold one
     for prefix, read in (

@@ -22,6 +22,7 @@ from queue_manager.journal import Journal
 from queue_manager.loads import BodiesLoad, LogLoad, ScanLoad, StreamLoad
 from queue_manager.manager import QueueManager
 from queue_manager.policy import QueuePolicy
+from queue_manager.queue import Queue
 from queue_manager.ranges import RangeSet
 from queue_manager.removal import HeadRemoval, QueueRemoval, Removal
 from queue_manager.retention import Purge
@@ -31,6 +32,8 @@ from storage.records import payload_refs
 from storage.store import Store
 
 _log: Final = structlog.get_logger("broker.shard")
+
+POLL_INTERVAL_S: Final = 0.01
 
 
 class Shard:
@@ -84,6 +87,7 @@ class Shard:
         while manager.removals and isinstance(manager.removals[0], QueueRemoval):
             # a name must be wholly free before records are written under it again
             await removals.perform(shard, manager.removals.pop(0))
+        manager.removals += [r for queue in manager.queues.values() for r in queue.group_removals]
         return shard
 
     def start(self) -> None:
@@ -102,7 +106,7 @@ class Shard:
         self._wake_commit.set()
         if self.manager.loads:
             self._wake_load.set()
-        if self.manager.removing:
+        if self.manager.removing or self.manager.unborn:
             self._wake_sweep.set()
         if self.manager.timers.is_earlier:
             self._wake_timers.set()
@@ -178,6 +182,9 @@ class Shard:
         """Perform the loads that are asked for, until there are none; whether there were any."""
         manager = self.manager
         performed = False
+        if manager.unborn and not self._tasks:  # otherwise the sweep does it
+            await self.learn_past()
+            performed = True
         while manager.loads:
             load = manager.loads[0]
             if isinstance(load, ScanLoad):
@@ -188,7 +195,7 @@ class Shard:
                 bodies, read_count = await self.reader.read_payloads(load.message_ids)
                 manager.loads.pop(0)
                 manager.bodies_loaded(load, bodies, read_count, self.clock.now_ms())
-            elif load.group.queue.deleted:
+            elif load.group.queue.deleted or load.group.removed:
                 manager.loads.pop(0)
                 self._abandon(load.group)
             elif isinstance(load, StreamLoad):
@@ -224,15 +231,7 @@ class Shard:
         """Expire leases, purge done records, trim logs, remove what deleted queues left."""
         manager = self.manager
         self.expire_once()
-        if not self._retention_ready:
-            await recovery.recover_done(self.store, self._recovered)
-            self._recovered = {}
-            self._retention_ready = True
-            self._retention_known.set()
-            for queue in manager.queues.values():
-                if not queue.released_known:
-                    queue.released_known = True
-                    manager.removals.append(HeadRemoval(queue))  # what a crash kept from being trimmed
+        await self.learn_past()
         while purges := manager.take_purges(self.clock.now_ms()):
             await self._purge(purges)
             if sum(map(Purge.message_count, purges)) < limits.PURGED_MESSAGES_PER_SWEEP_MAX:
@@ -244,6 +243,20 @@ class Shard:
                 break
             await self._remove()
         self.wake()
+
+    async def learn_past(self) -> None:
+        """After a start: read the done and failed records, if that has not been done."""
+        if self._retention_ready:
+            return
+        manager = self.manager
+        await recovery.recover_done(self.store, self._recovered)
+        self._recovered = {}
+        self._retention_ready = True
+        self._retention_known.set()
+        for queue in manager.queues.values():
+            if not queue.released_known:
+                manager.past_known(queue, self.clock.now_ms())
+        manager.dispatch(self.clock.now_ms())
 
     async def _purge(self, purges: list[Purge]) -> None:
         references: dict[int, int] = {}
@@ -306,7 +319,30 @@ class Shard:
         """Wait until the done and failed records have been read, which happens soon after the start."""
         if not self._tasks:
             await self.sweep_once()
+        elif not self._retention_ready:
+            self._wake_sweep.set()
         await self._retention_known.wait()
+
+    async def groups_removed(self, queue: Queue) -> None:
+        """Wait until nothing is left of what the queue's deleted and reset groups kept."""
+        while queue.group_removals and not queue.deleted:
+            if self._tasks:
+                self._wake_sweep.set()
+                await asyncio.sleep(POLL_INTERVAL_S)
+            else:
+                await self.sweep_once()
+
+    async def removal_done(self, name: str) -> None:
+        """Wait until nothing is left of a deleted queue of that name."""
+        gone = asyncio.Event()
+        waiting = self.manager.removing.get(name)
+        if waiting is None:
+            return
+        waiting.append(gone.set)
+        self.wake()
+        if not self._tasks:
+            await self.sweep_once()
+        await gone.wait()
 
     async def room_to_write(self) -> None:
         """Wait while more payload waits for the store than publishers may leave there."""

@@ -53,6 +53,7 @@ STATE_FLUSH_INTERVAL_MS: Final = 20  # claims and acks of a busy group are writt
 LOAD_MESSAGES_MAX: Final = 2_048  # messages read back from the store at a time for one group
 LOAD_BYTES_MAX: Final = 16 * MIB
 PATTERN_SCAN_MESSAGES_MAX: Final = 16_384  # messages one dispatch of a group may look at in vain
+GROUP_REMOVALS_PER_QUEUE_MAX: Final = 100  # deleted or reset groups whose remains are still being taken away
 LISTED_MESSAGES_MAX: Final = 1_000  # on one page of a listing
 EXPIRY_WINDOW_MESSAGES: Final = 10_000  # next messages to expire by themselves, per queue, in memory
 EXPIRY_STEP_MESSAGES: Final = 1_000  # given up by one group at a time
@@ -93,6 +94,7 @@ DELAYED_MESSAGES_PER_GROUP_MAX: Final = (
 )
 DELAYED_BYTES_PER_GROUP_MAX: Final = 16 * MIB  # their payload kept in memory; the rest is read back when due
 REDRIVEN_MESSAGES_PER_CALL_MAX: Final = 100_000  # one redrive; the next call takes the next ones
+MOVED_MESSAGES_PER_CALL_MAX: Final = 100_000  # moved or copied from queue to queue in one call
 REDRIVE_HELD_MESSAGES_MAX: Final = 10_000  # dead letters that could not go back, held until the redrive ends
 REDRIVE_STEP_MESSAGES_MAX: Final = 256  # redriven between two looks at everything else
 

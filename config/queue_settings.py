@@ -104,6 +104,7 @@ class QueueLimitsSettings(Section):
 
 
 PRIORITY_MAX: Final = limits.PRIORITY_MAX
+GROUPS_MAX: Final = limits.GROUPS_PER_QUEUE_MAX
 DEDUPLICATION_WINDOW_MS_MAX: Final = limits.DEDUPLICATION_WINDOW_MS_MAX
 
 
@@ -116,6 +117,31 @@ class RetentionSettings(Section):
     """Payload bytes kept; 0: no limit."""
     max_length_messages: Count = Field(default=0, ge=0, le=limits.QUEUE_DEPTH_MESSAGES_MAX)
     """Messages kept; 0: no limit."""
+
+
+class GroupSettings(Section):
+    """A consumer group that exists from the start."""
+
+    short_key: ClassVar[str] = "name"
+
+    name: str
+    """1 to 255 bytes of UTF-8 without `@`."""
+    pattern: str = "#"
+    """What the part of the topic below the queue must be like, with MQTT's `+` and `#`."""
+    selector: str = ""
+    """A JMS message selector; "" is none. It cannot change later."""
+    start: str | int = "earliest"
+    """Where the group begins, if it has to be made: `earliest`, `latest`, an offset, `timestamp=<ms>`."""
+
+    @field_validator("name")
+    @classmethod
+    def _name_is_allowed(cls, value: str) -> str:
+        return names.check_group_name(value)
+
+    @property
+    def group_id(self) -> str:
+        """The name, with `@` and the pattern unless that is `#`."""
+        return self.name if self.pattern == "#" else f"{self.name}@{self.pattern}"
 
 
 class QueueSettings(Section):
@@ -148,6 +174,8 @@ class QueueSettings(Section):
         default=300_000, le=DEDUPLICATION_WINDOW_MS_MAX, validation_alias="deduplication_window"
     )
     """How long in ms a deduplication ID is remembered."""
+    groups: tuple[GroupSettings, ...] = Field(default=(), max_length=GROUPS_MAX)
+    """Consumer groups, made if they are not there; others come with their first consumer."""
     retention: RetentionSettings = RetentionSettings()
     """Only for streams."""
     primary_group: str = ""
@@ -177,6 +205,15 @@ class QueueSettings(Section):
             key = "primary_group" if self.primary_group else "retention"
             raise ValueError(f"{key} is only for type stream")
         return self
+
+    @field_validator("groups")
+    @classmethod
+    def _groups_are_a_set(cls, value: tuple[GroupSettings, ...]) -> tuple[GroupSettings, ...]:
+        ids = [group.group_id for group in value]
+        for position, group_id in enumerate(ids):
+            if group_id in ids[:position]:
+                raise ValueError(f"names {group_id!r} twice")
+        return value
 
     @property
     def dead_letter(self) -> str:

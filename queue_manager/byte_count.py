@@ -172,6 +172,12 @@ class ByteCount:
         else:
             self.of(group)
 
+    def forget(self, group: Group) -> None:
+        """The group is gone, or is to be counted anew from where it is now."""
+        self._counts.pop(group, None)
+        if group.queue.durable:
+            group.queue.manager.journal.delete(queue_account.key(group.storage_id, TAKEN))
+
     def total(self, groups: list[Group]) -> int:
         """The bytes the group with most of them has waiting."""
         return max(self.of(group).total() for group in groups)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from queue_manager.address import PREFIX, validate_queue_name
 from queue_manager.patterns import validate
@@ -21,6 +21,8 @@ from storage.records.queue_spec import QueueSpec
 if TYPE_CHECKING:
     from queue_manager.group import Group
     from queue_manager.queue import Queue
+
+UNBORN: Final = "unborn"  # extension: a group was made, but not told yet what there is for it
 
 
 class QueueDefinition:
@@ -107,6 +109,9 @@ def encode_spec(queue: Queue, group: Group | None = None) -> bytes:
         fields: dict[str, Any] = {**policy.fields(), "log": queue.log_id, "arguments": queue.arguments}
         fields["default_group"] = group is not None or "" in queue.groups
         extensions["policy"] = _json(fields)
+    subject = group or queue.groups.get("")
+    if subject is not None and subject in queue.manager.unborn:
+        extensions[UNBORN] = b""
     return queue_spec.encode(
         QueueSpec(
             topic_filters=topics,

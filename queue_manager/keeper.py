@@ -109,6 +109,13 @@ class Keeper(Ending):
         if self.queue.policy.overflow == DROP_HEAD:
             self.queue.manager.timers.set(self, 0)
 
+    def farewell(self, group: Group) -> None:
+        """The group is gone, or begins anew; nothing that came back to it waits any more."""
+        self.oldest.forget(group)
+        self._stand_ins.pop(group, None)
+        if self.bytes is not None:
+            self.bytes.forget(group)
+
     def choose(self, group: Group, messages: list[Message], now_ms: int) -> list[Message]:
         """Of what `group` has just taken what it may have, or what comes after it if that is nothing."""
         ttl_ms = self.queue.policy.message_ttl_ms

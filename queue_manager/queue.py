@@ -9,6 +9,7 @@ from config import limits
 from queue_manager.address import routing_key
 from queue_manager.errors import InvalidAddress, LimitReached
 from queue_manager.group import Group
+from queue_manager.group_removal import begin_after, first_claim
 from queue_manager.keeper import Keeper
 from queue_manager.model import Message
 from queue_manager.overflow import waiting_bytes
@@ -19,9 +20,10 @@ from queue_manager.selection import select
 from queue_manager.tail import Tail
 from storage.envelope import EnvelopeTemplate, encode_metadata_block
 from storage.layout import GROUP_SEPARATOR, QUEUE_ID_BYTES_MAX
-from storage.records import metadata
+from storage.records import holes, metadata
 
 if TYPE_CHECKING:
+    from queue_manager.group_removal import GroupRemoval
     from queue_manager.identities import Identities
     from queue_manager.journal import Journal
     from queue_manager.manager import QueueManager
@@ -48,9 +50,11 @@ class Queue:
         "deleted",
         "durable",
         "durable_offset",
+        "group_removals",
         "groups",
         "head_offset",
         "head_sequence",
+        "holes",
         "keeper",
         "log_id",
         "log_index",
@@ -105,8 +109,10 @@ class Queue:
         self.head_offset = head_offset
         self.head_sequence = head_sequence
         self.groups: dict[str, Group] = {}
+        self.group_removals: list[GroupRemoval] = []  # not performed to their end yet
         self.recovered_end = 0  # log entries below it may hold payloads a crash kept from being deleted
         self.released = RangeSet()  # offsets at or above head_offset whose payloads are gone
+        self.holes: RangeSet | None = None  # of `released`, what is written down
         self.released_known = True  # False after a start, until the done records have been read
         self.mixes_payloads = False  # some may be in other queues too, or have IDs out of order
         self.schedule: Schedule | None = None
@@ -158,11 +164,21 @@ class Queue:
                 for other in self.groups.values():
                     other.released = self.released.copy()
             group.released = self.released.copy()
+            group.pass_over(self.released)
+            if self.group_removals:
+                begin_after(group, first_claim(self, group_id))
             if self.keeper is not None:
                 self.keeper.welcome(group)
             self.groups[group_id] = group
-            if self.durable:
+            others_past = len(self.groups) > 1 and not self.released_known
+            if self.durable and others_past and self.head_offset < self.tail.first_offset:
+                # nobody knows yet what the others let go of; until then it is given nothing
+                group.loading = True
+                self.manager.unborn.append(group)
+            elif self.durable:
                 group.mark_dirty()
+                if group.holes is not None:
+                    self.note_holes()
             elif gone := self.tail.released():
                 select(group).taken.add(gone)
         return group
@@ -188,6 +204,29 @@ class Queue:
     ) -> Group:
         """A group of this queue's kind; nobody knows it yet."""
         return Group(self, name, pattern, position, cursor_sequence, selector)
+
+    def note_holes(self) -> None:
+        """Write down what was let go of beyond the head: no group will be able to tell after a restart."""
+        self.holes = self.released.copy()
+        self.write_holes()
+        for group in self.groups.values():
+            self.manager.flush_with_next_commit(group)  # what failed is on the store by then
+
+    def write_holes(self) -> None:
+        """Write `holes`, or delete their record if there are none."""
+        journal = self.manager.journal
+        if self.holes is None or not self.holes.starts:
+            self.holes = None
+            journal.delete(holes.key(self.name))
+        else:
+            journal.put(holes.key(self.name), holes.encode(self.holes.pairs()))
+
+    def keep_again(self, start: int, end: int) -> None:
+        """Offsets that were let go of stand in the log for their payloads again."""
+        self.released.discard(start, end)
+        if self.holes is not None and self.holes.overlaps(start, end):
+            self.holes.discard(start, end)
+            self.write_holes()
 
     def consumer_count(self) -> int:
         """Consumers of all groups."""

@@ -57,6 +57,19 @@ class RangeSet:
         self.starts[low:high] = starts
         self.ends[low:high] = ends
 
+    def discard_all(self, other: RangeSet) -> None:
+        """Take every offset of another set out."""
+        for start, end in zip(other.starts, other.ends, strict=True):
+            self.discard(start, end)
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """The ranges, in order."""
+        return list(zip(self.starts, self.ends, strict=True))
+
+    def count(self) -> int:
+        """How many offsets are in the set."""
+        return sum(self.ends) - sum(self.starts)
+
     def contains(self, offset: int) -> bool:
         """Whether `offset` is in the set."""
         index = bisect_right(self.starts, offset) - 1

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from queue_manager.bucket import SETTLED_MESSAGE, Bucket
 from queue_manager.definitions import StoredQueue, stored_group
 from queue_manager.group import Group
+from queue_manager.group_removal import GroupRemoval, begin_after
 from queue_manager.kinds import queue_class
 from queue_manager.lanes.queue import Lane, LanedQueue, lane_name, split_lane_name
 from queue_manager.model import AVAILABLE, DONE, FAILED, Entry, Message
@@ -22,6 +23,7 @@ from queue_manager.retention import Purge
 from queue_manager.selection import select
 from storage import layout
 from storage.envelope import TemplateCache, read_head
+from storage.ranges import Ranges
 from storage.records import active, done, queue_account, queue_spec
 from storage.records.settled import SettledMessage
 from storage.visible_at import without_visible_at
@@ -96,7 +98,7 @@ def restore_group(
     group = queue.new_group(
         name,
         pattern,
-        queue.head_offset if position is None else position,
+        queue.head_offset if position is None else max(position, queue.head_offset),
         queue.head_sequence if cursor_sequence is None else cursor_sequence,
         selector,
     )
@@ -110,6 +112,12 @@ def restore_group(
     if position is not None and position > queue.tail.next_offset:
         queue.tail.first_offset = queue.durable_offset = queue.recovered_end = position
     return group
+
+
+def hold_back(group: Group) -> None:
+    """The group was made, but not told yet what its queue had let go of: it is when that is known."""
+    group.loading = True
+    group.queue.manager.unborn.append(group)
 
 
 def restore_taken(group: Group, chunk: int, bitmap: bytes) -> None:
@@ -221,12 +229,55 @@ def restore_keeper(queue: Queue, counts: dict[tuple[str, int], queue_account.Byt
         queue.keeper.restore_bytes(counts.get((queue.name, queue_account.APPENDED)), taken)
 
 
-def restore_failed(group: Group, value: bytes) -> None:
+def restore_holes(manager: QueueManager, queue_name: str, ranges: Ranges) -> None:
+    """What was let go of in a queue, where its groups cannot tell."""
+    queue = manager.queues.get(queue_name)
+    if queue is None:
+        return
+    queue.holes = RangeSet()
+    for start, end in ranges:
+        queue.holes.add(start, end)
+    queue.released.add_all(queue.holes)
+    queue.released.drop_before(queue.head_offset)
+    for group in queue.groups.values():
+        group.released.add_all(queue.released)
+        group.pass_over(queue.released)
+    manager.trimmable[queue] = None
+
+
+def restore_group_removal(removal: GroupRemoval, group: Group | None) -> None:
+    """A deletion or reset a crash interrupted; `group` is what bears the name now."""
+    queue = removal.queue
+    queue.group_removals.append(removal)
+    queue.released.add_all(removal.log_free)
+    queue.manager.trimmable[queue] = None
+    for other in queue.groups.values():
+        other.pass_over(queue.released)
+    if group is not None and removal.has_rows:
+        group.first_claim = max(group.first_claim, removal.claim_end)
+        if group.next_claim < removal.claim_end:
+            begin_after(group, removal.claim_end)
+
+
+def settled_messages(value: bytes) -> list[SettledMessage]:
+    """The messages of a failed record."""
+    return done.decode(value)
+
+
+def restore_failed(group: Group, bucket_id: int, value: bytes) -> None:
     """Account for a failed record."""
+    number = bucket_id & layout.NUMBER_MASK
+    resets = [
+        removal
+        for removal in group.queue.group_removals
+        if removal.storage_id == group.storage_id and removal.has_rows and number < removal.claim_end
+    ]
     for message in done.decode(value):
         _, offset, _ = read_head(message.metadata)
         if group.failed_offsets.contains(offset):
             continue  # it failed since the start
+        if not all(removal.keeps_failed(offset) for removal in resets):
+            continue
         group.failed_offsets.add(offset, offset + 1)
         group.failed_count += 1
 
@@ -240,13 +291,6 @@ def purge_of_record(group: Group, bucket_id: int, value: bytes) -> tuple[Purge |
         return None, offsets
     due_ms = max(message.settled_at_ms for message in messages) + retention_ms
     return Purge.of_packed(group, bucket_id, [done.pack_done(*m) for m in messages], due_ms), offsets
-
-
-def taken_of(group: Group) -> RangeSet:
-    """The offsets the group has claimed or passed over."""
-    taken = RangeSet() if group.selection is None else group.selection.taken.ranges()
-    taken.add(0, group.position)
-    return taken
 
 
 def restore_released(queue: Queue, taken: dict[Group, RangeSet], kept: dict[Group, RangeSet]) -> None:

@@ -129,6 +129,16 @@ class FailedRedrive:
 
 def revive(group: Group, bucket: Bucket, entry: Entry, now_ms: int) -> Entry:
     """Make a failed entry available again, as if it had never been tried; give the new one."""
+    new = unfail(group, bucket, entry, now_ms)
+    heappush(group.returned, (entry.message.offset, new))
+    if group.queue.keeper is not None:
+        group.queue.keeper.watch(group, new, entry.message.body)
+    group.mark_dispatch()
+    return new
+
+
+def unfail(group: Group, bucket: Bucket, entry: Entry, now_ms: int) -> Entry:
+    """As `revive`; but the new entry is not to be claimed yet."""
     message = entry.message
     offset = message.offset
     queue = group.queue
@@ -140,14 +150,10 @@ def revive(group: Group, bucket: Bucket, entry: Entry, now_ms: int) -> Entry:
         # the log stands for its payload again; below the head this group goes on keeping it by itself
         group.failed_offsets.discard(offset, offset + 1)
         group.released.discard(offset, offset + 1)
-        queue.released.discard(offset, offset + 1)
+        queue.keep_again(offset, offset + 1)
     group.attempts_log.pop(message.message_id, None)
     group.attempts_dirty.discard(message.message_id)
     queue.manager.journal.delete(attempts.key(group.storage_id, message.message_id))
-    heappush(group.returned, (offset, new))
-    if queue.keeper is not None:
-        queue.keeper.watch(group, new, message.body)
-    group.mark_dispatch()
     return new
 
 
@@ -160,7 +166,14 @@ class DeadLetterRedrive:
 
     __slots__ = ("_end_offsets", "_held", "_taken", "_target", "consumer", "left", "manager", "queue")
 
-    def __init__(self, manager: QueueManager, queue: Queue, target: Queue | None, limit: int) -> None:
+    def __init__(
+        self,
+        manager: QueueManager,
+        queue: Queue,
+        target: Queue | None,
+        limit: int,
+        group: Group | None = None,
+    ) -> None:
         self.manager = manager
         self.queue = queue
         self.left = limit
@@ -168,7 +181,7 @@ class DeadLetterRedrive:
         self._end_offsets = {part: part.tail.next_offset for part in queue.parts()}
         self._held: list[Entry] = []
         self._taken: list[tuple[Message, Entry]] = []
-        self.consumer = manager.puller(queue, self, "redrive", lease_ms=CLAIM_LEASE_MS)
+        self.consumer = manager.puller(queue, self, "redrive", lease_ms=CLAIM_LEASE_MS, group=group)
 
     def step(self, count: int, now_ms: int) -> int | None:
         """Redrive up to `count` messages in the open commit; give how many of them were looked at or None.
@@ -177,7 +190,12 @@ class DeadLetterRedrive:
         """
         group = self.consumer.group
         count = min(count, self.left)
-        if self.queue.deleted or count <= 0 or len(self._held) >= limits.REDRIVE_HELD_MESSAGES_MAX:
+        if (
+            self.queue.deleted
+            or group.removed
+            or count <= 0
+            or len(self._held) >= limits.REDRIVE_HELD_MESSAGES_MAX
+        ):
             return 0
         if self.consumer not in group.draining:
             group.draining.append(self.consumer)
@@ -190,7 +208,7 @@ class DeadLetterRedrive:
             if message.offset >= self._end_offsets[entry.group.queue]:
                 beyond = True
                 self._held.append(entry)
-            elif self._append(message, now_ms):
+            elif self.append(message, now_ms):
                 done.append(entry)
             else:
                 self._held.append(entry)
@@ -200,7 +218,8 @@ class DeadLetterRedrive:
         self.left -= len(done)
         return 0 if beyond else len(taken)
 
-    def _append(self, message: Message, now_ms: int) -> bool:
+    def append(self, message: Message, now_ms: int) -> bool:
+        """Put a copy where the message is to go; False if it cannot go there."""
         template = message.template
         origin = self.manager.origin_of(template)
         target = self._target

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from queue_manager.group_removal import GroupRemoval
+
 if TYPE_CHECKING:
     from queue_manager.group import Group
     from queue_manager.queue import Queue
@@ -68,4 +70,4 @@ class QueueRemoval:
         return self.released is None or offset < self.head_offset or self.released.contains(offset)
 
 
-Removal = HeadRemoval | RangeRemoval | QueueRemoval
+Removal = HeadRemoval | RangeRemoval | QueueRemoval | GroupRemoval

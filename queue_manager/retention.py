@@ -201,7 +201,7 @@ def release_gone(group: Group, start: int, end: int) -> None:
     """The offsets `start` to `end` have no payload any more: `group` will never ask for them."""
     queue = group.queue
     start = max(start, queue.head_offset)
-    if start >= end or queue.deleted:
+    if start >= end or queue.deleted or group.removed:
         return
     others = [other for other in queue.groups.values() if other is not group]
     if others:
@@ -225,4 +225,6 @@ def advance_head(queue: Queue) -> bool:
     queue.released.drop_before(floor)
     for group in queue.groups.values():
         group.released.drop_before(floor)
+        if group.position < floor:
+            group.skip_to(floor)
     return True

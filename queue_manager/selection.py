@@ -36,6 +36,9 @@ class Selection(Scanning):
         super().__init__(group)
         group.forget_loaded()
         group.selection = self
+        if group.holes is not None:
+            self.pass_ranges(group.holes)
+            group.holes = None
         group.apply_message_groups()
         if group.queue.keeper is not None:
             group.queue.keeper.selection_begins(group)
@@ -251,7 +254,7 @@ class Selection(Scanning):
 
     def pass_ranges(self, ranges: RangeSet) -> None:
         """The group had let go of these offsets."""
-        for start, end in zip(ranges.starts, ranges.ends, strict=True):
+        for start, end in ranges.pairs():
             self.taken.add_range(start, end)
         self._moved()
 

@@ -168,6 +168,13 @@ class Taken:
                 self._written.add(index)
         self._dirty.clear()
 
+    def erase(self, storage_id: str, journal: Journal) -> None:
+        """Delete every record of it: nobody asks any more."""
+        for index in self._written:
+            journal.delete(taken_ahead.key(storage_id, index))
+        self._written.clear()
+        self._dirty.clear()
+
     def restore(self, index: int, bitmap: bytes) -> None:
         """Take over a chunk that was written, after a start."""
         self._written.add(index)

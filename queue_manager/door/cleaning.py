@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from config import limits
 from queue_manager.door.consuming import Consuming
+from queue_manager.group_removal import GroupRemoval, first_claim
 from queue_manager.policy import FOREVER
-from queue_manager.removal import QueueRemoval, RangeRemoval
+from queue_manager.queue import Queue
+from queue_manager.removal import HeadRemoval, QueueRemoval, RangeRemoval
 from queue_manager.retention import Purge
-from storage.records import removal
+from storage.records import holes, queue_meta, removal
 
 
 class Cleaning(Consuming):
@@ -67,17 +69,40 @@ class Cleaning(Consuming):
         """Put purges into the open commit; `references` are the stored reference counts."""
         for purge in purges:
             group = purge.group
+            if group.removed:
+                continue  # its removal lets go of that
             # what a deleted queue holds is let go of by its removal, but for what was purged unread
             if not group.queue.deleted or group.queue.groups.get(group.group_id) is not group:
                 purge.apply(self.journal, references)
 
     def release_range(self, done: RangeRemoval, rows: list[tuple[int, int, bool]]) -> None:
         """Purged messages, as (offset, message ID, shared): nobody in that group will ask for them."""
-        if not done.group.queue.deleted:
-            kept = done.kept
-            if kept is not None:
-                rows = [row for row in rows if not kept.contains(row[0])]
-            self.skipped.setdefault(done.group, []).extend(rows)
+        group = done.group
+        if group.queue.deleted or group.removed:
+            return
+        kept = done.kept
+        if kept is not None:
+            rows = [row for row in rows if not kept.contains(row[0])]
+        self.skipped.setdefault(group, []).extend(rows)
+
+    def head_trimmed(self, queue: Queue, head: int) -> None:
+        """The log is trimmed up to `head`; that is written with the open commit."""
+        self.journal.put(queue_meta.key(queue.name), queue_meta.encode(head, queue.head_sequence))
+        if queue.holes is not None and queue.holes.ends[-1] <= head:
+            queue.holes = None
+            self.journal.delete(holes.key(queue.name))
+
+    def group_removed(self, done: GroupRemoval) -> None:
+        """Nothing of a deleted group, or of a group's time before its reset, is left."""
+        self.journal.delete(done.key())
+        queue = done.queue
+        if done in queue.group_removals:
+            queue.group_removals.remove(done)
+            group = queue.groups.get(done.group_id)
+            if group is not None and not first_claim(queue, done.group_id):
+                group.first_claim = 0
+        if not queue.deleted:
+            self.removals.append(HeadRemoval(queue))  # waited for it
 
     def removed(self, done: QueueRemoval) -> None:
         """Nothing of a deleted queue is left: its name may be used again."""

@@ -94,11 +94,17 @@ class Consuming(Lifecycle):
                 self.journal.put(queue_spec.key(part.storage_id), encode_spec(part.queue, part))
         return group
 
-    def puller(self, queue: Queue, sink: Sink, consumer_id: str, *, lease_ms: int) -> Consumer:
-        """A consumer that is given nothing by itself and takes by `pull` (AMQP basic.get)."""
+    def puller(
+        self, queue: Queue, sink: Sink, consumer_id: str, *, lease_ms: int, group: Group | None = None
+    ) -> Consumer:
+        """A consumer that is given nothing by itself and takes by `pull` (AMQP basic.get).
+
+        `group` None: the default group.
+        """
         if queue.policy.stream:
             raise InvalidArgument(f"queue {queue.name!r} is a stream: it is consumed, not pulled from")
-        group = self.group(queue, "")
+        if group is None:
+            group = self.group(queue, "")
         consumer = Consumer(
             group,
             consumer_id,
@@ -122,6 +128,8 @@ class Consuming(Lifecycle):
         group = consumer.group
         if group.queue.deleted:
             return False
+        if group.removed:
+            group = consumer.group = self.group(group.queue, group.name, group.pattern, group.selector)
         if any(c.exclusive for c in group.consumers):
             raise AccessRefused(f"queue {group.queue.name!r} is in exclusive use")
         if consumer not in group.draining and consumer not in group.consumers:

@@ -25,7 +25,7 @@ from queue_manager.patterns import MATCH_ALL
 from queue_manager.queue import Queue
 from queue_manager.removal import HeadRemoval, QueueRemoval, RangeRemoval
 from queue_manager.streams.stream import Stream
-from storage.records import queue_meta, queue_spec, removal
+from storage.records import holes, queue_meta, queue_spec, removal
 
 if TYPE_CHECKING:
     from queue_manager.manager import QueueManager
@@ -190,6 +190,8 @@ class Lifecycle(Committing, Scheduling, Staging):
             for groups in (self.dispatchable, self.dirty_groups, self.consuming, self.purgeable):
                 groups.pop(group, None)
             self.skipped.pop(group, None)
+            if group in self.unborn:
+                self.unborn.remove(group)
             if group.delays is not None:
                 group.delays.clear()
             if group.selection is not None:
@@ -209,6 +211,7 @@ class Lifecycle(Committing, Scheduling, Staging):
             for storage_id in storage_ids:
                 self.journal.delete(queue_spec.key(storage_id))
             self.journal.delete(queue_meta.key(queue.name))
+            self.journal.delete(holes.key(queue.name))
             self.journal.put(removal.key(queue.log_id), removal.encode(queue.name, storage_ids))
             # the open blocks must reach the log, or their payloads would never be found again
             self._write_log(queue, now_ms)
@@ -242,7 +245,9 @@ class Lifecycle(Committing, Scheduling, Staging):
         end = queue.tail.next_offset
         nobody = Group(queue, "", MATCH_ALL, queue.head_offset, queue.head_sequence)
         if queue.durable and queue.head_offset < end:
-            self.removals.append(RangeRemoval(nobody, queue.head_offset, end, queue.head_sequence))
+            unread = RangeRemoval(nobody, queue.head_offset, end, queue.head_sequence)
+            unread.kept = queue.released.copy()
+            self.removals.append(unread)
             self.removals.append(HeadRemoval(queue))
             self.journal.put(queue_meta.key(queue.name), queue_meta.encode(end, queue.head_sequence))
         queue.head_offset = end

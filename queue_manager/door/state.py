@@ -71,6 +71,7 @@ class ManagerState:
         self.purgeable: dict[Group, None] = {}  # groups with done records
         self.tailed: dict[Queue, None] = {}  # queues with messages in memory
         self.replayed: dict[Queue, None] = {}  # streams with messages in memory that were read back
+        self.unborn: list[Group] = []  # made before it was known what their queues let go of
         self.stale_settle_count = 0
         self.repeated_publish_count = 0  # taken before, by their identity
         self.auto_commit_interval_ms = 5_000

@@ -38,6 +38,8 @@ class GroupReading(GroupState):
 
     def _take(self, count: int) -> list[Message]:
         """The next `count` messages this group wants, `position` moved past them."""
+        if self.holes is not None:
+            return self._take_between_holes(count)
         if self.wants is None:
             return self._take_unfiltered(count)
         messages: list[Message] = []
@@ -110,6 +112,19 @@ class GroupReading(GroupState):
             self._skip(messages)
             self.mark_dirty()
 
+    def _take_between_holes(self, count: int) -> list[Message]:
+        holes = self.holes
+        assert holes is not None
+        while True:
+            self.holes = None
+            first = self.position
+            messages = self._take(count)
+            if self.position < holes.ends[-1]:
+                self.holes = holes
+            kept = [message for message in messages if not holes.contains(message.offset)]
+            if kept or not messages or self.position == first:
+                return kept
+
     def _skip(self, messages: list[Message]) -> None:
         """These are nothing for this group: it lets go of them."""
         if self.queue.durable:
@@ -145,6 +160,14 @@ class GroupReading(GroupState):
         offset = max(self.position, self.ahead_offset)
         sequence = max(self.cursor_sequence, self.ahead_sequence)
         self.queue.manager.loads.append(LogLoad(cast("Group", self), sequence, offset))
+
+    def skip_to(self, offset: int) -> None:
+        """Go on at `offset`: nothing before it is kept."""
+        if self.selection is not None:
+            self.selection.taken.move(offset)
+        self.position = offset
+        self.forget_loaded()
+        self.mark_dirty()
 
     def forget_loaded(self) -> None:
         """Let go of what was read ahead; it is read again when it is wanted."""

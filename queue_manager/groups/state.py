@@ -30,9 +30,10 @@ class GroupState:
     `position` is the first offset not yet looked at; `cursor_sequence` a metadata-log sequence at or before
     the entry that holds it. `loaded` has been read back from the store: what is kept of the offsets from
     `position` to `ahead_offset`, where reading goes on at `ahead_sequence`. `marks` are the pairs of offset
-    and sequence at which loads ended, for the cursor to advance to as the position does. `failed_offsets` are
-    those whose payload this group keeps though the log does not stand for it any more: failed messages, and
-    redriven ones below the queue's head.
+    and sequence at which loads ended, for the cursor to advance to as the position does. `failed_offsets`
+    are those whose payload this group keeps though the log does not stand for it any more: failed messages,
+    and redriven ones below the queue's head. `holes` are offsets beyond the position that were let go of
+    before the group began there. `removed`: it was deleted, or a reset replaced it.
     """
 
     __slots__ = (
@@ -53,8 +54,10 @@ class GroupState:
         "draining",
         "failed_count",
         "failed_offsets",
+        "first_claim",
         "flushed_at_ms",
         "group_id",
+        "holes",
         "is_ranked",
         "loaded",
         "loaded_next",
@@ -70,6 +73,7 @@ class GroupState:
         "queue",
         "redelivered_count",
         "released",
+        "removed",
         "returned",
         "selection",
         "selector",
@@ -103,6 +107,7 @@ class GroupState:
         self.position = position
         self.cursor_sequence = cursor_sequence
         self.next_claim = 0
+        self.first_claim = 0  # buckets below are those of an earlier life of the group
         self.capacity = 10**queue.policy.bucket_size
         self.claim_base = queue.policy.bucket_size << 60
         self.buckets: dict[int, Bucket] = {}
@@ -131,6 +136,8 @@ class GroupState:
         self.failed_offsets = RangeSet()
         self.redelivered_count = 0
         self.spec_written = False
+        self.removed = False
+        self.holes: RangeSet | None = None
         self.selection: Selection | None = None  # while consumers have filters, and until that is drained
         self.sticky: MessageGroups | None = None
         if queue.policy.binds_keys():
@@ -150,6 +157,17 @@ class GroupState:
             self.sticky.dissolve()
             self.sticky = None
             self.mark_dispatch()
+
+    def pass_over(self, gone: RangeSet) -> None:
+        """Never hand out these offsets, which nobody keeps, though memory or log may still have them."""
+        if not gone.ends or gone.ends[-1] <= self.position:
+            return
+        if self.selection is not None:
+            self.selection.pass_ranges(gone)
+        else:
+            holes = gone.copy()
+            holes.drop_before(self.position)
+            self.holes = holes
 
     def resize_buckets(self) -> None:
         """Give out claim numbers for buckets of the size the queue's policy now says (R-24)."""
@@ -173,6 +191,12 @@ class GroupState:
     def unmatched_count(self) -> int:
         """Of the messages that wait, those no consumer's filter wants, as far as all were asked."""
         return 0 if self.selection is None else self.selection.unmatched_count()
+
+    def taken(self) -> RangeSet:
+        """The offsets it has claimed or passed over."""
+        taken = RangeSet() if self.selection is None else self.selection.taken.ranges()
+        taken.add(0, self.position)
+        return taken
 
     def has_taken(self, offset: int) -> bool:
         """Whether the message at `offset` was claimed or passed over."""
@@ -219,7 +243,7 @@ class GroupState:
 
     def mark_dirty(self) -> None:
         """Have position and claim counter written with one of the next commits, if the queue is kept."""
-        if not self.dirty and self.queue.durable and not self.queue.deleted:
+        if not self.dirty and self.queue.durable and not (self.queue.deleted or self.removed):
             self.dirty = True
             self.queue.manager.dirty_groups[cast("Group", self)] = None
 

@@ -25,6 +25,11 @@ def lane_name(name: str, priority: int) -> str:
     return f"{name}{LANE_SEPARATOR}{priority}"
 
 
+def priority_of(offset: int) -> int:
+    """The priority of the lane that has this offset; 0 in queues without."""
+    return offset >> LANE_SHIFT
+
+
 def split_lane_name(name: str) -> tuple[str, int]:
     """A queue's name and the priority of its lane; 0 for a queue itself."""
     queue_name, separator, priority = name.partition(LANE_SEPARATOR)

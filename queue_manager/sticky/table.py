@@ -234,6 +234,15 @@ class BindingTable:
         self.placed_bytes -= size
         self.placed_in[entry.group] -= 1
 
+    def entries(self, group: Group) -> list[Entry]:
+        """What was placed of that lane, in no order."""
+        items = [
+            item
+            for seat in self.seats.values()
+            for item in (*seat.loose, *(item for binding in seat.bindings for item in binding.placed))
+        ]
+        return [item[1] for item in items if item[1].group is group]
+
     def drop(self, group: Group, message_ids: set[int] | None = None) -> list[Entry]:
         """Forget what was placed of that lane (None: all of it), and give it."""
         return self._drop(

@@ -121,7 +121,7 @@ class PriorityModel(RuleBasedStateMachine):
         manager = self.shard.manager
         manager.dispatch(self.clock.ms)
         for _ in range(500):
-            if not manager.loads:
+            if not (manager.loads or manager.unborn):
                 break
             drive(self.shard.load_once())
         for group in self.groups.values():

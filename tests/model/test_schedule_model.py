@@ -124,7 +124,7 @@ class ScheduleModel(RuleBasedStateMachine):
             due_ms = manager.timers.next_ms()
             if due_ms is not None and due_ms <= self.clock.ms:
                 manager.fire_timers(self.clock.ms)
-            elif manager.loads:
+            elif manager.loads or manager.unborn:
                 drive(self.shard.load_once())
             else:
                 break

@@ -189,7 +189,7 @@ class SelectorModel(RuleBasedStateMachine):
     def _quiesce(self) -> None:
         for _ in range(10_000):
             self.manager.fire_timers(self.clock.ms)
-            if self.manager.loads:
+            if self.manager.loads or self.manager.unborn:
                 run(self.shard.load_once())
             elif (self.manager.timers.next_ms() or self.clock.ms + 1) > self.clock.ms:
                 return

@@ -194,7 +194,7 @@ class StickyModel(RuleBasedStateMachine):
 
     def _quiesce(self) -> None:
         self.manager.dispatch(self.clock.ms)
-        while self.manager.loads:
+        while self.manager.loads or self.manager.unborn:
             run(self.shard.load_once())
 
     # oracle

@@ -30,6 +30,8 @@ def _documented_keys() -> set[str]:
     for path, key in schema.paths(QueueSettings):
         if key.section is None:
             keys.add("queues[]." + schema.dotted(path))
+        elif key.is_list:
+            keys |= {f"queues[].{schema.dotted(path)}[].{name}" for name in schema.keys_of(key.section)}
     return keys
 
 

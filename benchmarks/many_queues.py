@@ -1,0 +1,109 @@
+"""Many durable queues on one broker: how fast they are declared, what they cost, how long a restart takes.
+
+    python -m benchmarks.many_queues [--queues 10000] [--clients 16]
+
+Declares them over AMQP, publishes one message to each, weighs the broker, watches what it does while nobody
+asks for anything, kills it and starts it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from benchmarks.brokers import SluiceMQ
+from benchmarks.load import amqp_wire, process_stat
+from benchmarks.load.target import Target
+
+IDLE_S = 5.0
+BODY = b"x" * 100
+
+
+def declare(target: Target, names: list[str]) -> None:
+    client = amqp_wire.AmqpClient(target.host, target.amqp_port, wait_s=60)
+    for name in names:
+        client.declare_queue(name, durable=True)
+    client.close()
+
+
+def declare_all(target: Target, names: list[str], clients: int) -> float:
+    """Queues declared per second, by `clients` at a time, each waiting for one answer after the other."""
+    threads = [
+        threading.Thread(target=declare, args=(target, names[first::clients])) for first in range(clients)
+    ]
+    began = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return len(names) / (time.monotonic() - began)
+
+
+def publish_to_all(target: Target, names: list[str]) -> float:
+    """Confirmed publishes per second, one to each queue."""
+    client = amqp_wire.AmqpClient(target.host, target.amqp_port, wait_s=60)
+    client.select_confirms()
+    confirms = amqp_wire.ConfirmCounter()
+    began = time.monotonic()
+    for name in names:
+        client.sock.sendall(amqp_wire.publish_frames(name, BODY, delivery_mode=2))
+    while confirms.confirmed < len(names):
+        confirms.feed(client.sock.recv(1 << 16))
+    rate = len(names) / (time.monotonic() - began)
+    client.close()
+    return rate
+
+
+def idle_cpu_percent(target: Target) -> float:
+    """CPU the broker takes while nobody asks for anything."""
+    before = process_stat.cpu_s(target.pid)
+    time.sleep(IDLE_S)
+    return 100 * (process_stat.cpu_s(target.pid) - before) / IDLE_S
+
+
+def measure(broker: SluiceMQ, count: int, clients: int) -> dict[str, object]:
+    names = [f"queue-{number}" for number in range(count)]
+    empty = process_stat.rss_bytes(broker.target.pid)
+    declare_rate = declare_all(broker.target, names, clients)
+    declared = process_stat.rss_bytes(broker.target.pid)
+    publish_rate = publish_to_all(broker.target, names)
+    time.sleep(2)
+    report: dict[str, object] = {
+        "queues": count,
+        "declared_per_s": round(declare_rate),
+        "published_per_s": round(publish_rate),
+        "rss_empty_mb": empty // 1_000_000,
+        "rss_declared_mb": declared // 1_000_000,
+        "idle_cpu_percent": round(idle_cpu_percent(broker.target), 1),
+    }
+    broker.stop(kill=True)
+    report["restart_s"] = round(broker.start(), 2)
+    time.sleep(2)
+    report["rss_restarted_mb"] = process_stat.rss_bytes(broker.target.pid) // 1_000_000
+    report["idle_cpu_restarted_percent"] = round(idle_cpu_percent(broker.target), 1)
+    return report
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--queues", type=int, default=10_000)
+    parser.add_argument("--clients", type=int, default=16)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="sluicemq-") as directory:
+        broker = SluiceMQ(Path(directory))
+        broker.start()
+        try:
+            report = measure(broker, given.queues, given.clients)
+        finally:
+            broker.stop()
+    print(json.dumps(report, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Looking at queues and changing them, past the protocols: in process."""

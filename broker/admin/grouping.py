@@ -1,0 +1,129 @@
+"""Consumer groups: where they begin, and their ends."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from broker.admin import log_view
+from config.queue_settings import QueueSettings
+from queue_manager.door.administering import Place
+from queue_manager.errors import InvalidArgument, PreconditionFailed, QueueNotFound
+from queue_manager.filters import FilterError, parse_selector
+from queue_manager.group import Group
+from queue_manager.group_start import EARLIEST, GroupStart, read_start
+from queue_manager.queue import Queue
+from queue_manager.streams.start import FIRST, NEXT, OFFSET, TIMESTAMP, StreamStart
+from queue_manager.streams.stream import Stream
+
+if TYPE_CHECKING:
+    from broker.shard import Shard
+
+Start = str | int | datetime
+
+
+async def create(shard: Shard, queue: Queue, name: str, pattern: str, selector: str, start: Start) -> Group:
+    """Make a group; see `Admin.create_group`. It is written once it is known what the others let go of."""
+    wanted = read_start("start", start)
+    try:
+        parse_selector(selector)
+    except FilterError as error:
+        raise InvalidArgument(error.reason) from None
+    if isinstance(queue, Stream):
+        place = _stream_start(wanted)
+        return shard.manager.create_group(queue, name, pattern, selector=selector, start=place)
+    places = None
+    if wanted != EARLIEST:
+        _check_offset(queue, wanted)
+        await shard.retention_known()
+        places = await _places(shard, queue, wanted)
+    _check(queue)
+    return shard.manager.create_group(queue, name, pattern, places, selector)
+
+
+async def create_missing(shard: Shard, queue: Queue, settings: QueueSettings) -> None:
+    """Make the groups that the configuration names and that are not there.
+
+    Raises PreconditionFailed for one that is there with another selector.
+    """
+    for wanted in settings.groups:
+        known = queue.groups.get(wanted.group_id)
+        if known is None:
+            await create(shard, queue, wanted.name, wanted.pattern, wanted.selector, wanted.start)
+        elif known.selector != wanted.selector:
+            raise PreconditionFailed(
+                f"group {known.group_id!r} of queue {queue.name!r} has the selector {known.selector!r}: "
+                "that cannot change; delete the group first"
+            )
+
+
+async def reset(shard: Shard, queue: Queue, group_id: str, to: Start, force: bool) -> Group:
+    """Reset a group; see `Admin.reset_group`."""
+    wanted = read_start("to", to)
+    manager = shard.manager
+    group = manager.find_group(queue, group_id)
+    if isinstance(queue, Stream):
+        now_ms = shard.clock.now_ms()
+        return manager.reset_group(group, (), now_ms, start=_stream_start(wanted), force=force)
+    _check_offset(queue, wanted)
+    await shard.retention_known()
+    async with shard.redriving:
+        places = await _places(shard, queue, wanted)
+        _check(queue)
+        group = manager.find_group(queue, group_id)
+        return manager.reset_group(group, places, shard.clock.now_ms(), force=force)
+
+
+async def delete(shard: Shard, queue: Queue, group_id: str, force: bool) -> None:
+    """Delete a group; see `Admin.delete_group`."""
+    shard.manager.find_group(queue, group_id)
+    await shard.retention_known()
+    async with shard.redriving:
+        _check(queue)
+        shard.manager.delete_group(queue, group_id, shard.clock.now_ms(), force=force)
+
+
+async def place_in(shard: Shard, queue: Queue, start: GroupStart) -> Place:
+    """The offset that `start` means in a queue, and a log sequence at or before it (0: not known)."""
+    if start.time_ms is not None:
+        offset = await log_view.offset_at(shard, queue, start.time_ms)
+    else:
+        offset = start.offset_in(queue)
+    if not queue.durable or offset >= queue.tail.first_offset:
+        return offset, 0
+    return offset, await log_view.sequence_of(shard, queue, max(offset, queue.head_offset))
+
+
+async def cursor_at(shard: Shard, queue: Queue, start: Start) -> str | None:
+    """Behind which cursor a listing of ready messages begins at `start`."""
+    wanted = read_start("start", start)
+    if len(queue.parts()) > 1:
+        raise InvalidArgument(f"queue {queue.name!r} has priorities: it is looked at from its beginning")
+    offset, _ = await place_in(shard, queue, wanted)
+    return str(offset - 1) if offset else None
+
+
+async def _places(shard: Shard, queue: Queue, start: GroupStart) -> list[Place]:
+    return [await place_in(shard, part, start) for part in queue.parts()]
+
+
+def _check(queue: Queue) -> None:
+    """Raise QueueNotFound if the queue was deleted while something was waited for."""
+    if queue.deleted:
+        raise QueueNotFound(f"no queue {queue.name!r}")
+
+
+def _check_offset(queue: Queue, start: GroupStart) -> None:
+    if start.time_ms is None and start.offset > 0 and len(queue.parts()) > 1:
+        raise InvalidArgument(
+            f"queue {queue.name!r} has priorities, each with offsets of its own: begin at 'earliest', "
+            "'latest' or a time"
+        )
+
+
+def _stream_start(start: GroupStart) -> StreamStart:
+    if start.time_ms is not None:
+        return StreamStart(TIMESTAMP, start.time_ms)
+    if start.offset < 0:
+        return StreamStart(NEXT)
+    return StreamStart(OFFSET, start.offset) if start.offset else StreamStart(FIRST)

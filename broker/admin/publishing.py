@@ -1,0 +1,59 @@
+"""Publishing without a protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from broker.admin.views import Published
+from broker.amqp.options import options_of
+from protocols.amqp091 import content
+from protocols.amqp091.content import Properties, encode_properties
+from protocols.errors import LocalProtocolError
+from queue_manager import address as addresses
+from queue_manager import outcomes
+from queue_manager.errors import InvalidAddress, InvalidArgument, LimitReached
+from queue_manager.outcomes import ACCEPTED
+from queue_manager.plan import PublishPlan
+from storage.envelope import PROPERTIES_AMQP, PROPERTIES_NONE
+
+if TYPE_CHECKING:
+    from broker.shard import Shard
+
+
+def publish(
+    shard: Shard,
+    address: str,
+    body: bytes,
+    headers: Mapping[str, Any] | None,
+    persistent: bool,
+    fields: Mapping[str, Any],
+) -> Published:
+    """Publish one message; see `Admin.publish`. It is durable when the open commit is."""
+    manager = shard.manager
+    now_ms = shard.clock.now_ms()
+    plan = _plan(shard, address, headers, persistent, fields)
+    if addresses.is_queue_topic(address):
+        if addresses.parse(address).verb:
+            raise InvalidAddress(f"{address!r} is a control topic")
+        plan.aim(manager, manager.route(address, now_ms))
+    else:
+        plan.aim(manager, (manager.queues.get(address) or manager.find(address),))
+    outcome = manager.publish(plan, [body], now_ms)
+    if outcome != ACCEPTED:
+        raise LimitReached(outcomes.REASONS[outcome])
+    return Published(queues=tuple([queue.name for queue in plan.queues]))
+
+
+def _plan(
+    shard: Shard, address: str, headers: Mapping[str, Any] | None, persistent: bool, fields: Mapping[str, Any]
+) -> PublishPlan:
+    if not headers and not fields:
+        return shard.manager.plan(address, PROPERTIES_NONE, b"", persistent)
+    try:
+        properties = Properties(delivery_mode=2 if persistent else 1, **fields)
+        raw = encode_properties(properties, list(headers.items()) if headers else None)
+        content.validate_properties(raw)
+    except (TypeError, ValueError, LocalProtocolError) as error:
+        raise InvalidArgument(f"these are no message properties: {error}") from None
+    return shard.manager.plan(address, PROPERTIES_AMQP, raw, persistent, options_of(raw))

@@ -1,0 +1,543 @@
+"""Random lives of a queue's groups, made at offsets, reset and deleted, beside a simple oracle.
+
+The oracle knows for each group which messages must still come to it, which may (every group has let go of
+them, but perhaps not their retention), and which must never. A crash goes back to the last commit on both
+sides; one in the middle of a sweep cuts a removal in two. At the end everything is drained: nothing that
+somebody needed is lost, nothing that nobody needs is kept.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from broker.redrive import redrive_failed
+from broker.shard import Shard
+from queue_manager.consumer import Consumer
+from queue_manager.definitions import QueueDefinition
+from queue_manager.group import Group
+from queue_manager.model import Entry, Message
+from queue_manager.patterns import compile_pattern
+from queue_manager.policy import QueuePolicy
+from storage import layout
+from storage.errors import StorageError
+from storage.memory_store import MemoryStore
+from storage.records import payload, payload_refs
+from tests.model.harness import DEFAULT_POLICY, FakeClock
+from tests.model.leaks import all_rows, check_memory
+from tests.model.tight_limits import TightLimits
+
+T = TypeVar("T")
+LEASE_MS = 30_000
+MUST, MAY, HELD, DONE, FAILED = "must", "may", "held", "done", "failed"
+PASS = "pass"  # does not match the pattern, but has to be looked at
+GROUPS = ["", "a", "b", "c"]
+KINDS = st.sampled_from(["ack", "ack", "ack", "nack", "reject", "delay"])
+
+
+def run(step: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that waits for nothing but its turn."""
+    for _ in range(100_000):
+        try:
+            assert step.send(None) is None
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+    raise AssertionError("it waits for ever")
+
+
+class Item:
+    """What a group should know of one message."""
+
+    def __init__(self, state: str) -> None:
+        self.state = state
+        self.attempts = 0
+        self.due_ms = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in (MUST, HELD)
+
+
+Items = dict[int, Item]
+
+
+class Taker:
+    """A consumer that keeps its claims."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[Message, Entry]] = []
+
+    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
+        assert entries is not None
+        self.taken += zip(messages, entries, strict=True)
+
+    def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
+        pass
+
+    def cancelled(self, consumer: Consumer, reason: str) -> None:
+        pass
+
+
+class FailingStore(MemoryStore):
+    """A store that the power leaves after so many writes."""
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**fields)
+        self.writes_left: int | None = None
+
+    async def write(self, ops: Any) -> None:
+        if self.writes_left is not None:
+            if not self.writes_left:
+                raise StorageError("the power is gone")
+            self.writes_left -= 1
+        await super().write(ops)
+
+
+class GroupModel(RuleBasedStateMachine):
+    """Publish, claim, settle; create, reset and delete groups; sweep, crash."""
+
+    @initialize(
+        retention=st.sampled_from([0, 60_000]),
+        bucket_size=st.integers(0, 2),
+        shared=st.booleans(),
+        deleted_at_end=st.sampled_from([False, False, False, True]),
+        cache=st.sampled_from([0, 1 << 20]),
+    )
+    def begin(self, retention: int, bucket_size: int, shared: bool, deleted_at_end: bool, cache: int) -> None:
+        self.tight = TightLimits()
+        self.clock = FakeClock()
+        self.deleted_at_end = deleted_at_end
+        self.shared = shared
+        self.cache = cache
+        self.crashed = False
+        self.bodies: list[tuple[bytes, str]] = []  # body and routing key, by offset
+        self.gone: set[int] = set()  # offsets that nobody must be given any more
+        self.groups: dict[str, Items] = {}
+        self.entries: dict[tuple[str, int], Entry] = {}
+        self.takers: dict[str, tuple[Taker, Consumer]] = {}
+        self._open(FailingStore())
+        policy = QueuePolicy(
+            visibility_timeout_ms=LEASE_MS,
+            message_bytes_max=1000,
+            done_retention_ms=retention,
+            bucket_size=bucket_size,
+        )
+        for name in ("work", "copy"):
+            topics = (f"$queue/{name}/#", "$queue/both/#")
+            definition = QueueDefinition(name, durable=True, policy=policy, topics=topics)
+            self.manager.declare(definition, self.clock.ms)
+        self.manager.create_group(self.manager.find("copy"), "", "#")
+        self._commit()
+        self.publish(8)
+
+    def _open(self, store: MemoryStore) -> None:
+        self.store = store
+        self.shard = run(
+            Shard.open(
+                store,
+                self.clock,  # type: ignore[arg-type]
+                default_policy=DEFAULT_POLICY,
+                auto_create=True,
+                cache_bytes_max=self.cache,
+            )
+        )
+        self.manager = self.shard.manager
+
+    def _commit(self) -> None:
+        run(self.shard.commit_once(everything=True))
+        while run(self.shard.commit_once()):
+            pass
+        self.durable = copy.deepcopy((self.bodies, self.gone, self.groups))
+
+    def _load(self) -> None:
+        self.manager.dispatch(self.clock.ms)
+        while self.manager.loads or self.manager.unborn:
+            run(self.shard.load_once())
+
+    @property
+    def queue(self) -> Any:
+        return self.manager.find("work")
+
+    def _real(self, group_id: str) -> Group:
+        return self.queue.groups[group_id]  # type: ignore[no-any-return]
+
+    # oracle
+
+    def _id(self, group: str) -> str:
+        """Group c has a pattern: every other message."""
+        if group != "c":
+            return group
+        return "c@$queue/both/1" if self.shared else "c@1"
+
+    def _matches(self, group_id: str, offset: int) -> bool:
+        pattern = group_id.partition("@")[2] or "#"
+        return compile_pattern(pattern)(self.bodies[offset][1])
+
+    def _need(self, offset: int) -> str | None:
+        """Whether a group that begins now has to be given the message."""
+        if offset in self.gone:
+            return None
+        if not self.groups:
+            return MUST
+        for group_id, items in self.groups.items():
+            if offset not in items:
+                continue
+            if items[offset].is_open:
+                return MUST
+            if items[offset].state == PASS and offset >= self._real(group_id).position:
+                return MUST
+        return MAY
+
+    def _back(self, offset: int) -> None:
+        """A group has a failed message again; the log may show it to others that had not come so far."""
+        self.gone.discard(offset)
+        for group_id, items in self.groups.items():
+            is_behind = offset >= self._real(group_id).position and offset not in items
+            if is_behind and self._matches(group_id, offset):
+                items[offset] = Item(MAY)
+
+    def _nobody_else(self, group_id: str, offset: int) -> None:
+        """The group lets go of a message for good."""
+        if all(self._let_go(other, offset) for other in self.groups if other != group_id):
+            self.gone.add(offset)
+
+    def _let_go(self, group_id: str, offset: int) -> bool:
+        items = self.groups[group_id]
+        if offset in items and items[offset].state in (MUST, HELD, MAY):
+            return False
+        if offset in items and items[offset].state == DONE:
+            return False  # its retention may last
+        real = self._real(group_id)
+        skipped = [row[0] for row in self.manager.skipped.get(real, [])]  # let go of with the next commit
+        return offset < real.position and offset not in skipped
+
+    # steps
+
+    @rule(count=st.integers(1, 12))
+    def publish(self, count: int) -> None:
+        root = "$queue/both/" if self.shared else "$queue/work/"
+        for number in range(len(self.bodies), len(self.bodies) + count):
+            body, key = b"%d" % number, str(number % 2)
+            plan = self.manager.plan(root + key, 0, b"", True)
+            plan.aim(self.manager, self.manager.route(plan.topic, self.clock.ms))
+            self.manager.publish(plan, [body], self.clock.ms)
+            # patterns see the whole topic where it is not below the queue's own
+            self.bodies.append((body, root + key if self.shared else key))
+        for group_id, items in self.groups.items():
+            for offset in range(len(self.bodies) - count, len(self.bodies)):
+                items[offset] = Item(MUST if self._matches(group_id, offset) else PASS)
+        self._load()
+
+    @rule(group=st.sampled_from(GROUPS), start=st.sampled_from([None, None, 0, 3, 9, 10_000]))
+    def create(self, group: str, start: int | None) -> None:
+        group_id = self._id(group)
+        if group_id in self.groups:
+            return
+        if start is not None and not self.queue.released_known:
+            self.sweep()
+        name, _, pattern = group_id.partition("@")
+        items = {}
+        first = self.queue.head_offset
+        end = len(self.bodies)
+        if start is not None:
+            first = max(first, min(start, end))
+        for offset in range(first, end):
+            need = self._need(offset)
+            if self._matches(group_id, offset):
+                if need is not None:
+                    items[offset] = Item(need)
+            elif need == MUST:
+                items[offset] = Item(PASS)
+        lone = not self.groups
+        self.manager.create_group(self.queue, name, pattern or "#", None if start is None else [(start, 0)])
+        if lone and self.queue.released_known:
+            self.gone |= set(range(first))
+        self.groups[group_id] = items
+
+    @rule(group=st.sampled_from(GROUPS), to=st.integers(0, 40))
+    def reset(self, group: str, to: int) -> None:
+        group_id = self._id(group)
+        if group_id not in self.groups or not self.queue.released_known:
+            return
+        queue = self.queue
+        items = self.groups[group_id]
+        to = min(max(to, queue.head_offset), len(self.bodies))
+        again: Items = {}
+        for offset in range(to, len(self.bodies)):
+            if not self._matches(group_id, offset):
+                if self._need(offset) == MUST:
+                    again[offset] = Item(PASS)
+                continue
+            old = items.get(offset)
+            if old is not None and old.state in (MUST, HELD, FAILED):
+                again[offset] = Item(MUST)
+                if old.state == FAILED:
+                    self._back(offset)
+                continue
+            need = self._need(offset)
+            if need is not None:
+                again[offset] = Item(need)
+        for offset, item in items.items():
+            if offset < to and item.state in (FAILED, DONE):
+                again[offset] = item
+                if item.state == DONE:
+                    del again[offset]
+        self.manager.reset_group(self._real(group_id), [(to, 0)], self.clock.ms, force=True)
+        self.groups[group_id] = again
+        for offset in range(to):
+            if offset not in again:
+                self._nobody_else(group_id, offset)
+        self._drop_entries(group_id)
+        self._load()
+
+    @rule(group=st.sampled_from(GROUPS))
+    def delete(self, group: str) -> None:
+        group_id = self._id(group)
+        if group_id not in self.groups or not self.queue.released_known:
+            return
+        items = self.groups[group_id]
+        position = self._real(group_id).position
+        self.manager.delete_group(self.queue, group_id, self.clock.ms, force=True)
+        if len(self.groups) == 1:
+            for offset in range(position):
+                if offset not in items or not items[offset].is_open:
+                    self.gone.add(offset)
+        else:
+            for offset in range(len(self.bodies)):
+                self._nobody_else(group_id, offset)
+        del self.groups[group_id]
+        self._drop_entries(group_id)
+        self.takers.pop(group_id, None)
+
+    def _drop_entries(self, group_id: str) -> None:
+        stale = [key for key in self.entries if key[0] == group_id]
+        assert self.manager.ack([self.entries.pop(key) for key in stale], self.clock.ms) == len(stale)
+
+    def _consumer(self, group_id: str) -> tuple[Taker, Consumer]:
+        if group_id not in self.takers:
+            taker = Taker()
+            consumer = self.manager.puller(
+                self.queue, taker, "t", lease_ms=LEASE_MS, group=self._real(group_id)
+            )
+            self.takers[group_id] = (taker, consumer)
+        return self.takers[group_id]
+
+    def claim(self, group_id: str, count: int) -> int:
+        items = self.groups[group_id]
+        taker, consumer = self._consumer(group_id)
+        for number in range(count):
+            before = len(taker.taken)
+            for _ in range(1_000):
+                answer = self.manager.pull(consumer, False, self.clock.ms)
+                if answer is not None:
+                    break
+                if not run(self.shard.load_once()):
+                    self.sweep()
+            else:
+                raise AssertionError("a pull waits for ever")
+            due = [o for o in sorted(items) if items[o].state == MUST and items[o].due_ms <= self.clock.ms]
+            if not answer:
+                assert not due, f"group {group_id!r} is not given {due}"
+                return number
+            [(message, entry)] = taker.taken[before:]
+            offset = message.offset
+            assert message.body == self.bodies[offset][0]
+            item = items.get(offset)
+            assert item is not None, f"group {group_id!r} is given {offset}"
+            assert item.state in (MUST, MAY), f"group {group_id!r} is given {offset}, {item.state}"
+            assert not due or offset <= due[0]
+            item.attempts += 1
+            assert entry.attempts == item.attempts
+            item.state = HELD
+            for other, passed in list(items.items()):
+                if other < offset and passed.state == MAY:
+                    del items[other]
+            self.entries[group_id, offset] = entry
+        return count
+
+    @rule(
+        group=st.sampled_from(GROUPS),
+        count=st.integers(1, 12),
+        kinds=st.lists(st.tuples(KINDS, st.integers(0, 99)), max_size=10),
+    )
+    def work(self, group: str, count: int, kinds: list[tuple[str, int]]) -> None:
+        group_id = self._id(group)
+        if group_id not in self.groups:
+            return
+        self.claim(group_id, count)
+        for kind, pick in kinds:
+            held = [offset for name, offset in self.entries if name == group_id]
+            if held:
+                self._settle(group_id, held[pick % len(held)], kind)
+        self._load()
+
+    def _settle(self, group_id: str, offset: int, kind: str) -> None:
+        entry = self.entries.pop((group_id, offset))
+        item = self.groups[group_id][offset]
+        now_ms = self.clock.ms
+        if kind == "ack":
+            assert self.manager.ack([entry], now_ms) == 0
+            item.state = DONE
+        elif kind == "reject":
+            assert self.manager.reject([entry], now_ms) == 0
+            item.state = FAILED
+        else:
+            delay_ms = 7_500 if kind == "delay" else 0
+            assert self.manager.requeue([entry], now_ms, delay_ms=delay_ms) == 0
+            item.state = MUST
+            item.due_ms = now_ms + delay_ms if delay_ms else 0
+
+    @rule(ms=st.sampled_from([1, 7_500, 29_000, 61_000]))
+    def wait(self, ms: int) -> None:
+        self.clock.ms += ms
+        self.manager.expire(self.clock.ms)
+        for (group_id, offset), entry in list(self.entries.items()):
+            if entry.state != 1:
+                del self.entries[group_id, offset]
+                self.groups[group_id][offset].state = MUST
+                self.groups[group_id][offset].due_ms = 0
+        self._load()
+
+    @rule()
+    def sweep(self) -> None:
+        self.wait(0)
+        self._commit()
+        run(self.shard.sweep_once())
+        self._commit()
+
+    @rule(group=st.sampled_from(GROUPS))
+    def redrive(self, group: str) -> None:
+        group_id = self._id(group)
+        if group_id not in self.groups:
+            return
+        self.sweep()
+        failed = {o: item for o, item in self.groups[group_id].items() if item.state == FAILED}
+        count = run(redrive_failed(self.shard, "work", group_id))
+        assert count == len(failed)
+        for offset, item in failed.items():
+            item.state, item.attempts, item.due_ms = MUST, 0, 0
+            self._back(offset)
+        self._commit()
+
+    @rule(commit=st.booleans(), sweep_writes=st.none() | st.integers(0, 6))
+    def crash(self, commit: bool, sweep_writes: int | None) -> None:
+        unborn = {group.group_id for group in self.manager.unborn}
+        if commit:
+            self._commit()
+        if sweep_writes is not None:
+            self.wait(0)
+            self._commit()
+            self.store.writes_left = sweep_writes  # type: ignore[attr-defined]
+            try:
+                run(self.shard.sweep_once())
+            except StorageError:
+                pass
+        self.crashed = True
+        self.bodies, self.gone, self.groups = copy.deepcopy(self.durable)
+        for items in self.groups.values():
+            for item in items.values():
+                if item.state == HELD:
+                    item.state, item.due_ms = MUST, 0
+        self.entries = {}
+        self.takers = {}
+        self._open(FailingStore(rows=self.store.crash()._durable_rows))
+        for group_id in unborn - set(self.queue.groups):  # it had seen nothing
+            self.groups.pop(group_id, None)
+            self.durable[2].pop(group_id, None)
+        self.manager.fire_timers(self.clock.ms)
+        self._load()
+
+    @invariant()
+    def counts_agree(self) -> None:
+        if not hasattr(self, "groups"):
+            return
+        queue = self.queue
+        assert set(queue.groups) == set(self.groups)
+        for group_id, items in self.groups.items():
+            group = queue.groups[group_id]
+            assert group.in_flight_count() == sum(item.state == HELD for item in items.values())
+            if self.shard._retention_ready:
+                assert group.failed_count == sum(item.state == FAILED for item in items.values())
+
+    # the end
+
+    def _drain(self) -> None:
+        if not self.groups:
+            self.create("a", None)
+        self.wait(30_000)
+        for group_id in self.groups:
+            while self.claim(group_id, 20) == 20:
+                pass
+            for name, offset in list(self.entries):
+                if name == group_id:
+                    self._settle(group_id, offset, "ack")
+            items = self.groups[group_id]
+            assert not [offset for offset, item in items.items() if item.is_open]
+        copy_queue = self.manager.find("copy")
+        taker = Taker()
+        consumer = self.manager.puller(copy_queue, taker, "t", lease_ms=LEASE_MS)
+        while (answer := self.manager.pull(consumer, False, self.clock.ms)) is not False:
+            if answer is None:
+                run(self.shard.load_once())
+        assert len(taker.taken) == (len(self.bodies) if self.shared else 0)
+        self.manager.ack([entry for _, entry in taker.taken], self.clock.ms)
+
+    def teardown(self) -> None:
+        try:
+            if hasattr(self, "groups") and sys.exc_info()[0] is None:
+                self._end()
+        finally:
+            if hasattr(self, "tight"):
+                self.tight.undo()
+
+    def _end(self) -> None:
+        if self.deleted_at_end:
+            self.manager.delete(self.queue, self.clock.ms)
+            self.groups, self.entries = {}, {}
+            self.sweep()
+            work = QueueDefinition("work", durable=True, policy=DEFAULT_POLICY)
+            self.manager.declare(work, self.clock.ms)
+            bodies, self.bodies = self.bodies, []
+            self.gone = set()
+            self._commit()
+            self.bodies = bodies if self.shared else []
+            self._drain_copy()
+        else:
+            self._drain()
+        for _ in range(4):
+            self.sweep()
+            self.clock.ms += 61_000
+        kept = {
+            self.bodies[offset][0]
+            for items in self.groups.values()
+            for offset, item in items.items()
+            if item.state == FAILED
+        }
+        rows = all_rows(self.store)
+        bodies = [value for key, value in rows if key.startswith(payload.PREFIX)]
+        assert kept <= set(bodies), "payloads are lost"
+        if not (self.crashed and self.shared):
+            assert kept == set(bodies), "payloads leak"
+            references = [key for key, _ in rows if key.startswith(payload_refs.PREFIX)]
+            assert len(references) == (len(kept) if self.shared else 0)
+        left = {key[1] for key, _ in rows if key[0] == layout.VERSION}
+        assert not left & {layout.ACTIVE, layout.DONE, layout.GROUP_REMOVAL, layout.REMOVAL}
+        check_memory(self.manager)
+
+    def _drain_copy(self) -> None:
+        groups, self.groups = self.groups, {"x": {}}
+        self.manager.create_group(self.queue, "x", "#")
+        self._drain()
+        self.groups = groups
+
+
+class TestGroupAdminModel(GroupModel.TestCase):  # type: ignore[misc, name-defined]
+    settings = settings(
+        max_examples=160, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    )

@@ -1,0 +1,354 @@
+"""Groups made, reset and deleted in queues with priorities or message groups and among consumers with
+filters.
+
+What is done is kept for ever here, so it is exact what a reset brings back: everything from the place on
+that not every group was told to pass. A crash goes back to the last commit; one in the middle of a sweep
+cuts it in two.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from broker.admin import grouping
+from broker.shard import Shard
+from queue_manager.consumer import Consumer
+from queue_manager.definitions import QueueDefinition
+from queue_manager.filters.consumer_filter import consumer_filter
+from queue_manager.model import IN_FLIGHT, Entry
+from queue_manager.policy import FOREVER, QueuePolicy
+from queue_manager.removal import RangeRemoval
+from storage import layout
+from storage.envelope import EnvelopeTemplate
+from storage.errors import StorageError
+from storage.memory_store import MemoryStore
+from storage.records import payload
+from tests.model.harness import DEFAULT_POLICY, FakeClock
+from tests.model.leaks import all_rows, check_memory
+from tests.model.test_group_admin_model import FailingStore, Taker, run
+from tests.model.tight_limits import TightLimits
+
+LEASE_MS = 1 << 40
+GROUPS = ["", "a", "b"]
+OPEN, HELD, DONE = "open", "held", "done"
+FILTERS = {"n = 0": lambda n: n == 0, "n > 1": lambda n: n > 1}
+STARTS = st.sampled_from(["earliest", "latest", "time", "time"])
+
+
+class Group:
+    """What a group should know: the state of each message it is to be given, and what it was told to pass."""
+
+    def __init__(self, states: dict[int, str], passed: set[int]) -> None:
+        self.states = states
+        self.passed = passed
+
+
+class GroupKindsModel(RuleBasedStateMachine):
+    """Messages are known by their index; its rank is how urgent it is."""
+
+    @initialize(
+        priority_max=st.sampled_from([0, 2]),
+        sticky=st.sampled_from([False, False, True]),
+        bucket_size=st.integers(0, 1),
+        cache=st.sampled_from([0, 1 << 20]),
+    )
+    def begin(self, priority_max: int, sticky: bool, bucket_size: int, cache: int) -> None:
+        self.tight = TightLimits()
+        self.clock = FakeClock()
+        self.cache = cache
+        self.sticky = sticky
+        self.priority_max = priority_max
+        self.messages: list[tuple[int, int, int]] = []  # priority, n, when it was published
+        self.gone: set[int] = set()
+        self.groups: dict[str, Group] = {}
+        self._open(FailingStore())
+        policy = QueuePolicy(
+            visibility_timeout_ms=LEASE_MS,
+            message_bytes_max=1000,
+            done_retention_ms=FOREVER,
+            bucket_size=bucket_size,
+            priority_max=priority_max,
+            message_groups="sticky" if sticky else "",
+        )
+        definition = QueueDefinition("work", durable=True, policy=policy, topics=("$queue/work/#",))
+        self.manager.declare(definition, self.clock.ms)
+        self._commit()
+        self.publish([(0, 0), (1, 1), (2, 2), (0, 3)])
+        for group in GROUPS[:2]:
+            self.create(group, "earliest", 0)
+        self._commit()
+
+    def _open(self, store: MemoryStore) -> None:
+        self.store = store
+        self.shard = run(
+            Shard.open(
+                store,
+                self.clock,  # type: ignore[arg-type]
+                default_policy=DEFAULT_POLICY,
+                auto_create=True,
+                cache_bytes_max=self.cache,
+            )
+        )
+        self.manager = self.shard.manager
+        self.manager.fields.of_template = lambda template: {"n": int(template.topic.split("/")[-1])}
+        self.manager.group_key_of = _key_of
+        self.takers: dict[str, list[tuple[Taker, Consumer, str]]] = {}
+        self.entries: dict[tuple[str, int], Entry] = {}
+
+    @property
+    def queue(self) -> Any:
+        return self.manager.find("work")
+
+    def _commit(self) -> None:
+        run(self.shard.commit_once(everything=True))
+        while run(self.shard.commit_once()):
+            pass
+        self.durable = copy.deepcopy((self.messages, self.gone, self.groups))
+
+    def _rest(self) -> None:
+        """Let everything be read and handed out, and look at what came."""
+        for _ in range(10_000):
+            self.manager.fire_timers(self.clock.ms)
+            if self.manager.loads or self.manager.unborn:
+                run(self.shard.load_once())
+            elif (self.manager.timers.next_ms() or self.clock.ms + 1) > self.clock.ms:
+                break
+        else:
+            raise AssertionError("it never comes to rest")
+        for group_id, takers in self.takers.items():
+            states = self.groups[group_id].states
+            for taker, _, text in takers:
+                for message, entry in taker.taken:
+                    index = int(message.body or b"-1")
+                    assert states.get(index) == OPEN, f"{group_id!r} is given {index}: {states.get(index)}"
+                    assert not text or FILTERS[text](self.messages[index][1])
+                    states[index] = HELD
+                    self.entries[group_id, index] = entry
+                taker.taken = []
+
+    def _pick(self, number: int) -> str | None:
+        """One of the groups there are."""
+        return sorted(self.groups)[number % len(self.groups)] if self.groups else None
+
+    # steps
+
+    @rule(messages=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), min_size=1, max_size=8))
+    def publish(self, messages: list[tuple[int, int]]) -> None:
+        self.clock.ms += 10
+        for priority, n in messages:
+            index = len(self.messages)
+            plan = self.manager.plan(f"$queue/work/{n}", 0, b"", True)
+            plan.template.priority = priority
+            plan.aim(self.manager, self.manager.route(plan.topic, self.clock.ms))
+            self.manager.publish(plan, [b"%d" % index], self.clock.ms)
+            self.messages.append((priority, n, self.clock.ms))
+            for group in self.groups.values():
+                group.states[index] = OPEN
+        self._rest()
+
+    def _passed(self, start: str, at: int) -> tuple[set[int], str]:
+        """What a group that begins there passes, and how to say where that is."""
+        everything = range(len(self.messages))
+        if start == "earliest":
+            return set(), start
+        if start == "latest":
+            return set(everything), start
+        at_ms = self.messages[at % len(self.messages)][2]
+        return {index for index in everything if self.messages[index][2] < at_ms}, f"timestamp={at_ms}"
+
+    def _begin(self, group_id: str, passed: set[int]) -> None:
+        states = {
+            index: OPEN
+            for index in range(len(self.messages))
+            if index not in passed and index not in self.gone
+        }
+        self.groups[group_id] = Group(states, passed)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """What every group was told to pass is gone."""
+        if self.groups:
+            self.gone |= set.intersection(*[group.passed for group in self.groups.values()])
+
+    @rule(group=st.sampled_from(GROUPS), start=STARTS, at=st.integers(0, 60))
+    def create(self, group: str, start: str, at: int) -> None:
+        if group in self.groups:
+            return
+        passed, text = self._passed(start, at)
+        run(grouping.create(self.shard, self.queue, group, "#", "", text))
+        self._begin(group, passed)
+        run(self.shard.learn_past())
+        self._commit()
+        self._rest()
+
+    @rule(number=st.integers(0, 2), start=STARTS, at=st.integers(0, 60))
+    def reset(self, number: int, start: str, at: int) -> None:
+        group = self._pick(number)
+        if group is None:
+            return
+        passed, text = self._passed(start, at)
+        run(grouping.reset(self.shard, self.queue, group, text, True))
+        self._drop_entries(group)
+        self._begin(group, passed)
+        self._commit()
+        self._rest()
+
+    @rule(number=st.integers(0, 2))
+    def delete(self, number: int) -> None:
+        group = self._pick(number)
+        if group is None:
+            return
+        run(grouping.delete(self.shard, self.queue, group, True))
+        self._drop_entries(group)
+        for _, consumer, _ in self.takers.pop(group, []):
+            assert not consumer.active
+        last = self.groups.pop(group)
+        if self.groups:
+            self._let_go()
+        else:
+            self.gone |= {i for i in range(len(self.messages)) if last.states.get(i) not in (OPEN, HELD)}
+        self._commit()
+
+    def _drop_entries(self, group: str) -> None:
+        stale = [key for key in self.entries if key[0] == group]
+        entries = [self.entries.pop(key) for key in stale]
+        assert self.manager.ack(entries, self.clock.ms) == len(stale)
+
+    @rule(number=st.integers(0, 2), credit=st.integers(1, 8), text=st.sampled_from(["", *FILTERS]))
+    def join(self, number: int, credit: int, text: str) -> None:
+        group = self._pick(number)
+        if group is None or len(self.takers.get(group, [])) > 2:
+            return
+        if self.sticky:
+            text = ""
+        taker = Taker()
+        consumer = self.manager.subscribe(
+            self.queue,
+            group,
+            "#",
+            taker,
+            consumer_id="c",
+            credit_max=credit,
+            no_ack=False,
+            exclusive=False,
+            lease_ms=LEASE_MS,
+            wanted=consumer_filter(text, {}) if text else None,
+        )
+        self.takers.setdefault(group, []).append((taker, consumer, text))
+        self._rest()
+
+    @rule(number=st.integers(0, 2), which=st.integers(0, 2))
+    def leave(self, number: int, which: int) -> None:
+        group = self._pick(number)
+        takers = self.takers.get(group or "", [])
+        if which < len(takers):
+            assert group is not None
+            _, consumer, _ = takers.pop(which)
+            for offset_group, index in list(self.entries):
+                entry = self.entries[offset_group, index]
+                if entry.consumer is consumer:
+                    del self.entries[offset_group, index]
+                    self.groups[group].states[index] = OPEN
+            self.manager.unsubscribe(consumer, self.clock.ms)
+            self._rest()
+
+    @rule(picks=st.lists(st.tuples(st.integers(0, 99), st.booleans()), max_size=12))
+    def settle(self, picks: list[tuple[int, bool]]) -> None:
+        for pick, done in picks:
+            if not self.entries:
+                break
+            key = list(self.entries)[pick % len(self.entries)]
+            entry = self.entries.pop(key)
+            assert entry.state == IN_FLIGHT
+            assert (self.manager.ack if done else self.manager.requeue)([entry], self.clock.ms) == 0
+            self.groups[key[0]].states[key[1]] = DONE if done else OPEN
+        self._rest()
+
+    @rule()
+    def sweep(self) -> None:
+        self._commit()
+        run(self.shard.sweep_once())
+        self._rest()
+        self._commit()
+
+    @rule(commit=st.booleans(), sweep_writes=st.none() | st.integers(0, 6))
+    def crash(self, commit: bool, sweep_writes: int | None) -> None:
+        if commit or sweep_writes is not None:
+            self._commit()
+        if sweep_writes is not None:
+            self.store.writes_left = sweep_writes  # type: ignore[attr-defined]
+            try:
+                run(self.shard.sweep_once())
+            except StorageError:
+                pass
+        self.messages, self.gone, self.groups = copy.deepcopy(self.durable)
+        for group in self.groups.values():
+            for index, state in group.states.items():
+                if state == HELD:
+                    group.states[index] = OPEN
+        self._open(FailingStore(rows=self.store.crash()._durable_rows))
+        self._rest()
+
+    @invariant()
+    def counts_agree(self) -> None:
+        if not hasattr(self, "groups"):
+            return
+        assert set(self.queue.groups) == set(self.groups)
+        for group_id, group in self.groups.items():
+            held = sum(state == HELD for state in group.states.values())
+            assert self.queue.groups[group_id].in_flight_count() == held
+
+    # the end
+
+    def teardown(self) -> None:
+        try:
+            if hasattr(self, "groups") and sys.exc_info()[0] is None:
+                self._end()
+        finally:
+            if hasattr(self, "tight"):
+                self.tight.undo()
+
+    def _end(self) -> None:
+        if not self.groups:
+            self.create("a", "earliest", 0)
+        for number, group_id in enumerate(sorted(self.groups)):
+            while self.takers.get(group_id):
+                self.leave(number, 0)
+            self.join(number, 10_000, "")
+            states = self.groups[group_id].states
+            assert OPEN not in states.values(), f"{group_id!r} is not given everything"
+            assert self.queue.groups[group_id].ready_count() == 0
+            self.settle([(0, True)] * len(self.entries))
+        kept = set(range(len(self.messages))) - self.gone
+        self.sweep()
+        self.sweep()
+        rows = all_rows(self.store)
+        stored = {int(value) for key, value in rows if key.startswith(payload.PREFIX)}
+        assert stored == kept, "payloads"
+        assert not self.manager.removals or isinstance(self.manager.removals[0], RangeRemoval)
+        left = {key[1] for key, _ in rows if key[0] == layout.VERSION}
+        assert not left & {layout.ACTIVE, layout.GROUP_REMOVAL, layout.REMOVAL}
+        while self.groups:
+            self.delete(0)
+        self.sweep()
+        self.sweep()
+        rows = all_rows(self.store)
+        types = {key[1] for key, _ in rows if key[0] == layout.VERSION}
+        assert not types & {layout.PAYLOAD, layout.DONE, layout.TAKEN_AHEAD, layout.HOLES}, types
+        check_memory(self.manager)
+
+
+def _key_of(template: EnvelopeTemplate) -> tuple[str, bool]:
+    return template.topic.split("/")[-1], False
+
+
+class TestGroupKindsModel(GroupKindsModel.TestCase):  # type: ignore[misc, name-defined]
+    settings = settings(
+        max_examples=100, stateful_step_count=35, deadline=None, suppress_health_check=list(HealthCheck)
+    )
