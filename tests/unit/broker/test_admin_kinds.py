@@ -12,7 +12,7 @@ from broker.admin.views import MessageView
 from broker.app import Broker
 from config.queue_settings import QueueSettings
 from queue_manager.consumer import Consumer
-from queue_manager.errors import GroupNotFound, InvalidArgument, PreconditionFailed
+from queue_manager.errors import GroupNotFound, InvalidArgument, LimitReached, PreconditionFailed
 from queue_manager.filters.consumer_filter import consumer_filter
 from tests.unit.broker.test_admin import Worker
 
@@ -233,3 +233,47 @@ async def test_what_the_last_group_did_out_of_order_does_not_come_to_the_next(br
     consumer = picky(broker, worker, "next", 10)
     await come(consumer, [5, 7])
     await come(Worker(broker, "jobs", "next").consumer, [0, 2, 4, 6])
+
+
+async def test_a_reset_counts_bytes_anew_and_brings_nothing_back_that_expired(broker: Broker) -> None:
+    admin = broker.admin
+    await declare(broker, limits={"max_bytes": 8})
+    await publish(broker, *[b"%d" % number for number in range(6)])
+    worker = Worker(broker, "jobs", "g")
+    worker.settle("ack", *range(6))
+    worker.close()
+    queue = broker.hub.shard.manager.find("jobs")
+    assert queue.keeper is not None
+    assert queue.keeper.bytes is not None
+    await admin.reset_group("jobs", "g", to=2)
+    assert queue.keeper.bytes.of(queue.groups["g"]).total() == 4
+    await publish(broker, b"6", b"7", b"8", b"9")
+    with pytest.raises(LimitReached):
+        await publish(broker, b"x")
+    await admin.reset_group("jobs", "g", to="latest")
+    assert queue.keeper.bytes.of(queue.groups["g"]).total() == 0
+    await publish(broker, b"y")
+    await admin.delete_group("jobs", "g")
+    await admin.create_group("jobs", "h", start="latest")
+    assert queue.keeper.bytes.of(queue.groups["h"]).total() == 0
+    await publish(broker, *[b"%d" % number for number in range(8)])
+    with pytest.raises(LimitReached):
+        await publish(broker, b"x")
+
+
+async def test_what_a_reset_replaced_does_not_expire_twice(broker: Broker) -> None:
+    admin = broker.admin
+    await declare(broker, dlq="dead", limits={"message_ttl_ms": 60})
+    await declare(broker, "dead")
+    await publish(broker, b"1", b"2")
+    worker = Worker(broker, "jobs", "g", credit=2)
+    worker.settle("requeue", 0)
+    worker.close()
+    await admin.reset_group("jobs", "g", to="earliest")
+    for _ in range(200):
+        if (await admin.queue("dead")).ready >= 2:
+            break
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
+    assert (await admin.queue("dead")).ready == 2
+    assert await bodies(broker, group="g") == []
