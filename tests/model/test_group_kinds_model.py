@@ -57,8 +57,9 @@ class GroupKindsModel(RuleBasedStateMachine):
         sticky=st.sampled_from([False, False, True]),
         bucket_size=st.integers(0, 1),
         cache=st.sampled_from([0, 1 << 20]),
+        bytes_max=st.sampled_from([0, 1 << 20]),
     )
-    def begin(self, priority_max: int, sticky: bool, bucket_size: int, cache: int) -> None:
+    def begin(self, priority_max: int, sticky: bool, bucket_size: int, cache: int, bytes_max: int) -> None:
         self.tight = TightLimits()
         self.clock = FakeClock()
         self.cache = cache
@@ -75,6 +76,7 @@ class GroupKindsModel(RuleBasedStateMachine):
             bucket_size=bucket_size,
             priority_max=priority_max,
             message_groups="sticky" if sticky else "",
+            bytes_max=bytes_max,
         )
         definition = QueueDefinition("work", durable=True, policy=policy, topics=("$queue/work/#",))
         self.manager.declare(definition, self.clock.ms)
@@ -303,6 +305,11 @@ class GroupKindsModel(RuleBasedStateMachine):
         for group_id, group in self.groups.items():
             held = sum(state == HELD for state in group.states.values())
             assert self.queue.groups[group_id].in_flight_count() == held
+            size = sum(len(str(index)) for index, state in group.states.items() if state == OPEN)
+            keepers = [part.keeper for part in self.queue.parts() if part.keeper is not None]
+            if keepers:
+                counted = sum(k.bytes.of(k.queue.groups[group_id]).total() for k in keepers)
+                assert counted == size, f"{group_id!r} has {size} bytes waiting, not {counted}"
 
     # the end
 
