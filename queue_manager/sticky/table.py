@@ -280,7 +280,7 @@ class BindingTable:
             for item in dropped:
                 self._uncount(item)
                 entries.append(item[1])
-            if dropped:
+            if dropped:  # perhaps only that kept a binding from its end
                 self.ended.update({binding: None for binding in seat.bindings if binding.is_ending()})
         if entries:
             self.group.mark_dispatch()
