@@ -246,7 +246,12 @@ async def test_a_reset_counts_bytes_anew_and_brings_nothing_back_that_expired(br
     assert queue.keeper is not None
     assert queue.keeper.bytes is not None
     await admin.reset_group("jobs", "g", to=2)
-    assert queue.keeper.bytes.of(queue.groups["g"]).total() == 4
+    for _ in range(2_000):
+        if queue.keeper.bytes.of(queue.groups["g"]).total() == 4:
+            break
+        await asyncio.sleep(0.001)  # what is not in memory is read and counted
+    else:
+        raise AssertionError("it is not counted")
     await publish(broker, b"6", b"7", b"8", b"9")
     with pytest.raises(LimitReached):
         await publish(broker, b"x")
