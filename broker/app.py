@@ -147,6 +147,7 @@ class Broker:
             if task is not None:
                 task.cancel()
         if self._hub is not None:
+            self._hub.stop_tasks()
             for transport in list(self._hub.transports):
                 transport.frontend.shut_down()
                 transport.flush()

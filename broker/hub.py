@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
 from broker.clock import Clock
 from broker.counters import Counters
@@ -34,6 +35,8 @@ class Hub:
         self.flushes: dict[Transport, None] = {}
         self.held_back: list[Transport] = []
         self.mqtt_clients: dict[str, MqttFrontend] = {}
+        self.browse_count = 0
+        self._tasks: set[asyncio.Task[None]] = set()
         self._flush_scheduled = False
         shard.on_committed = self._on_committed
 
@@ -58,6 +61,17 @@ class Hub:
         if manager.dispatchable:
             manager.dispatch(self.clock.now_ms())
         self.shard.wake()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something beside everything else; it ends with the broker."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def stop_tasks(self) -> None:
+        """The broker stops."""
+        for task in self._tasks:
+            task.cancel()
 
     def want_flush(self, transport: Transport) -> None:
         """Write this transport's output at the end of the loop turn."""

@@ -9,9 +9,10 @@ from queue_manager.errors import InvalidAddress
 
 PREFIX: Final = "$queue/"
 STREAM_STATUS: Final = "$stream-status"
+BROWSE: Final = "$browse"
 # answered through reply-to
 CALL_VERBS: Final = frozenset(
-    {"$stage-commit", "$stage-abort", "$stage-status", "$stage-forget", STREAM_STATUS}
+    {"$stage-commit", "$stage-abort", "$stage-status", "$stage-forget", STREAM_STATUS, BROWSE}
 )
 CONTROL_VERBS: Final = frozenset({"$ack", "$nack", "$reject", "$commit", "$extend", *CALL_VERBS})
 

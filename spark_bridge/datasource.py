@@ -21,14 +21,14 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from spark_bridge import epochs
+from spark_bridge import epochs, listing
 from spark_bridge.columns import Layout, layout_of
 from spark_bridge.epochs import Epoch, StagedPart, TaskIdentity
 from spark_bridge.errors import BrokerUnreachable, OptionError, SluiceError, said_plainly
-from spark_bridge.options import read_settings, write_settings
+from spark_bridge.options import is_list, list_settings, read_settings, write_settings
 from spark_bridge.reading import SCHEMA, check_schema
 from spark_bridge.settings import EXACTLY_ONCE, WriteSettings
-from spark_bridge.sources import BatchReader, StreamReader, check_limit
+from spark_bridge.sources import BatchReader, ListReader, StreamReader, check_limit
 from spark_bridge.writing import check_target, in_short, write_rows
 
 if TYPE_CHECKING:
@@ -53,11 +53,15 @@ class SluiceDataSource(DataSource):
 
     def schema(self) -> str:
         """What is read."""
-        return SCHEMA
+        return listing.SCHEMA if is_list(self.options) else SCHEMA
 
     @said_plainly
     def reader(self, schema: StructType) -> DataSourceReader:
         """See DataSource."""
+        if is_list(self.options):
+            listed = list_settings(self.options)
+            check_schema(schema, listing.SCHEMA)
+            return ListReader(listed)
         settings = read_settings(self.options, streaming=False)
         check_schema(schema)
         return BatchReader(settings)

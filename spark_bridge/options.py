@@ -18,6 +18,7 @@ from spark_bridge.settings import (
     IDEMPOTENT,
     LATEST,
     ConnectionSettings,
+    ListSettings,
     ReadSettings,
     WriteSettings,
 )
@@ -34,6 +35,8 @@ READ_OPTIONS: Final = (
     "queue", "startingOffsets", "endingOffsets", "offsetsPerPartition", "failOnDataLoss", "group",
     "includeHeaders", "maxOffsetsPerTrigger", "startingTimestamp", "endingTimestamp",
 )  # fmt: skip
+LIST_OPTIONS: Final = ("queue", "state", "group", "includeHeaders")
+STATES: Final = ("ready", "in_flight", "delayed", "scheduled", "failed", "done")
 BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp")
 STREAM_ONLY: Final = ("group", "maxOffsetsPerTrigger")
 TIME_MS_MAX: Final = 253_402_300_799_999  # the year 9999
@@ -222,15 +225,48 @@ def _producer(options: Options, name: str) -> str:
     return text
 
 
+def is_list(given: Mapping[str, str]) -> bool:
+    """Whether a list of messages in a state is to be read, rather than streams."""
+    return "state" in {name.lower() for name in given}
+
+
+def list_settings(given: Mapping[str, str]) -> ListSettings:
+    """The settings of reading a list; raises OptionError."""
+    streams = [
+        name for name in READ_OPTIONS if name not in LIST_OPTIONS and Options(_lower(given)).given(name)
+    ]
+    if streams:
+        raise OptionError(f"option {', '.join(streams)} is for streams: it does not go with option state")
+    options = Options.of(given, (*CONNECTION_OPTIONS, *LIST_OPTIONS))
+    return ListSettings(
+        connection_settings(options),
+        _queues(options),
+        options.choice("state", STATES, STATES[0]),
+        options.text("group") if options.given("group") else None,
+        options.flag("includeHeaders", True),
+    )
+
+
+def _lower(given: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in given.items()}
+
+
+def _queues(options: Options) -> tuple[str, ...]:
+    queues = tuple(name.strip() for name in options.text("queue").split(",") if name.strip())
+    if not queues or len(set(queues)) != len(queues):
+        raise OptionError("option queue names what to read, or several different ones with commas")
+    return queues
+
+
 def read_settings(given: Mapping[str, str], *, streaming: bool) -> ReadSettings:
-    """The settings of a read; raises OptionError."""
+    """The settings of reading streams; raises OptionError."""
+    if is_list(given):
+        raise OptionError("option state is for batch reads")
     options = Options.of(given, (*CONNECTION_OPTIONS, *READ_OPTIONS))
     for name in BATCH_ONLY if streaming else STREAM_ONLY:
         if options.given(name):
             raise OptionError(f"option {name} is for {'batch' if streaming else 'streaming'} reads")
-    queues = tuple(name.strip() for name in options.text("queue").split(",") if name.strip())
-    if not queues or len(set(queues)) != len(queues):
-        raise OptionError("option queue names the stream to read, or several different ones with commas")
+    queues = _queues(options)
     starting, starting_offsets = _offsets(options, "startingOffsets", queues, (EARLIEST, LATEST))
     _, ending_offsets = _offsets(options, "endingOffsets", queues, (LATEST,))
     for which in ("starting", "ending"):

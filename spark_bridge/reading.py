@@ -31,11 +31,11 @@ TRIES_MAX: Final = 5
 BROKER_HEADERS: Final = (OFFSET, TIMESTAMP, "x-stream-gap", "x-group-id", "x-offset")
 
 
-def check_schema(schema: Any) -> None:
+def check_schema(schema: Any, columns: str = SCHEMA) -> None:
     """Raise OptionError for a schema of the user's own: the columns are what they are."""
-    wanted = [tuple(column.split()) for column in SCHEMA.split(", ")]
+    wanted = [tuple(column.split()) for column in columns.split(", ")]
     if [(field.name, field.dataType.simpleString()) for field in schema.fields] != wanted:
-        raise OptionError(f"the columns are {SCHEMA}: leave the schema out and select from them")
+        raise OptionError(f"the columns are {columns}: leave the schema out and select from them")
 
 
 def read_range(settings: ReadSettings, wanted: Range) -> Iterator[RecordBatch]:

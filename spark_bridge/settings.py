@@ -47,6 +47,17 @@ class WriteSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ListSettings:
+    """Which messages to list: those of `queues` in a `state`, for `group` (None: the default or only one)."""
+
+    connection: ConnectionSettings
+    queues: tuple[str, ...]
+    state: str
+    group: str | None = None
+    include_headers: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class ReadSettings:
     """What to read. Offsets by stream; a missing one is that of `starting` or `ending`: "earliest", "latest".
 

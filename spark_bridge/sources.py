@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
 from spark_bridge.errors import OptionError, SluiceError, rows_said_plainly, said_plainly
+from spark_bridge.listing import check_lists, read_list
 from spark_bridge.offsets import OffsetReader, Offsets, Range, limited, ranges, starting_offsets
 from spark_bridge.reading import read_range
-from spark_bridge.settings import ReadSettings
+from spark_bridge.settings import ListSettings, ReadSettings
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -82,6 +83,33 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """See DataSourceReader."""
         return _read(self._settings, partition)
+
+
+@dataclass
+class QueueList(InputPartition):
+    """The messages of one queue that are in the state asked for."""
+
+    queue: str
+
+
+class ListReader(DataSourceReader):
+    """The messages of queues that are in one state, as they are when they are read: a task for each queue."""
+
+    def __init__(self, settings: ListSettings) -> None:
+        self._settings = settings
+
+    @said_plainly
+    def partitions(self) -> Sequence[InputPartition]:
+        """See DataSourceReader."""
+        check_lists(self._settings)
+        return [QueueList(queue) for queue in self._settings.queues]
+
+    @rows_said_plainly
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        """See DataSourceReader."""
+        if not isinstance(partition, QueueList):
+            return iter(())
+        return read_list(self._settings, partition.queue)
 
 
 class StreamReader(DataSourceStreamReader, _AvailableNow):

@@ -42,6 +42,19 @@ class Found(NamedTuple):
     consumer: str
 
 
+class FoundPage(NamedTuple):
+    """A page of a listing: bodies by message ID, and where the next page begins."""
+
+    found: list[Found]
+    bodies: dict[int, bytes]
+    next: str | None
+
+
+def name_of(state: State, found: Found) -> str:
+    """What names a message within its queue: its offset, or when it is due."""
+    return found.cursor if state == "scheduled" else str(found.message.offset)
+
+
 async def browse(
     shard: Shard,
     queue: Queue,
@@ -57,16 +70,30 @@ async def browse(
         raise InvalidArgument(f"state is one of {', '.join(STATES)}, not {state!r}")
     if not 1 <= limit <= limits.LISTED_MESSAGES_MAX:
         raise InvalidArgument(f"limit is 1 to {limits.LISTED_MESSAGES_MAX}, not {limit}")
+    page = await read_page(shard, queue, group, state, after=after, limit=limit, bodies=bodies)
+    return Page(
+        messages=tuple([_view(queue, state, item, page.bodies) for item in page.found]), next=page.next
+    )
+
+
+async def read_page(
+    shard: Shard,
+    queue: Queue,
+    group: Group | None,
+    state: State,
+    *,
+    after: str | None,
+    limit: int,
+    bodies: bool = True,
+) -> FoundPage:
+    """One page of a listing, as it was found; see `Admin.browse`."""
     found, more = await find(shard, queue, group, state, after=after, limit=limit)
     texts: dict[int, bytes] = {}
     if bodies:
         texts, read_count = await read_bodies(shard, [item.message for item in found])
         more |= read_count < len(found)
         del found[read_count:]
-    return Page(
-        messages=tuple([_view(queue, state, item, texts) for item in found]),
-        next=found[-1].cursor if found and more else None,
-    )
+    return FoundPage(found, texts, found[-1].cursor if found and more else None)
 
 
 async def find(
@@ -248,9 +275,8 @@ def _view(queue: Queue, state: State, found: Found, bodies: dict[int, bytes]) ->
     message = found.message
     template = message.template
     headers, fields = describe(template)
-    name = found.cursor if state == "scheduled" else str(message.offset)
     return MessageView(
-        message_id=f"{queue.name}:{name}",
+        message_id=f"{queue.name}:{name_of(state, found)}",
         offset=message.offset,
         topic=template.topic,
         state=state,

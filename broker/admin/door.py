@@ -17,7 +17,6 @@ from queue_manager.errors import InvalidArgument, QueueBusy, QueueNotFound
 from queue_manager.group import Group
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.queue import Queue
-from queue_manager.streams.stream import Stream
 
 if TYPE_CHECKING:
     from broker.shard import Shard
@@ -290,13 +289,7 @@ class Admin:
         return source, target
 
     def _group(self, queue: Queue, group_id: str | None) -> Group | None:
-        if group_id is not None:
-            return self._shard.manager.find_group(queue, group_id)
-        if "" in queue.groups or not queue.groups or isinstance(queue, Stream):
-            return queue.groups.get("")
-        if len(queue.groups) > 1:
-            raise InvalidArgument(f"queue {queue.name!r} has several consumer groups: say which")
-        return next(iter(queue.groups.values()))
+        return grouping.chosen(self._shard.manager, queue, group_id)
 
     async def _settle(self) -> None:
         """Deliver what can be delivered, and wait until everything so far is durable."""

@@ -18,8 +18,23 @@ from queue_manager.streams.stream import Stream
 
 if TYPE_CHECKING:
     from broker.shard import Shard
+    from queue_manager.manager import QueueManager
 
 Start = str | int | datetime
+
+
+def chosen(manager: QueueManager, queue: Queue, group_id: str | None) -> Group | None:
+    """The group of that ID; without one the default group, or the only one; None: there is none.
+
+    Raises GroupNotFound, InvalidArgument when there are several to choose from.
+    """
+    if group_id is not None:
+        return manager.find_group(queue, group_id)
+    if "" in queue.groups or not queue.groups or isinstance(queue, Stream):
+        return queue.groups.get("")
+    if len(queue.groups) > 1:
+        raise InvalidArgument(f"queue {queue.name!r} has several consumer groups: say which")
+    return next(iter(queue.groups.values()))
 
 
 async def create(shard: Shard, queue: Queue, name: str, pattern: str, selector: str, start: Start) -> Group:

@@ -1,6 +1,6 @@
 """Staged epochs over AMQP: publishes to `$queue/<queue>/$stage-commit`, `-abort`, `-status`, `-forget`.
 
-(`$stream-status` is answered in the same way, see `broker.amqp.stream_status`.)
+(`$stream-status` and `$browse` are answered in the same way, see `stream_status` and `browse`.)
 
 Headers `x-stage-producer` and, but for status and forget, `x-stage-epoch`. A commit's body is JSON,
 `{"parts": [[part, "attempt", rows], ...]}`; an abort's may name parts so too. A status request may name one
@@ -15,6 +15,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.amqp import stream_status
+from broker.amqp.browse import Browse
 from config import limits
 from protocols.amqp091 import content
 from protocols.amqp091.events import PublishRun, PublishShape
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     from broker.amqp.publishing import Publisher
     from broker.hub import Hub
 
-_VERB_START: Final = "/$st"
+_VERB_START: Final = "/$"
+_BROWSE_END: Final = f"/{address.BROWSE}"
 
 
 class StagedProperties:
@@ -84,14 +86,20 @@ def control(publisher: Publisher, run: PublishRun, now_ms: int) -> None:
     reply_to: str | None = properties.reply_to
     headers: dict[str, Any] = properties.headers or {}
     for body in run.bodies:
+        answer: dict[str, object] | None
         try:
-            answer = _perform(hub, run.shape.routing_key, channel.frontend, headers, body, now_ms)
+            if run.shape.routing_key.endswith(_BROWSE_END):
+                queue = _find(hub, run.shape.routing_key, channel.frontend)
+                Browse(hub, queue, headers, reply_to, properties.correlation_id or "").begin()
+                answer = None
+            else:
+                answer = _perform(hub, run.shape.routing_key, channel.frontend, headers, body, now_ms)
         except QueueManagerError as error:
             if not reply_to:
                 raise
             hub.counters.control_refused += 1
             answer = {"status": "refused", "reason": error.reason, "error": type(error).__name__}
-        if reply_to:
+        if reply_to and answer is not None:
             reply = _Reply(hub, reply_to, properties.correlation_id, json.dumps(answer).encode())
             hub.shard.manager.journal.wait(reply, 0)
         publisher.confirm(1, durable=True)
@@ -101,10 +109,8 @@ def _perform(
     hub: Hub, topic: str, owner: object, headers: dict[str, Any], body: bytes, now_ms: int
 ) -> dict[str, object]:
     manager = hub.shard.manager
+    queue = _find(hub, topic, owner)
     parsed = address.parse(topic)
-    if parsed.rest:
-        raise InvalidArgument(f"{parsed.verb} follows the queue's name: $queue/{parsed.name}/{parsed.verb}")
-    queue = manager.find(parsed.name, owner)
     if parsed.verb == address.STREAM_STATUS:
         return stream_status.status(hub, queue, headers, now_ms)
     producer = tags.text(headers, tags.PRODUCER)
@@ -122,6 +128,14 @@ def _perform(
             "attempts": manager.abort_epoch(queue, producer, epoch, now_ms, named),
         }
     return _commit(hub, queue, producer, epoch, headers, body, now_ms)
+
+
+def _find(hub: Hub, topic: str, owner: object) -> Queue:
+    """The queue that a call is about."""
+    parsed = address.parse(topic)
+    if parsed.rest:
+        raise InvalidArgument(f"{parsed.verb} follows the queue's name: $queue/{parsed.name}/{parsed.verb}")
+    return hub.shard.manager.find(parsed.name, owner)
 
 
 def _commit(

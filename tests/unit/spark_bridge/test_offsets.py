@@ -63,6 +63,7 @@ def test_where_a_query_begins(options, wanted):
         ({"queue": "a", "group": "g"}, False, "group is for streaming"),
         ({"queue": "a", "offsetsPerPartition": "0"}, False, "offsetsPerPartition is a whole number"),
         ({"queue": "a", "delivery": "exactly-once"}, False, "unknown option delivery"),
+        ({"queue": "a", "state": "failed"}, True, "state is for batch"),
     ],
 )
 def test_options_that_are_refused(options, streaming, reason):

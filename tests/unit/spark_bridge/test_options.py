@@ -4,7 +4,7 @@ import pytest
 
 from spark_bridge.columns import check_columns
 from spark_bridge.errors import OptionError
-from spark_bridge.options import write_settings
+from spark_bridge.options import is_list, list_settings, write_settings
 from spark_bridge.settings import AT_LEAST_ONCE, EXACTLY_ONCE, ConnectionSettings, WriteSettings
 
 
@@ -116,3 +116,26 @@ def test_columns_are_found_by_name():
 def test_columns_that_are_refused(columns, options, reason):
     with pytest.raises(OptionError, match=reason):
         check_columns(columns, settings_for(**options))
+
+
+def test_lists():
+    given = {"queue": "a, b", "State": "failed", "group": "g", "includeHeaders": "false", "port": "1"}
+    assert is_list(given)
+    settings = list_settings(given)
+    assert (settings.queues, settings.state, settings.group) == (("a", "b"), "failed", "g")
+    assert (settings.include_headers, settings.connection.port) == (False, 1)
+    assert not is_list({"queue": "a"})
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"state": "lost"}, "option state is one of ready"),
+        ({"state": "done", "StartingOffsets": "earliest"}, "option startingOffsets is for streams"),
+        ({"state": "done", "delivery": "x"}, "unknown option delivery"),
+        ({"state": "done", "queue": ","}, "option queue names"),
+    ],
+)
+def test_lists_that_are_refused(options, reason):
+    with pytest.raises(OptionError, match=reason):
+        list_settings({"queue": "q", **options})

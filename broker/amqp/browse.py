@@ -1,0 +1,130 @@
+"""`$queue/<queue>/$browse`: look at a queue's messages in any state, a page at a time, and disturb nothing.
+
+Headers, all optional: `x-state` (`ready`, `in_flight`, `delayed`, `scheduled`, `failed`, `done`),
+`x-group-id`, `x-after` (the `next` of the page before), `x-limit`. The messages come to `reply_to`, with
+their own properties and what is said of them in headers `x-browse-…`; then the end of the page, as JSON with
+the `correlation_id`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import structlog
+
+from broker.admin import browsing, grouping
+from broker.admin.browsing import Found
+from broker.admin.views import State
+from broker.amqp import properties
+from config import limits
+from protocols.amqp091 import content
+from queue_manager.errors import InvalidArgument, LimitReached, QueueManagerError
+from queue_manager.outcomes import ACCEPTED
+from queue_manager.queue import Queue
+from queue_manager.staging import tags
+from storage.envelope import PROPERTIES_AMQP
+from storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from broker.hub import Hub
+
+_log: Final = structlog.get_logger("broker.amqp")
+
+STATE: Final = "x-state"
+GROUP: Final = "x-group-id"
+AFTER: Final = "x-after"
+LIMIT: Final = "x-limit"
+LIMIT_DEFAULT: Final = 100
+
+
+class Browse:
+    """One page of a listing, on its way to who asked for it."""
+
+    __slots__ = ("_after", "_correlation_id", "_group", "_hub", "_limit", "_queue", "_reply_to", "_state")
+
+    def __init__(
+        self, hub: Hub, queue: Queue, headers: dict[str, Any], reply_to: str | None, correlation_id: str
+    ) -> None:
+        """Raises QueueManagerError when it cannot be answered."""
+        if not reply_to:
+            raise InvalidArgument("$browse needs a reply_to: the queue where the messages are to go")
+        if hub.browse_count >= limits.BROWSES_AT_ONCE_MAX:
+            raise LimitReached(f"{limits.BROWSES_AT_ONCE_MAX} pages are being read already: ask again later")
+        self._hub = hub
+        self._queue = queue
+        self._reply_to = reply_to
+        self._correlation_id = correlation_id
+        state = headers.get(STATE, "ready")
+        if state not in browsing.STATES:
+            raise InvalidArgument(f"{STATE} is one of {', '.join(browsing.STATES)}, not {state!r}")
+        self._state = cast("State", state)
+        self._limit = tags.number(headers, LIMIT) if LIMIT in headers else LIMIT_DEFAULT
+        if not 1 <= self._limit <= limits.LISTED_MESSAGES_MAX:
+            raise InvalidArgument(f"{LIMIT} is 1 to {limits.LISTED_MESSAGES_MAX}, not {self._limit}")
+        self._after = tags.text(headers, AFTER) if AFTER in headers else None
+        group = headers.get(GROUP)
+        self._group = grouping.chosen(hub.shard.manager, queue, None if group is None else str(group))
+
+    def begin(self) -> None:
+        """Read the page and send it, beside everything else."""
+        self._hub.browse_count += 1
+        self._hub.spawn(self._answer())
+
+    async def _answer(self) -> None:
+        hub = self._hub
+        try:
+            page = await browsing.read_page(
+                hub.shard, self._queue, self._group, self._state, after=self._after, limit=self._limit
+            )
+            sent = 0
+            for found in page.found:
+                body = page.bodies.get(found.message.message_id)
+                if body is not None and not self._publish(self._properties(found), body):
+                    break
+                sent += body is not None
+            else:
+                self._end({"status": "ok", "messages": sent, "next": page.next})
+                return
+            self._end({"status": "refused", "reason": f"queue {self._reply_to!r} does not take the messages"})
+        except QueueManagerError as error:
+            hub.counters.control_refused += 1
+            self._end({"status": "refused", "reason": error.reason, "error": type(error).__name__})
+        except StorageError as error:
+            _log.warning("browse.failed", queue=self._queue.title, reason=error.reason)
+        finally:
+            hub.browse_count -= 1
+            hub.settle_turn()
+
+    def _properties(self, found: Found) -> bytes:
+        message = found.message
+        template = message.template
+        told: list[tuple[str, object]] = [
+            ("x-browse-state", self._state),
+            ("x-browse-id", f"{self._queue.title}:{browsing.name_of(self._state, found)}"),
+            ("x-browse-offset", message.offset),
+            ("x-browse-routing-key", properties.routing_key(template)),
+            ("x-browse-attempts", found.attempts),
+            ("x-browse-timestamp", message.received_at_ms),
+        ]
+        if template.exchange:
+            told.append(("x-browse-exchange", template.exchange))
+        if found.time_ms:
+            told.append(("x-browse-time", found.time_ms))
+        if found.consumer:
+            told.append(("x-browse-consumer", found.consumer))
+        return content.append_headers(content.without_expiration(properties.of_template(template)), told)
+
+    def _end(self, answer: dict[str, object]) -> None:
+        end = content.Properties(content_type="application/json", correlation_id=self._correlation_id)
+        self._publish(content.encode_properties(end), json.dumps(answer).encode())
+
+    def _publish(self, raw: bytes, body: bytes) -> bool:
+        hub = self._hub
+        manager = hub.shard.manager
+        queue = manager.queues.get(self._reply_to)
+        if queue is None:
+            return False  # who asked is gone
+        plan = manager.plan(self._reply_to, PROPERTIES_AMQP, raw, False)
+        plan.aim(manager, (queue,))
+        return manager.publish(plan, [body], hub.clock.now_ms()) == ACCEPTED

@@ -1,0 +1,119 @@
+"""`$browse`: looking at a queue's messages over AMQP, in every state, without disturbing any."""
+
+import json
+import time
+
+import pika
+import pytest
+
+from tests.e2e import amqp
+
+pytestmark = pytest.mark.extension
+
+
+def browse(channel, queue, *, timeout_s=5, **headers):
+    """The messages of a page as (properties, body), and what its end says."""
+    reply_to = channel.queue_declare("", exclusive=True).method.queue
+    table = {f"x-{name.replace('_', '-')}": value for name, value in headers.items()}
+    asked = pika.BasicProperties(headers=table, reply_to=reply_to, correlation_id="c")
+    channel.basic_publish("", f"$queue/{queue}/$browse", b"", asked)
+    found = []
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        method, properties, body = channel.basic_get(reply_to, auto_ack=True)
+        if method is None:
+            time.sleep(0.01)
+        elif properties.headers and "x-browse-state" in properties.headers:
+            found.append((properties, body.decode()))
+        else:
+            assert (properties.correlation_id, properties.content_type) == ("c", "application/json")
+            return found, json.loads(body)
+    raise AssertionError(f"no end of the page within {timeout_s} s")
+
+
+def bodies(page):
+    return [body for _, body in page[0]]
+
+
+def test_pages_of_what_waits(channel, queue):
+    for number in range(5):
+        amqp.publish(channel, queue, str(number), headers={"n": number}, type="t", expiration="60000")
+    page = browse(channel, queue, limit=2)
+    assert bodies(page) == ["0", "1"]
+    assert page[1] == {"status": "ok", "messages": 2, "next": "1"}
+    page = browse(channel, queue, after=page[1]["next"])
+    assert bodies(page) == ["2", "3", "4"]
+    assert page[1]["next"] is None
+    properties = page[0][0][0]
+    assert properties.type == "t"
+    assert properties.expiration is None
+    assert properties.headers["n"] == 2
+    assert properties.headers["x-browse-id"] == f"{queue}:2"
+    assert properties.headers["x-browse-routing-key"] == queue
+    assert (properties.headers["x-browse-state"], properties.headers["x-browse-attempts"]) == ("ready", 0)
+    assert abs(properties.headers["x-browse-timestamp"] / 1000 - time.time()) < 60
+    assert amqp.count(channel, queue) == 5
+    assert amqp.bodies(amqp.Collector(channel, queue, ack=True).wait(5)) == list("01234")
+
+
+def test_every_state(channel, amqp_connect, queue):
+    other = amqp_connect().channel()
+    other.basic_qos(prefetch_count=3)
+    amqp.publish(channel, queue, "failed", "held", "done", "waiting")
+    amqp.publish(channel, queue, "later", headers={"x-delay": 60_000})
+    held = amqp.Collector(other, queue).wait(3)
+    other.basic_reject(held[0].tag, requeue=False)
+    other.basic_ack(held[2].tag)
+    amqp.count(other, queue)  # both are done by now; credit brought the fourth
+    states = {
+        state: bodies(browse(channel, queue, state=state))
+        for state in ("ready", "in_flight", "scheduled", "failed", "done", "delayed")
+    }
+    assert states == {
+        "ready": [], "in_flight": ["held", "waiting"], "scheduled": ["later"], "failed": ["failed"],
+        "done": ["done"], "delayed": [],
+    }  # fmt: skip
+    failed = browse(channel, queue, state="failed")[0][0][0].headers
+    assert failed["x-browse-attempts"] == 1
+    assert abs(failed["x-browse-time"] / 1000 - time.time()) < 60
+
+
+def test_a_group_and_a_stream(channel, queue, name):
+    amqp.publish(channel, queue, "a", "b")
+    for group in ("g", "h"):
+        collector = amqp.Collector(channel, queue, arguments={"x-consumer-group": group})
+        collector.wait(2)
+    assert bodies(browse(channel, queue, group_id="g", state="in_flight")) == ["a", "b"]
+    page = browse(channel, queue)
+    assert page[1]["status"] == "refused"
+    assert "several consumer groups" in page[1]["reason"]
+    stream = f"{name}-stream"
+    channel.queue_declare(stream, durable=True, arguments={"x-queue-type": "stream"})
+    amqp.publish(channel, stream, "1", "2")
+    assert bodies(browse(channel, stream)) == ["1", "2"]
+    channel.queue_delete(stream)
+
+
+@pytest.mark.parametrize(
+    ("headers", "reason"),
+    [
+        ({"state": "gone"}, "x-state is one of ready"),
+        ({"limit": 0}, "x-limit is 1 to 1000"),
+        ({"limit": "all"}, "x-limit must be a whole number"),
+        ({"after": "x"}, "not where a page"),
+        ({"group_id": "nobody"}, "no consumer group"),
+    ],
+)
+def test_refused_with_the_reason(channel, queue, headers, reason):
+    found, end = browse(channel, queue, **headers)
+    assert not found
+    assert end["status"] == "refused"
+    assert reason in end["reason"]
+
+
+def test_without_a_place_for_the_answer(amqp_connect, queue):
+    channel = amqp_connect().channel()
+    channel.basic_publish("", f"$queue/{queue}/$browse", b"")
+    with pytest.raises(amqp.ChannelClosedByBroker, match="reply_to") as closed:
+        amqp.count(channel, queue)
+    assert closed.value.reply_code == 406
