@@ -38,6 +38,12 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
+def end_when_terminated() -> None:
+    """Have SIGTERM end this program as Ctrl-C does, so that the brokers it started are stopped."""
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
 class Broker:
     """One broker process group. `start()` returns once a client is served; `stop()` leaves nothing."""
 
@@ -81,6 +87,7 @@ class Broker:
         if not self.amqp_port and not self.mqtt_port:
             self.version()
             self.prepare()
+        end_when_terminated()
         begin = time.monotonic()
         self._log = (self.directory / "output.log").open("ab")
         self._process = subprocess.Popen(
