@@ -242,7 +242,7 @@ async def _restore_keepers(store: Store, manager: QueueManager) -> None:
             continue
         if kind == queue_account.AHEAD:
             queue.keep().restore_ahead(part, queue_account.decode_ranges(value))
-        elif queue.policy.bytes_max:
+        elif queue.policy.counts_bytes():
             counts[queue_id, kind] = queue_account.decode_bytes(value)
         else:
             manager.journal.delete(key)  # the bound is gone

@@ -109,7 +109,10 @@ DEDUPLICATION_WINDOW_MS_MAX: Final = limits.DEDUPLICATION_WINDOW_MS_MAX
 
 
 class RetentionSettings(Section):
-    """How much of a stream is kept; whole stretches of it go, each about a 16th of the limit."""
+    """How much is kept: of a stream; of another queue while it has no consumer group.
+
+    Of a stream whole stretches go, each about a 16th of the limit.
+    """
 
     max_age_ms: DurationMs = Field(default=0, validation_alias="max_age")
     """Messages older than this go, in ms; 0: never for that reason."""
@@ -177,7 +180,6 @@ class QueueSettings(Section):
     groups: tuple[GroupSettings, ...] = Field(default=(), max_length=GROUPS_MAX)
     """Consumer groups, made if they are not there; others come with their first consumer."""
     retention: RetentionSettings = RetentionSettings()
-    """Only for streams."""
     primary_group: str = ""
     """Only for streams: the group whose progress the readers of all groups are told; "" is none."""
     overflow: Literal["reject-publish", "reject-publish-dlx", "drop-head"] = "reject-publish"
@@ -201,9 +203,8 @@ class QueueSettings(Section):
                     )
             if self.primary_group:
                 names.check_group_name(self.primary_group)
-        elif self.retention != RetentionSettings() or self.primary_group:
-            key = "primary_group" if self.primary_group else "retention"
-            raise ValueError(f"{key} is only for type stream")
+        elif self.primary_group:
+            raise ValueError("primary_group is only for type stream")
         return self
 
     @field_validator("groups")

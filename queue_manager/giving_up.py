@@ -7,7 +7,7 @@ commit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from queue_manager import dead_letters
 from queue_manager.model import AVAILABLE, DONE, Entry, Message
@@ -16,6 +16,8 @@ from queue_manager.nobody import Nobody
 if TYPE_CHECKING:
     from queue_manager.group import Group
     from queue_manager.policy import QueuePolicy
+
+RETENTION: Final = "retention"  # the reason when nobody came for messages in time: no dead letters
 
 
 def dead_letters_wanted(policy: QueuePolicy) -> bool:
@@ -29,7 +31,7 @@ def give_up_fresh(group: Group, messages: list[Message], reason: str, now_ms: in
     Fewer than all only where there is no group to keep what the dead-letter queue does not take. Where there
     is such a queue the bodies must be in memory.
     """
-    if not dead_letters_wanted(group.queue.policy):
+    if reason == RETENTION or not dead_letters_wanted(group.queue.policy):
         group.let_go(messages)
         _pass(group, messages)
         return len(messages)

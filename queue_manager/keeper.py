@@ -1,7 +1,8 @@
 """Who gives up a queue's messages in time: those that have expired, and the oldest where they are too many.
 
-A queue has a keeper if its policy lets messages expire, bounds their bytes or drops the oldest, or once a
-message came that expires by itself. Queues without one pay nothing for it.
+A queue has a keeper if its policy lets messages expire, bounds their bytes, drops the oldest or says how much
+is kept for groups to come, or once a message came that expires by itself. Queues without one pay nothing for
+it.
 
 The queue's own TTL ends in the order of the log, so each group only looks at what is next for it. Messages
 with an expiry of their own are given up by all groups at once, also ahead of where they are.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from config import limits
 from queue_manager.ahead import Ahead
 from queue_manager.byte_count import ByteCount
 from queue_manager.dead_letters import EXPIRED
@@ -67,7 +69,7 @@ class Keeper(Ending):
 
     def policy_changed(self) -> None:
         """Look at everything again."""
-        if not self.queue.policy.bytes_max:
+        if not self.queue.policy.counts_bytes():
             self.bytes = None
         elif self.bytes is None:
             self.bytes = ByteCount(self)
@@ -81,18 +83,25 @@ class Keeper(Ending):
             if self.own is None:
                 self.own = OwnTtls(self.queue)
             self.own.add(template, first_id, first_offset, bodies, now_ms)
-        ttl_ms = self.queue.policy.message_ttl_ms
-        if ttl_ms:
-            self.queue.manager.timers.set(self, now_ms + ttl_ms)
+        policy = self.queue.policy
+        if policy.message_ttl_ms:
+            self.call_at(now_ms + policy.message_ttl_ms)
         if self.bytes is not None:
             self.bytes.add(self._groups(), sum(map(len, bodies)))
-        if self.queue.policy.overflow != DROP_HEAD:
-            return
+        is_retained = policy.retains() and not self.queue.groups
+        if is_retained and policy.retention_age_ms:
+            self.call_at(now_ms + policy.retention_age_ms)
+        if policy.overflow != DROP_HEAD:
+            if not is_retained:
+                return
+            if not self._oldest_at_hand():  # reading it for each publish would cost more than they do
+                self.call_at(now_ms + limits.EXPIRY_READ_INTERVAL_MS)
+                return
         if not self.begin():
             self.call_at(now_ms)
             return
         try:
-            self._drop_oldest(now_ms)
+            self._drop_too_many(now_ms)
         finally:
             self.end()
 
@@ -115,6 +124,8 @@ class Keeper(Ending):
         self._stand_ins.pop(group, None)
         if self.bytes is not None:
             self.bytes.forget(group)
+        if self.queue.policy.retains():  # it may have been the last group
+            self.call_at(0)
 
     def choose(self, group: Group, messages: list[Message], now_ms: int) -> list[Message]:
         """Of what `group` has just taken what it may have, or what comes after it if that is nothing."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from config import limits
 from queue_manager import dead_letters
 from queue_manager.dead_letters import MAXLEN
-from queue_manager.giving_up import give_up_fresh
+from queue_manager.giving_up import RETENTION, give_up_fresh
 from queue_manager.group import Group
 from queue_manager.model import Entry, Message
 from queue_manager.nobody import Nobody
@@ -51,19 +51,28 @@ def _bytes(reader: Reader) -> int:
     return 0 if keeper.bytes is None else keeper.bytes.of(group).total()
 
 
+def _count(reader: Reader) -> int:
+    keeper, group = reader
+    if isinstance(group, Nobody):
+        return keeper.queue.kept_count()
+    return Group.ready_count(group) + Group.delayed_count(group)
+
+
 class _Excess:
-    """How much more waits for a group than its queue's policy lets."""
+    """How much more waits for a group than its queue's policy lets, or (`RETENTION`) keeps for nobody."""
 
     __slots__ = ("body_bytes", "count")
 
-    def __init__(self, readers: list[Reader]) -> None:
+    def __init__(self, readers: list[Reader], reason: str) -> None:
         policy = readers[0][0].queue.policy
+        count_max, bytes_max = policy.depth_max, policy.bytes_max
+        if reason == RETENTION:
+            count_max, bytes_max = policy.retention_count, policy.retention_bytes
         self.count = self.body_bytes = 0
-        if policy.depth_max:
-            counts = [Group.ready_count(group) + Group.delayed_count(group) for _, group in readers]
-            self.count = sum(counts) - policy.depth_max
-        if policy.bytes_max:
-            self.body_bytes = sum(map(_bytes, readers)) - policy.bytes_max
+        if count_max:
+            self.count = sum(map(_count, readers)) - count_max
+        if bytes_max:
+            self.body_bytes = sum(map(_bytes, readers)) - bytes_max
 
     def is_over(self) -> bool:
         """Whether there is none."""
@@ -75,19 +84,19 @@ class _Excess:
         self.body_bytes -= body_bytes
 
 
-def is_too_much(readers: list[Reader]) -> bool:
+def is_too_much(readers: list[Reader], reason: str) -> bool:
     """Whether more waits for a group than the policy lets."""
-    return not _Excess(readers).is_over()
+    return not _Excess(readers, reason).is_over()
 
 
-def drop_oldest(readers: list[Reader], now_ms: int) -> None:
+def drop_oldest(readers: list[Reader], reason: str, now_ms: int) -> None:
     """Give up the oldest messages a group has waiting until the rest is no more than the policy lets it be.
 
     `readers` are the group in the parts of the queue; what is less urgent goes first. What has to be read for
-    that is asked for; the keeper calls again then.
+    that is asked for; the keeper calls again then. `reason` is `MAXLEN` or, of nobody, `RETENTION`.
     """
     for keeper, group in readers:
-        while not (excess := _Excess(readers)).is_over():
+        while not (excess := _Excess(readers, reason)).is_over():
             source = keeper.source(group)
             step = min(max(excess.count, FRONT_MESSAGES_MIN), limits.EXPIRY_STEP_MESSAGES)
             # with filters, something older than what came back may never have been claimed
@@ -99,7 +108,7 @@ def drop_oldest(readers: list[Reader], now_ms: int) -> None:
                 keeper.pass_over(group, source, len(front))
                 continue
             if entries := _too_many(keeper, group, fresh, excess):
-                if not keeper.give_up_waiting(group, entries, MAXLEN, now_ms):
+                if not keeper.give_up_waiting(group, entries, reason, now_ms):
                     return
                 continue
             front = front or source.at_hand(step)
@@ -110,7 +119,7 @@ def drop_oldest(readers: list[Reader], now_ms: int) -> None:
             waiting = keeper.oldest.of(group)
             end = waiting[0][0] if waiting else OFFSET_END
             too_many, passed = _front_to_drop(keeper, group, front, end, excess)
-            given_up = give_up_fresh(group, too_many, MAXLEN, now_ms)
+            given_up = give_up_fresh(group, too_many, reason, now_ms)
             keeper.passed(group, too_many[:given_up])
             if given_up < len(too_many):
                 passed = front.index(too_many[given_up])

@@ -26,7 +26,8 @@ class QueuePolicy:
     `retry_jitter` (0 to 1) of each. Deduplication IDs are remembered for `deduplication_window_ms`. With
     `priority_max` messages of higher priority, up to that one, go first. A `stream` keeps what it holds until
     it is older than `retention_age_ms`, or there is more of it than `retention_bytes` of payload or
-    `retention_count` messages; readers of it are told how far `primary_group` is. With `message_groups`
+    `retention_count` messages, and so does any other queue while it has no group; readers of a stream are
+    told how far `primary_group` is. With `message_groups`
     ("sticky", or "rebalance") the messages of one key go to one consumer of a group at a time. Nobody is
     given a message `message_ttl_ms` after it was appended. `overflow` says what happens beyond `depth_max`
     messages or `bytes_max` of payload that wait. `expires_ms` is for queues in memory, `unused_max_ms` for
@@ -63,6 +64,15 @@ class QueuePolicy:
     def binds_keys(self) -> bool:
         """Whether keys are bound to consumers; a single active consumer has all of them anyway."""
         return self.message_groups != "" and not self.single_active
+
+    def retains(self) -> bool:
+        """Whether a queue that is no stream lets go of messages while it has no group."""
+        limited = self.retention_age_ms or self.retention_bytes or self.retention_count
+        return not self.stream and limited > 0
+
+    def counts_bytes(self) -> bool:
+        """Whether it matters how many bytes wait in the queue."""
+        return self.bytes_max > 0 or self.retention_bytes > 0
 
     def fields(self) -> dict[str, Any]:
         """Everything by name."""

@@ -134,7 +134,7 @@ class Queue:
         """Do what a policy that is new asks for."""
         policy = self.policy
         self.is_bounded = policy.depth_max > 0 or policy.bytes_max > 0
-        if policy.message_ttl_ms or policy.bytes_max or policy.overflow == DROP_HEAD:
+        if policy.message_ttl_ms or policy.bytes_max or policy.overflow == DROP_HEAD or policy.retains():
             self.keep()
         if self.keeper is not None:
             self.keeper.policy_changed()
@@ -239,12 +239,12 @@ class Queue:
             return default.ready_count()
         if self.groups:
             return max(group.ready_count() for group in self.groups.values())
-        return self._kept_count()
+        return self.kept_count()
 
     def depth(self) -> int:
         """Messages the slowest group has still to claim."""
         if not self.groups:
-            return self._kept_count()
+            return self.kept_count()
         return max(group.ready_count() + group.delayed_count() for group in self.groups.values())
 
     def has_room(self, count: int, body_bytes: int) -> bool:
@@ -259,10 +259,19 @@ class Queue:
             return False
         return not policy.bytes_max or waiting_bytes(self) + body_bytes <= policy.bytes_max
 
-    def _kept_count(self) -> int:
-        """Messages for groups to come."""
-        count = self.tail.next_offset - self.head_offset
-        return count if self.keeper is None else count - self.keeper.ahead_count(self.head_offset)
+    def kept_count(self) -> int:
+        """Messages for groups to come; the queue has no group."""
+        head = self.head_offset
+        keeper = self.keeper
+        count = self.tail.next_offset - head
+        if self.durable:
+            if keeper is not None:
+                keeper.nobody()  # has what was given up count as released
+            return count - self.released.count_from(head)
+        places = self.tail.released()
+        if keeper is None:
+            return count - len(places)
+        return count - keeper.ahead_count(head) - sum(not keeper.was_given_up(place) for place in places)
 
     def waiting_count(self) -> int:
         """As `ready_count`, with the messages that came back and wait for their next attempt."""

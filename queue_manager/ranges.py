@@ -70,6 +70,13 @@ class RangeSet:
         """How many offsets are in the set."""
         return sum(self.ends) - sum(self.starts)
 
+    def count_from(self, offset: int) -> int:
+        """How many offsets at or above `offset` are in the set."""
+        index = bisect_right(self.ends, offset)
+        if index == len(self.starts):
+            return 0
+        return sum(self.ends[index:]) - sum(self.starts[index:]) - max(0, offset - self.starts[index])
+
     def contains(self, offset: int) -> bool:
         """Whether `offset` is in the set."""
         index = bisect_right(self.starts, offset) - 1

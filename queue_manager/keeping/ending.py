@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from config import limits
 from queue_manager.ahead import Ahead
-from queue_manager.dead_letters import EXPIRED
-from queue_manager.giving_up import dead_letters_wanted, give_up_fresh
+from queue_manager.dead_letters import EXPIRED, MAXLEN
+from queue_manager.giving_up import RETENTION, dead_letters_wanted, give_up_fresh
 from queue_manager.keeping.state import KeeperState
 from queue_manager.loads import BodiesLoad
 from queue_manager.model import AVAILABLE, Entry, Message
@@ -39,8 +39,7 @@ class Ending(KeeperState):
             if self.own is not None:
                 self._end_own(self.own, now_ms)
             self._sweep_all(now_ms)
-            if self.queue.policy.overflow == DROP_HEAD:
-                self._drop_oldest(now_ms)
+            self._drop_too_many(now_ms)
         finally:
             self.end()
 
@@ -60,13 +59,23 @@ class Ending(KeeperState):
         self.queue.whole().keep().is_busy = False
 
     def _sweep_all(self, now_ms: int) -> None:
-        if self.queue.policy.message_ttl_ms:
+        policy = self.queue.policy
+        if policy.message_ttl_ms:
             for group in self._groups():
-                self._sweep(group, now_ms)
+                self._sweep(group, policy.message_ttl_ms, EXPIRED, now_ms)
+        if policy.retention_age_ms and not self.queue.groups and not self._has_due(now_ms):
+            self._sweep(self.nobody(), policy.retention_age_ms, RETENTION, now_ms)
 
-    def _drop_oldest(self, now_ms: int) -> None:
+    def _drop_too_many(self, now_ms: int) -> None:
+        policy = self.queue.policy
+        if policy.overflow == DROP_HEAD:
+            self._drop_oldest(MAXLEN, now_ms)
+        if policy.retains() and not self.queue.groups:
+            self._drop_oldest(RETENTION, now_ms)
+
+    def _drop_oldest(self, reason: str, now_ms: int) -> None:
         queue = self.queue.whole()
-        if not any(is_too_much(readers) for readers in readers_of(queue)):
+        if not any(is_too_much(readers, reason) for readers in readers_of(queue)):
             return
         for part in queue.parts():  # what has expired is not too much
             keeper = part.keep()
@@ -75,7 +84,7 @@ class Ending(KeeperState):
             if keeper._has_due(now_ms):
                 return  # we are called again
         for readers in readers_of(queue):
-            drop_oldest(readers, now_ms)
+            drop_oldest(readers, reason, now_ms)
 
     def _has_due(self, now_ms: int) -> bool:
         """Whether something may have expired that could not be given up yet."""
@@ -83,12 +92,12 @@ class Ending(KeeperState):
             return True
         if self.own is not None and self.own.has_due(now_ms):
             return True
-        ttl_ms = self.queue.policy.message_ttl_ms
-        return ttl_ms > 0 and any(self.source(group).loading for group in self._groups())
+        policy = self.queue.policy
+        lives = policy.message_ttl_ms or (policy.retention_age_ms and not self.queue.groups)
+        return lives > 0 and any(self.source(group).loading for group in self._groups())
 
-    def _sweep(self, group: Group, now_ms: int) -> None:
-        """Give up what is next for the group as long as it has expired."""
-        ttl_ms = self.queue.policy.message_ttl_ms
+    def _sweep(self, group: Group, ttl_ms: int, reason: str, now_ms: int) -> None:
+        """Give up what is next for the group as long as it has been here for `ttl_ms`."""
         timers = self.queue.manager.timers
         source = self.source(group)
         step = 1
@@ -102,7 +111,7 @@ class Ending(KeeperState):
                         break
                     expired.append(message)
                 count += 1
-            given_up = give_up_fresh(group, expired, EXPIRED, now_ms)
+            given_up = give_up_fresh(group, expired, reason, now_ms)
             self.passed(group, expired[:given_up])
             passed = count if given_up == len(expired) else front.index(expired[given_up])
             if passed:

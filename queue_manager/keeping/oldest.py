@@ -6,6 +6,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, TypeAlias
 
 from queue_manager.model import AVAILABLE
+from queue_manager.nobody import Nobody
 
 if TYPE_CHECKING:
     from queue_manager.group import Group
@@ -36,6 +37,8 @@ class Oldest:
 
     def of(self, group: Group) -> Heap:
         """The group's heap; its first entry waits."""
+        if isinstance(group, Nobody):
+            return []
         heap = self._heaps.get(group)
         if heap is None:
             self._number += 1

@@ -152,7 +152,14 @@ class KeeperState:
         """Who stands for the groups to come."""
         if self._nobody is None or self._nobody.position < self.queue.head_offset:
             self._nobody = Nobody(self.queue)
+            if self.ahead is not None and self.queue.durable:
+                self.queue.released.add_all(self.ahead.ranges_from(self.queue.head_offset))
         return self._nobody
+
+    def _oldest_at_hand(self) -> bool:
+        """Whether what groups to come would get first is in memory, in all parts of the queue."""
+        parts = self.queue.whole().parts()
+        return all(part.keep().nobody().position >= part.tail.first_offset for part in parts)
 
     def _groups(self) -> list[Group]:
         if self.queue.groups:

@@ -143,3 +143,33 @@ def test_expiry_and_bounds_hold_over_a_kill(tmp_path, amqp_connect):
             channel.queue_declare("unused", passive=True)
     finally:
         broker.kill9()
+
+
+@pytest.mark.extension
+def test_retention_ends_with_the_first_group_and_holds_over_a_kill(tmp_path, amqp_connect):
+    config = {
+        "queues": [
+            {"name": "two", "retention": {"max_length_messages": 2}, "dlq": "dead"},
+            {"name": "young", "retention": {"max_age": "1500ms"}, "dlq": "dead"},
+        ]
+    }
+    broker = BrokerProcess(tmp_path, config).start()
+    try:
+        channel = amqp_connect(broker).channel()
+        channel.confirm_delivery()
+        amqp.publish(channel, "two", "a", "b", "c")
+        amqp.publish(channel, "young", "x")
+        assert (amqp.count(channel, "two"), amqp.count(channel, "young")) == (2, 1)
+        broker.restart(kill=True)
+        channel = amqp_connect(broker).channel()
+        channel.confirm_delivery()
+        assert amqp.count(channel, "two") == 2
+        amqp.publish(channel, "two", "d")
+        wait_for_count(channel, "two", 2)
+        wait_for_count(channel, "young", 0)
+        assert get(channel, "two").body == b"c"
+        amqp.publish(channel, "two", "e", "f")
+        assert amqp.count(channel, "two") == 3
+        assert amqp.count(channel, "dead") == 0
+    finally:
+        broker.kill9()

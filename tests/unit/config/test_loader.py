@@ -66,10 +66,11 @@ def test_everything_at_once(write: Write) -> None:
                 visibility_timeout: 500ms
                 done_retention: 0
                 bucket_size: 4
+                retention: {max_age: 7d, max_length_messages: 9}
                 retry: {max_retries: 3}
                 limits: {max_message_size: 64KiB, max_depth: 5}
                 overflow: reject-publish
-              - {name: kept, done_retention: infinite}
+              - {name: kept, done_retention: infinite, retention: {max_length_bytes: 1KB}}
             log: {level: debug, format: json}
             """
         )
@@ -88,7 +89,8 @@ def test_everything_at_once(write: Write) -> None:
     assert (orders.type, orders.visibility_timeout_ms, orders.done_retention_ms) == ("ephemeral", 500, 0)
     assert (orders.bucket_size, orders.retry.max_retries) == (4, 3)
     assert (orders.limits.max_message_size_bytes, orders.limits.max_depth) == (65_536, 5)
-    assert kept.done_retention_ms is None
+    assert (orders.retention.max_age_ms, orders.retention.max_length_messages) == (7 * 86_400_000, 9)
+    assert (kept.done_retention_ms, kept.retention.max_length_bytes) == (None, 1_000)
     assert (settings.log.level, settings.log.format) == ("debug", "json")
 
 

@@ -122,7 +122,6 @@ def test_one_port_for_two_listeners(mqtt_bind: str, amqp_bind: str, overlap: boo
         {"bucket_size": -1},
         {"bucket_size": True},
         {"type": "quorum"},
-        {"retention": {"max_age": "7d"}},
         {"primary_group": "workers"},
         {"type": "stream", "primary_group": "a@b"},
         {"type": "stream", "dlq": "dead"},
