@@ -192,7 +192,8 @@ class PriorityModel(RuleBasedStateMachine):
         self.shard.manager.purge(self.shard.manager.queues[name], self.clock.ms)
         for group in GROUPS:
             self.groups[name, group].waiting = []
-        self.sweep()  # a crash before it would leave payloads of several queues behind
+        for _ in range(3):  # a crash before would leave payloads of several queues behind
+            self.sweep()
 
     @rule()
     def commit(self) -> None:
