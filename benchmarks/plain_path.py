@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import time
 
+from broker.serve import tune_garbage_collection
 from queue_manager.consumer import Consumer
 from queue_manager.definitions import QueueDefinition
 from queue_manager.manager import QueueManager
@@ -89,6 +90,7 @@ def main() -> None:
     parser.add_argument("--run", type=int, default=50, help="messages published at a time")
     parser.add_argument("--ephemeral", action="store_true")
     options = parser.parse_args()
+    tune_garbage_collection()
     best = min(
         cpu_ns_per_message(options.messages, options.run, durable=not options.ephemeral)
         for _ in range(ROUNDS)

@@ -49,7 +49,7 @@ async def _serve(settings: Settings, ready_file: Path | None) -> int:
     except OSError as error:
         print(f"sluicemq: cannot listen: {error}", file=sys.stderr)
         return EXIT_FAILED
-    _tune_garbage_collection()
+    tune_garbage_collection()
     _announce(broker)
     if ready_file is not None:
         _write_ready_file(ready_file, broker)
@@ -69,7 +69,7 @@ async def _serve(settings: Settings, ready_file: Path | None) -> int:
     return EXIT_FAILED if broker.failure is not None else EXIT_OK
 
 
-def _tune_garbage_collection() -> None:
+def tune_garbage_collection() -> None:
     """Messages hold no reference cycles, and there are many: let the collector look at them rarely."""
     gc.collect()
     gc.freeze()

@@ -110,7 +110,7 @@ class Group(GroupSettling):
                 count = min(share, consumer.credit())
                 if count <= 0:
                     continue
-                if not self.claim(consumer, count, now_ms):
+                if not self._claim_in_order(consumer, count, now_ms):
                     break
                 if len(self.consumers) > 1 and consumer in self.consumers:
                     self._turn = self.consumers.index(consumer) + 1
@@ -125,6 +125,9 @@ class Group(GroupSettling):
             return self.selection.claim(consumer, count, now_ms)
         if self.sticky is not None:
             return self.sticky.pull(consumer, count, now_ms)
+        return self._claim_in_order(consumer, count, now_ms)
+
+    def _claim_in_order(self, consumer: Consumer, count: int, now_ms: int) -> int:
         while self.returned:
             entries = self._claim_returned(consumer, count, now_ms)
             if entries:

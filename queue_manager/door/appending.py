@@ -17,21 +17,16 @@ class Appending(ManagerState):
     def append(
         self,
         queues: Sequence[Queue],
-        template: EnvelopeTemplate,
+        template: EnvelopeTemplate | None,
         bodies: list[bytes],
         body_bytes: int,
         durable_count: int,
         now_ms: int,
-    ) -> None:
-        """Append one message per body to every queue; the payloads are stored once for `durable_count`."""
-        first_id = self.store_payloads(queues, bodies, body_bytes, durable_count)
-        for queue in queues:
-            queue.append(template, first_id, bodies, body_bytes, now_ms)
-
-    def store_payloads(
-        self, queues: Sequence[Queue], bodies: list[bytes], body_bytes: int, durable_count: int
     ) -> int:
-        """Put payloads into the open commit for `durable_count` of the queues; gives the first message ID."""
+        """Append one message per body to every queue; the payloads are stored once for `durable_count`.
+
+        Gives the first message ID. `template` None: only the payloads are stored, the queues get them later.
+        """
         count = len(bodies)
         first_id, put = self.message_ids.allocate(count)
         journal = self.journal
@@ -47,4 +42,7 @@ class Appending(ManagerState):
                 value = payload_refs.encode(durable_count)
                 for message_id in range(first_id, first_id + count):
                     journal.puts[payload_refs.key(message_id)] = value
+        if template is not None:
+            for queue in queues:
+                queue.append(template, first_id, bodies, body_bytes, now_ms)
         return first_id

@@ -22,7 +22,7 @@ class Scheduling(Appending):
                 return REFUSED_SIZE
             if not queue.durable and self.ephemeral_memory.refuses(queue, len(bodies), body_bytes, now_ms):
                 return REFUSED_DEPTH
-        first_id = self.store_payloads(plan.queues, bodies, body_bytes, plan.durable_count)
+        first_id = self.append(plan.queues, None, bodies, body_bytes, plan.durable_count, now_ms)
         for queue in plan.queues:
             self.schedule_of(queue).add(plan.template, first_id, bodies, due_ms, now_ms)
         return ACCEPTED
@@ -52,5 +52,5 @@ class Scheduling(Appending):
         """Schedule in `queue` what another queue had scheduled."""
         for (due_ms, _), message in planned:
             bodies = [message.body or b""]
-            first_id = self.store_payloads([queue], bodies, message.body_bytes, int(queue.durable))
+            first_id = self.append([queue], None, bodies, message.body_bytes, int(queue.durable), now_ms)
             self.schedule_of(queue).add(message.template, first_id, bodies, due_ms, now_ms)

@@ -57,7 +57,7 @@ class Stage(Sweeping):
             self.arm(now_ms)
         manager = self.queue.manager
         ttl_ms = plan.options.ttl_ms
-        first_id = manager.store_payloads([self.queue], bodies, body_bytes, 1)
+        first_id = manager.append([self.queue], None, bodies, body_bytes, 1, now_ms)
         if attempt.add(
             plan.template,
             -1 if ttl_ms is None else ttl_ms,
