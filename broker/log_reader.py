@@ -20,6 +20,7 @@ class LogReader:
         self._store = store
         self._log = log
         self._templates = TemplateCache()
+        self._payload_bytes = 0.0  # the mean size of payloads read lately
 
     async def read_log(self, load: LogLoad) -> tuple[list[Message], int, int]:
         """Messages from `load.offset`, the offset after the last one seen, the sequence to go on at.
@@ -76,6 +77,8 @@ class LogReader:
         """
         bodies: dict[int, bytes] = {}
         ids = message_ids
+        is_small = self._payload_bytes <= limits.LOAD_SMALL_BYTES
+        sparse_ratio = limits.LOAD_SPARSE_RATIO_SMALL if is_small else limits.LOAD_SPARSE_RATIO
         index = 0
         body_bytes = 0
         while index < len(ids) and body_bytes < limits.LOAD_BYTES_MAX:
@@ -83,7 +86,7 @@ class LogReader:
             while (
                 end + 1 < len(ids)
                 and ids[end] < ids[end + 1]
-                and ids[end + 1] - ids[index] < (end + 2 - index) * limits.LOAD_SPARSE_RATIO
+                and ids[end + 1] - ids[index] < (end + 2 - index) * sparse_ratio
                 and end + 1 - index < limits.LOAD_MESSAGES_MAX
             ):
                 end += 1
@@ -92,6 +95,7 @@ class LogReader:
                 if body is not None:
                     bodies[ids[index]] = body
                     body_bytes += len(body)
+                    self._payload_bytes += (len(body) - self._payload_bytes) / 64
             else:
                 read_bytes, end_id = await self._scan_payloads(ids[index : end + 1], bodies, body_bytes)
                 body_bytes += read_bytes
@@ -106,7 +110,7 @@ class LogReader:
         wanted = set(ids)
         start: bytes = payload.key(ids[0])
         end = payload.key(ids[-1] + 1)
-        read_bytes = 0
+        read_bytes = row_count = 0
         limit = 4  # their size is not known yet
         while True:
             rows = await self._store.scan(start, end, limit=limit)
@@ -115,6 +119,8 @@ class LogReader:
                 if message_id in wanted:
                     bodies[message_id] = value
                 read_bytes += len(value)
+            if rows:
+                self._payload_bytes = read_bytes / (row_count := row_count + len(rows))
             if len(rows) < limit:
                 return read_bytes, ids[-1] + 1
             if held_bytes + read_bytes >= limits.LOAD_BYTES_MAX:

@@ -152,9 +152,10 @@ RECOVERY_ROWS_PER_SCAN: Final = 1_000  # read at a time at the start
 RECOVERY_DONE_ROWS_PER_SCAN: Final = 50  # done and failed records are large
 FAILED_ROWS_PER_SCAN: Final = 50  # of a redrive
 LOAD_ENTRIES_PER_SCAN: Final = 16
-LOAD_SPARSE_RATIO: Final = (
-    4  # payload ranges with more foreign rows than this per wanted one are read one by one
-)
+# payload ranges with more foreign rows than this per wanted one are read one by one
+LOAD_SPARSE_RATIO: Final = 4
+LOAD_SPARSE_RATIO_SMALL: Final = 32  # where payloads have been small lately: a look-up costs as much as many
+LOAD_SMALL_BYTES: Final = 1 * KIB
 
 # connections
 ROOM_CHECK_BYTES: Final = 64 * KIB  # how much is passed on before the transport is asked for its backlog

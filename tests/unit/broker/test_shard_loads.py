@@ -21,6 +21,11 @@ class CountingStore(MemoryStore):
     """Counts reads."""
 
     scan_count = 0
+    get_count = 0
+
+    async def get(self, key: bytes) -> bytes | None:
+        self.get_count += 1
+        return await super().get(key)
 
     async def scan(
         self, start: bytes, end: bytes | None, *, limit: int, reverse: bool = False
@@ -74,6 +79,18 @@ async def test_a_load_of_large_payloads_stops_soon_after_its_bytes(monkeypatch: 
     monkeypatch.setattr(limits, "LOAD_BYTES_MAX", 10_000)
     bodies, _ = await h.shard.reader.read_payloads(list(range(h.shard.manager.message_ids.next_value)))
     assert len(bodies) <= 4
+
+
+@pytest.mark.parametrize(("size", "get_count"), [(10, 0), (2_000, 30)])
+async def test_payloads_of_every_tenth_id_are_scanned_if_they_are_small(size: int, get_count: int) -> None:
+    h = backlog([size], count=300)
+    store = CountingStore(rows=dict(all_rows(h.store)))
+    reader = LogReader(store, h.manager.log)
+    await reader.read_payloads([0, 1, 2, 3])  # now it knows their size
+    wanted = list(range(0, 300, 10))
+    bodies, read_count = await reader.read_payloads(wanted)
+    assert (sorted(bodies), read_count) == (wanted, 30)
+    assert store.get_count == get_count
 
 
 def test_a_consumer_without_credit_does_not_have_the_store_read_again_and_again() -> None:
