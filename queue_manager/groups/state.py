@@ -33,7 +33,9 @@ class GroupState:
     and sequence at which loads ended, for the cursor to advance to as the position does. `failed_offsets`
     are those whose payload this group keeps though the log does not stand for it any more: failed messages,
     and redriven ones below the queue's head. `holes` are offsets beyond the position that were let go of
-    before the group began there. `removed`: it was deleted, or a reset replaced it.
+    before the group began there. `front_seen` is what the keeper saw when it had the front read: the
+    position, when the message there was received, and until when not to look again (ms). `removed`: it was
+    deleted, or a reset replaced it.
     """
 
     __slots__ = (
@@ -56,6 +58,7 @@ class GroupState:
         "failed_offsets",
         "first_claim",
         "flushed_at_ms",
+        "front_seen",
         "group_id",
         "holes",
         "is_ranked",
@@ -138,6 +141,7 @@ class GroupState:
         self.spec_written = False
         self.removed = False
         self.holes: RangeSet | None = None
+        self.front_seen: tuple[int, int, int] | None = None
         self.selection: Selection | None = None  # while consumers have filters, and until that is drained
         self.sticky: MessageGroups | None = None
         if queue.policy.binds_keys():

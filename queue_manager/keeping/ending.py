@@ -100,6 +100,10 @@ class Ending(KeeperState):
         """Give up what is next for the group as long as it has been here for `ttl_ms`."""
         timers = self.queue.manager.timers
         source = self.source(group)
+        seen_due_ms = self._seen_due_ms(source, ttl_ms, reason)
+        if seen_due_ms > now_ms:
+            timers.set(self, max(seen_due_ms, now_ms + limits.EXPIRY_READ_INTERVAL_MS))
+            return
         step = 1
         while front := source.at_hand(step):
             step = limits.EXPIRY_STEP_MESSAGES
@@ -117,14 +121,28 @@ class Ending(KeeperState):
             if passed:
                 self.pass_over(group, source, passed)
             if passed < count:
-                timers.set(self, now_ms + limits.EXPIRY_RETRY_MS)
+                retry_ms = now_ms + limits.EXPIRY_RETRY_MS
+                source.front_seen = source.position, front[passed].received_at_ms, retry_ms
+                timers.set(self, retry_ms)
                 return
             if count < len(front):
+                source.front_seen = source.position, front[count].received_at_ms, 0
                 due_ms = front[count].received_at_ms + ttl_ms
                 if source.position < self.queue.tail.first_offset:
                     due_ms = max(due_ms, now_ms + limits.EXPIRY_READ_INTERVAL_MS)
                 timers.set(self, due_ms)
                 return
+
+    def _seen_due_ms(self, source: Group, ttl_ms: int, reason: str) -> int:
+        """When to look at what is next in the log, if that was seen and would have to be read again; else 0.
+
+        What was read is forgotten at once. Groups and parts of the queue that had theirs read anew whenever
+        something was read for another one would so take turns for ever.
+        """
+        seen = source.front_seen
+        if seen is None or seen[0] != source.position or source.position >= self.queue.tail.first_offset:
+            return 0
+        return max(seen[1] + ttl_ms, seen[2] if reason == EXPIRED else 0)
 
     def _end_own(self, own: OwnTtls, now_ms: int) -> None:
         """Have every group give up messages that have expired by themselves."""

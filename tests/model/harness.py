@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Coroutine
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, SupportsIndex, TypeVar
 
 import pytest
 
@@ -14,6 +14,7 @@ from queue_manager.consumer import UNLIMITED, Consumer, CreditPool
 from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import AccessRefused, QueueBusy
 from queue_manager.journal import Journal
+from queue_manager.loads import Load
 from queue_manager.manager import ACCEPTED
 from queue_manager.model import Entry, Message
 from queue_manager.plan import PublishPlan
@@ -38,6 +39,7 @@ from tests.model.oracle import (
 T = TypeVar("T")
 START_MS = 1_767_225_600_000
 ROUNDS_MAX = 2_000
+LOADS_MAX = 2_000
 DEFAULT_POLICY = QueuePolicy(
     visibility_timeout_ms=30_000, message_bytes_max=1 << 20, done_retention_ms=0, expires_ms=300_000
 )
@@ -60,6 +62,23 @@ def run(step: Coroutine[Any, Any, T]) -> T:
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
     raise AssertionError("it waits for ever")
+
+
+class BoundedLoads(list[Load]):
+    """The loads asked for, until they are no more; beyond `LOADS_MAX` in one go there is no end of them."""
+
+    performed_count = 0
+
+    def pop(self, index: SupportsIndex = -1) -> Load:
+        self.performed_count += 1
+        assert self.performed_count <= LOADS_MAX, "loading never ends"
+        return super().pop(index)
+
+
+def load(shard: Shard) -> bool:
+    """Perform the loads that are asked for; whether there were any. Fails if they lead to ever more loads."""
+    shard.manager.loads = BoundedLoads(shard.manager.loads)
+    return run(shard.load_once())
 
 
 class FakeClock:
@@ -330,7 +349,7 @@ class Harness:
             if answer is not None:
                 break
             assert self.manager.loads or self.manager.unborn, "a pull waits for nothing"
-            drive(self.shard.load_once())
+            load(self.shard)
         else:
             raise AssertionError("a pull waits for ever")
         assert len(model.received) - before == answer
@@ -398,7 +417,7 @@ class Harness:
             self.manager.dispatch(self.clock.ms)
             if not (self.manager.loads or self.manager.unborn):
                 break
-            drive(self.shard.load_once())
+            load(self.shard)
         else:
             raise AssertionError("loading never ends")
         for queue in self.oracle.queues.values():
@@ -415,7 +434,7 @@ class Harness:
             self.oracle.committed_everything()
 
     def load(self) -> None:
-        drive(self.shard.load_once())
+        load(self.shard)
 
     def crash(self, bucket_size: int | None = None) -> None:
         """End the process where it is, and start another on what is durable."""

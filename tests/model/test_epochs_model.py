@@ -21,7 +21,7 @@ from queue_manager.policy import FOREVER, QueuePolicy
 from queue_manager.staging.tags import EpochPart, StageTag
 from storage.memory_store import MemoryStore
 from storage.records import committed_epoch, epoch, payload, staged_rows
-from tests.model.harness import FakeClock, drive
+from tests.model.harness import FakeClock, drive, load
 from tests.model.leaks import all_rows
 
 POLICY = QueuePolicy(
@@ -267,7 +267,7 @@ class EpochsModel(RuleBasedStateMachine):
 
     @rule()
     def load(self) -> None:
-        drive(self.shard.load_once())
+        load(self.shard)
 
     @rule(steps=st.integers(1, 12))
     def work(self, steps: int) -> None:

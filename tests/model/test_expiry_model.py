@@ -31,13 +31,15 @@ from queue_manager.staging.tags import EpochPart, StageTag
 from storage.envelope import PROPERTIES_AMQP, EnvelopeTemplate
 from storage.memory_store import MemoryStore
 from storage.records import expiry, payload, queue_account
-from tests.model.harness import DEFAULT_POLICY, FakeClock, drive, run
+from tests.model.harness import DEFAULT_POLICY, FakeClock, drive, load, run
 from tests.model.leaks import all_rows
 
 LEASE_MS = 1 << 40  # leases are not what this is about
 TIGHT = {
     "EXPIRY_WINDOW_MESSAGES": 4,
     "EXPIRY_STEP_MESSAGES": 3,
+    "LOAD_MESSAGES_MAX": 2,
+    "LOADED_LOW_WATER": 3,
     "PLACED_MESSAGES_PER_GROUP_MAX": 3,
     "PLACED_STEP_MESSAGES_MAX": 2,
     "STAGE_STEP_RECORDS": 2,
@@ -242,7 +244,7 @@ class ExpiryModel(RuleBasedStateMachine):
             if due_ms is not None and due_ms <= self.clock.ms:
                 manager.fire_timers(self.clock.ms)
             elif manager.loads:
-                drive(self.shard.load_once())
+                load(self.shard)
             else:
                 return
         raise AssertionError("timers and loads never end")

@@ -29,7 +29,7 @@ from storage import layout
 from storage.errors import StorageError
 from storage.memory_store import MemoryStore
 from storage.records import payload, payload_refs
-from tests.model.harness import DEFAULT_POLICY, FakeClock
+from tests.model.harness import DEFAULT_POLICY, FakeClock, load
 from tests.model.leaks import all_rows, check_memory
 from tests.model.tight_limits import TightLimits
 
@@ -158,7 +158,7 @@ class GroupModel(RuleBasedStateMachine):
     def _load(self) -> None:
         self.manager.dispatch(self.clock.ms)
         while self.manager.loads or self.manager.unborn:
-            run(self.shard.load_once())
+            load(self.shard)
 
     @property
     def queue(self) -> Any:
@@ -337,7 +337,7 @@ class GroupModel(RuleBasedStateMachine):
                 answer = self.manager.pull(consumer, False, self.clock.ms)
                 if answer is not None:
                     break
-                if not run(self.shard.load_once()):
+                if not load(self.shard):
                     self.sweep()
             else:
                 raise AssertionError("a pull waits for ever")
@@ -484,7 +484,7 @@ class GroupModel(RuleBasedStateMachine):
         consumer = self.manager.puller(copy_queue, taker, "t", lease_ms=LEASE_MS)
         while (answer := self.manager.pull(consumer, False, self.clock.ms)) is not False:
             if answer is None:
-                run(self.shard.load_once())
+                load(self.shard)
         assert len(taker.taken) == (len(self.bodies) if self.shared else 0)
         self.manager.ack([entry for _, entry in taker.taken], self.clock.ms)
 

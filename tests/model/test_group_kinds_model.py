@@ -29,7 +29,7 @@ from storage.envelope import EnvelopeTemplate
 from storage.errors import StorageError
 from storage.memory_store import MemoryStore
 from storage.records import payload
-from tests.model.harness import DEFAULT_POLICY, FakeClock
+from tests.model.harness import DEFAULT_POLICY, FakeClock, load
 from tests.model.leaks import all_rows, check_memory
 from tests.model.test_group_admin_model import FailingStore, Taker, run
 from tests.model.tight_limits import TightLimits
@@ -118,7 +118,7 @@ class GroupKindsModel(RuleBasedStateMachine):
         for _ in range(10_000):
             self.manager.fire_timers(self.clock.ms)
             if self.manager.loads or self.manager.unborn:
-                run(self.shard.load_once())
+                load(self.shard)
             elif (self.manager.timers.next_ms() or self.clock.ms + 1) > self.clock.ms:
                 break
         else:

@@ -20,7 +20,7 @@ from queue_manager.options import PublishOptions
 from queue_manager.outcomes import ACCEPTED
 from queue_manager.policy import QueuePolicy
 from storage.memory_store import MemoryStore
-from tests.model.harness import FakeClock, drive
+from tests.model.harness import FakeClock, drive, load
 from tests.model.leaks import all_rows
 
 PRIORITY_MAX = 3
@@ -123,7 +123,7 @@ class PriorityModel(RuleBasedStateMachine):
         for _ in range(500):
             if not (manager.loads or manager.unborn):
                 break
-            drive(self.shard.load_once())
+            load(self.shard)
         for group in self.groups.values():
             group.check()
 

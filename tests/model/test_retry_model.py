@@ -25,7 +25,7 @@ from queue_manager.model import Entry, Message
 from queue_manager.policy import FOREVER, QueuePolicy
 from storage.memory_store import MemoryStore
 from storage.records import attempts, payload
-from tests.model.harness import DEFAULT_POLICY, FakeClock, run
+from tests.model.harness import DEFAULT_POLICY, FakeClock, load, run
 
 LEASE_MS = 30_000
 MAX_WAIT_MS = 5_000
@@ -159,7 +159,7 @@ class RetryModel(RuleBasedStateMachine):
     def _quiesce(self) -> None:
         self.manager.dispatch(self.clock.ms)
         while self.manager.loads or self.manager.unborn:
-            run(self.shard.load_once())
+            load(self.shard)
 
     # oracle
 
@@ -201,7 +201,7 @@ class RetryModel(RuleBasedStateMachine):
             expected = self._due()
             before = len(self.taker.taken)
             while (answer := self.manager.pull(self.consumer, False, self.clock.ms)) is None:
-                run(self.shard.load_once())
+                load(self.shard)
             assert answer == bool(expected)
             if not expected:
                 return
@@ -372,7 +372,7 @@ class RetryModel(RuleBasedStateMachine):
         consumer = self.manager.puller(self.manager.find("dead"), taker, "drain", lease_ms=LEASE_MS)
         while (answer := self.manager.pull(consumer, False, self.clock.ms)) is not False:
             if answer is None:
-                run(self.shard.load_once())
+                load(self.shard)
         found = []
         for message, entry in taker.taken:
             headers = dict(decode_headers(message.template.properties))

@@ -21,7 +21,7 @@ from queue_manager.policy import FOREVER, QueuePolicy
 from queue_manager.schedule import EVERYTHING
 from storage.memory_store import MemoryStore
 from storage.records import payload, scheduled
-from tests.model.harness import FakeClock, drive
+from tests.model.harness import FakeClock, drive, load
 from tests.model.leaks import all_rows
 
 POLICY = QueuePolicy(
@@ -125,7 +125,7 @@ class ScheduleModel(RuleBasedStateMachine):
             if due_ms is not None and due_ms <= self.clock.ms:
                 manager.fire_timers(self.clock.ms)
             elif manager.loads or manager.unborn:
-                drive(self.shard.load_once())
+                load(self.shard)
             else:
                 break
         else:

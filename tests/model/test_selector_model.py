@@ -28,7 +28,7 @@ from queue_manager.tail import MESSAGE_OVERHEAD_BYTES, RELEASED, RELEASED_BYTES
 from storage.envelope import EnvelopeTemplate
 from storage.memory_store import MemoryStore
 from storage.records import payload, taken_ahead
-from tests.model.harness import DEFAULT_POLICY, FakeClock
+from tests.model.harness import DEFAULT_POLICY, FakeClock, load
 from tests.model.tight_limits import TightLimits
 
 T = TypeVar("T")
@@ -190,7 +190,7 @@ class SelectorModel(RuleBasedStateMachine):
         for _ in range(10_000):
             self.manager.fire_timers(self.clock.ms)
             if self.manager.loads or self.manager.unborn:
-                run(self.shard.load_once())
+                load(self.shard)
             elif (self.manager.timers.next_ms() or self.clock.ms + 1) > self.clock.ms:
                 return
         raise AssertionError("it never comes to rest")
@@ -312,7 +312,7 @@ class SelectorModel(RuleBasedStateMachine):
         for _ in range(count):
             expected = self._wanted("")
             while (answer := self.manager.pull(consumer, True, self.clock.ms)) is None:
-                run(self.shard.load_once())
+                load(self.shard)
             assert answer == bool(expected)
         self.manager.unsubscribe(consumer, self.clock.ms)
         self._quiesce()

@@ -30,7 +30,7 @@ from queue_manager.queue import Queue
 from storage.envelope import PROPERTIES_AMQP
 from storage.memory_store import MemoryStore
 from storage.records import payload
-from tests.model.harness import DEFAULT_POLICY, FakeClock
+from tests.model.harness import DEFAULT_POLICY, FakeClock, load
 from tests.model.tight_limits import TightLimits
 
 T = TypeVar("T")
@@ -195,7 +195,7 @@ class StickyModel(RuleBasedStateMachine):
     def _quiesce(self) -> None:
         self.manager.dispatch(self.clock.ms)
         while self.manager.loads or self.manager.unborn:
-            run(self.shard.load_once())
+            load(self.shard)
 
     # oracle
 
@@ -380,7 +380,7 @@ class StickyModel(RuleBasedStateMachine):
             is_due = any(self._is_ready(item) and self._must_be_pulled(item) for item in self.items)
             self.puller.consumer.no_ack = no_ack
             while (answer := self.manager.pull(self.puller.consumer, no_ack, self.clock.ms)) is None:
-                run(self.shard.load_once())
+                load(self.shard)
             assert answer or not is_due or self.tight is not None
             self._quiesce()
 

@@ -23,7 +23,7 @@ from queue_manager.streams.stream import Stream
 from storage.envelope import EnvelopeTemplate
 from storage.memory_store import MemoryStore
 from storage.records import payload, payload_refs, stream_chunk
-from tests.model.harness import FakeClock, drive
+from tests.model.harness import FakeClock, drive, load
 from tests.model.leaks import all_rows
 
 TIGHT = {
@@ -214,7 +214,7 @@ class StreamModel(RuleBasedStateMachine):
             elif manager.dispatchable:
                 manager.dispatch(self.clock.ms)
             elif manager.loads:
-                drive(self.shard.load_once())
+                load(self.shard)
             else:
                 return
         raise AssertionError("it never ends")
