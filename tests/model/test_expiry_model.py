@@ -599,7 +599,9 @@ class ExpiryModel(RuleBasedStateMachine):
             assert count == len(waiting) or name in self.late or self.is_patterned(name)
         if self.policy.counts_bytes():
             sizes = [sum(len(item.body) for item in self.waiting(group)) for group in self.groups or [""]]
-            assert waiting_bytes(self.queue) == max(sizes)
+            counted = waiting_bytes(self.queue)
+            assert counted >= max(sizes)
+            assert counted == max(sizes) or any(map(self.is_patterned, self.groups))
         if not self.groups:
             assert self.queue.ready_count() == len(self.waiting(""))
         assert self.manager.find("dead").ready_count() == len(self.dead)
