@@ -51,6 +51,7 @@ class ManagerState:
         self.sealed_bytes = 0
         self.next_log_number = 1
         self.loads: list[Load] = []
+        self.busy_keepers = 0  # queues that are giving up messages just now, one within the other
         self.removals: list[Removal] = []
         self.removing: dict[str, list[Callable[[], None]]] = {}
         self.dispatchable: dict[Group, None] = {}

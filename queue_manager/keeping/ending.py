@@ -46,16 +46,20 @@ class Ending(KeeperState):
     def begin(self) -> bool:
         """Whether nothing of the queue is being given up; then it is now, until `end`.
 
-        Dead letters may come back to this queue, and that must not begin it all again within.
+        Dead letters may come back to this queue, and that must not begin it all again within; nor must a
+        long row of queues, each with dead letters for the next, be gone through in one call.
         """
         lead = self.queue.whole().keep()
-        if lead.is_busy:
+        manager = self.queue.manager
+        if lead.is_busy or manager.busy_keepers >= limits.DEAD_LETTER_NESTING_MAX:
             return False
         lead.is_busy = True
+        manager.busy_keepers += 1
         return True
 
     def end(self) -> None:
         """Others may begin."""
+        self.queue.manager.busy_keepers -= 1
         self.queue.whole().keep().is_busy = False
 
     def _sweep_all(self, now_ms: int) -> None:

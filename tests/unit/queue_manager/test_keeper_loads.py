@@ -1,4 +1,4 @@
-"""What expires or is too much and has to be read for that: the reading ends."""
+"""What expires or is too much: reading for that ends, and so do calls within calls."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import pytest
 
 from broker.shard import Shard
 from config import limits
+from queue_manager.manager import ACCEPTED
 from queue_manager.options import PublishOptions
+from queue_manager.policy import DROP_HEAD
 from queue_manager.queue import Queue
 from storage.memory_store import MemoryStore
 from tests.model.harness import DEFAULT_POLICY, FakeClock, drive, load
-from tests.unit.queue_manager.managers import make_queue
+from tests.unit.queue_manager.managers import NOW_MS, make_manager, make_queue, publish
 
 TTL_MS = 10_000
 
@@ -86,3 +88,17 @@ def test_reading_for_one_does_not_have_another_read_again(
     clock.ms += TTL_MS
     settle(shard, clock)
     assert queue.ready_count() == 0
+
+
+def test_a_long_row_of_dead_letter_queues_is_gone_through_in_steps() -> None:
+    manager = make_manager()
+    count = 300  # more than calls can be nested
+    for number in range(count):
+        make_queue(manager, f"q{number}", depth_max=1, overflow=DROP_HEAD, dead_letter=f"q{number + 1}")
+    last = make_queue(manager, f"q{count}")
+    for _ in range(count + 2):
+        assert publish(manager, 1, "$queue/q0") == ACCEPTED
+    for _ in range(count):
+        manager.fire_timers(NOW_MS)
+    assert last.ready_count() == 2
+    assert all(manager.find(f"q{number}").ready_count() == 1 for number in range(count))
