@@ -124,8 +124,7 @@ class Keeper(Ending):
         self._stand_ins.pop(group, None)
         if self.bytes is not None:
             self.bytes.forget(group)
-        if self.queue.policy.retains():  # it may have been the last group
-            self.call_at(0)
+        self.call_at(0)  # it may have been the last group, and what it held waits again
 
     def choose(self, group: Group, messages: list[Message], now_ms: int) -> list[Message]:
         """Of what `group` has just taken what it may have, or what comes after it if that is nothing."""

@@ -205,3 +205,15 @@ def test_queues_in_memory_share_a_bound(manager: QueueManager, monkeypatch: pyte
     plan = manager.plan("$queue/other", 0, b"", True)
     plan.aim(manager, manager.route("$queue/other", NOW_MS))
     assert manager.publish(plan, [b"x" * 1_000] * 4, NOW_MS + 1_000) == ACCEPTED
+
+
+def test_what_the_last_group_held_may_be_too_much(manager: QueueManager) -> None:
+    queue = make_queue(manager, depth_max=2, overflow=DROP_HEAD)
+    consume(manager, queue, "a", credit_max=1)
+    publish(manager, 1)
+    manager.dispatch(NOW_MS)
+    publish(manager, 2)
+    manager.fire_timers(NOW_MS)
+    manager.delete_group(queue, "a", NOW_MS, force=True)
+    manager.fire_timers(NOW_MS)
+    assert queue.ready_count() == 2
