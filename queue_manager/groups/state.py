@@ -190,7 +190,19 @@ class GroupState:
             return count + self.selection.ready_count()
         if self.sticky is not None:
             count += self.sticky.placed_in.get(cast("Group", self), 0)
-        return count if queue.keeper is None else count - queue.keeper.ahead_count(self.position)
+        if self.holes is None:
+            return count if queue.keeper is None else count - queue.keeper.ahead_count(self.position)
+        return count - self._passed_over().count_from(self.position)
+
+    def _passed_over(self) -> RangeSet:
+        """What it will find gone: before it began, or given up since."""
+        assert self.holes is not None
+        keeper = self.queue.keeper
+        if keeper is None or keeper.ahead is None:
+            return self.holes
+        gone = self.holes.copy()
+        gone.add_all(keeper.ahead.ranges)
+        return gone
 
     def unmatched_count(self) -> int:
         """Of the messages that wait, those no consumer's filter wants, as far as all were asked."""

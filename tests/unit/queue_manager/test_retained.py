@@ -161,6 +161,18 @@ def test_what_a_deleted_group_had_done_does_not_count(manager: QueueManager, by_
     assert waiting(manager, queue) == "e4 f5 g6"
 
 
+def test_what_a_deleted_group_had_done_does_not_count_for_the_next_one(manager: QueueManager) -> None:
+    queue = make_queue(manager)
+    _, sink = consume(manager, queue, credit_max=4)
+    send(manager, "a0", "b1", "c2", "d3", "e4")
+    manager.dispatch(NOW_MS)
+    manager.ack(sink.entries[1:3], NOW_MS)
+    manager.reject(sink.entries[3:], NOW_MS)
+    manager.delete_group(queue, "", NOW_MS, force=True)
+    consume(manager, queue, "next", credit_max=0)
+    assert queue.ready_count() == queue.depth() == queue.groups["next"].ready_count() == 2
+
+
 def test_a_purge_empties_what_is_counted(manager: QueueManager) -> None:
     queue = make_queue(manager, retention_age_ms=1_000, retention_count=2, retention_bytes=4)
     send(manager, "aa", "bb")
