@@ -117,12 +117,7 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Grou
         group_position.parse_key(key): group_position.decode(value)
         async for key, value in scan_prefix(store, group_position.PREFIX)
     }
-    async for key, value in scan_prefix(store, removal.PREFIX):
-        log_id = removal.parse_key(key)
-        pending = removal.decode(value)
-        manager.removing[pending.queue_name] = []
-        manager.removals.append(QueueRemoval(pending.queue_name, log_id, pending.queue_ids, 0, None))
-        manager.next_log_number = max(manager.next_log_number, int(log_id[1:]) + 1)
+    await _restore_removals(store, manager)
     groups: dict[str, Group] = {}
     log_ends = await _log_ends(store, manager.log, specs)
     for storage_id, spec in sorted(specs.items()):
@@ -162,6 +157,26 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Grou
     await _restore_identities(store, manager, now_ms)
     await _restore_stages(store, manager, now_ms)
     await _restore_keepers(store, manager)
+    await _restore_attempts(store, groups)
+    unborn = set(manager.unborn)
+    return {
+        group: group.taken()
+        for group in groups.values()
+        if not isinstance(group, StreamGroup) and group not in unborn
+    }
+
+
+async def _restore_removals(store: Store, manager: QueueManager) -> None:
+    """Deletions of queues that were under way go on."""
+    async for key, value in scan_prefix(store, removal.PREFIX):
+        log_id = removal.parse_key(key)
+        pending = removal.decode(value)
+        manager.removing[pending.queue_name] = []
+        manager.removals.append(QueueRemoval(pending.queue_name, log_id, pending.queue_ids, 0, None))
+        manager.next_log_number = max(manager.next_log_number, int(log_id[1:]) + 1)
+
+
+async def _restore_attempts(store: Store, groups: dict[str, Group]) -> None:
     async for key, value in scan_prefix(store, attempts.PREFIX):
         storage_id, message_id = attempts.parse_key(key)
         group = groups.get(storage_id)
@@ -170,12 +185,6 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Grou
                 *attempts.decode(value),
                 *group.attempts_log.get(message_id, []),
             ]
-    unborn = set(manager.unborn)
-    return {
-        group: group.taken()
-        for group in groups.values()
-        if not isinstance(group, StreamGroup) and group not in unborn
-    }
 
 
 async def _restore_chunks(store: Store, stream: Stream, now_ms: int) -> None:
