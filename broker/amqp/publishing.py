@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from broker.amqp import committing, properties, staging
+from broker.amqp import calls, committing, properties, staging
 from broker.amqp.options import options_of
 from protocols.amqp091 import constants as c
 from protocols.amqp091 import content, hot
@@ -57,8 +57,8 @@ class Publisher:
             if committing.is_commit(shape.exchange, shape.routing_key):
                 self._commit(run)
                 return
-            if staging.is_control(shape):
-                staging.control(self, run, now_ms)
+            if calls.is_call(shape):
+                calls.perform(self, run, now_ms)
                 return
             plan = self._plan(shape, now_ms)
             if plan is None:

@@ -1,40 +1,27 @@
 """Staged epochs over AMQP: publishes to `$queue/<queue>/$stage-commit`, `-abort`, `-status`, `-forget`.
 
-(`$stream-status` and `$browse` are answered in the same way, see `stream_status` and `browse`.)
-
 Headers `x-stage-producer` and, but for status and forget, `x-stage-epoch`. A commit's body is JSON,
 `{"parts": [[part, "attempt", rows], ...]}`; an abort's may name parts so too. A status request may name one
-attempt by the headers of a staged publish, to be told how many rows of it are there. With `reply_to` the
-answer goes there, as JSON with the `correlation_id`, when what it says is durable; without it a refusal
-closes the channel with its reason.
+attempt by the headers of a staged publish, to be told how many rows of it are there. See `calls` for how
+they are answered.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from broker.amqp import stream_status
-from broker.amqp.browse import Browse
 from config import limits
 from protocols.amqp091 import content
-from protocols.amqp091.events import PublishRun, PublishShape
-from queue_manager import address
-from queue_manager.errors import InvalidArgument, QueueManagerError
-from queue_manager.manager import ACCEPTED
+from queue_manager.errors import InvalidArgument
 from queue_manager.options import PLAIN, PublishOptions
 from queue_manager.queue import Queue
 from queue_manager.staging import tags
 from queue_manager.staging.tags import EpochPart
-from storage.envelope import PROPERTIES_AMQP
 from storage.records.committed_epoch import CommittedEpoch
 
 if TYPE_CHECKING:
-    from broker.amqp.publishing import Publisher
     from broker.hub import Hub
-
-_VERB_START: Final = "/$"
-_BROWSE_END: Final = f"/{address.BROWSE}"
 
 
 class StagedProperties:
@@ -70,72 +57,26 @@ class StagedProperties:
         return content.with_headers_table(raw, span, plain)
 
 
-def is_control(shape: PublishShape) -> bool:
-    """Whether these publishes are control calls."""
-    key = shape.routing_key
-    return (
-        _VERB_START in key and address.is_queue_topic(key) and address.parse(key).verb in address.CALL_VERBS
-    )
-
-
-def control(publisher: Publisher, run: PublishRun, now_ms: int) -> None:
-    """Do what each publish of the run asks, and confirm it; raises QueueManagerError if nobody is told."""
-    channel = publisher.channel
-    hub = channel.frontend.hub
-    properties = content.decode_properties(run.shape.properties)
-    reply_to: str | None = properties.reply_to
-    headers: dict[str, Any] = properties.headers or {}
-    for body in run.bodies:
-        answer: dict[str, object] | None
-        try:
-            if run.shape.routing_key.endswith(_BROWSE_END):
-                queue = _find(hub, run.shape.routing_key, channel.frontend)
-                Browse(hub, queue, headers, reply_to, properties.correlation_id or "").begin()
-                answer = None
-            else:
-                answer = _perform(hub, run.shape.routing_key, channel.frontend, headers, body, now_ms)
-        except QueueManagerError as error:
-            if not reply_to:
-                raise
-            hub.counters.control_refused += 1
-            answer = {"status": "refused", "reason": error.reason, "error": type(error).__name__}
-        if reply_to and answer is not None:
-            reply = _Reply(hub, reply_to, properties.correlation_id, json.dumps(answer).encode())
-            hub.shard.manager.journal.wait(reply, 0)
-        publisher.confirm(1, durable=True)
-
-
-def _perform(
-    hub: Hub, topic: str, owner: object, headers: dict[str, Any], body: bytes, now_ms: int
+def answer(
+    hub: Hub, queue: Queue, verb: str, headers: dict[str, Any], body: bytes, now_ms: int
 ) -> dict[str, object]:
+    """Do what a call asks about staged rows of a queue, and say what came of it; raises QueueManagerError."""
     manager = hub.shard.manager
-    queue = _find(hub, topic, owner)
-    parsed = address.parse(topic)
-    if parsed.verb == address.STREAM_STATUS:
-        return stream_status.status(hub, queue, headers, now_ms)
     producer = tags.text(headers, tags.PRODUCER)
-    if parsed.verb == "$stage-status":
+    if verb == "$stage-status":
         tag = tags.read_tag(headers) if tags.ATTEMPT in headers else None
         staged = {} if tag is None else {"staged": manager.staged_rows(queue, tag)}
         return {"status": "ok", **_last(manager.last_epoch(queue, producer)), **staged}
-    if parsed.verb == "$stage-forget":
+    if verb == "$stage-forget":
         return {"status": "forgotten" if manager.forget_producer(queue, producer, now_ms) else "unknown"}
     epoch = tags.number(headers, tags.EPOCH)
-    if parsed.verb == "$stage-abort":
+    if verb == "$stage-abort":
         named = {(part.part, part.attempt) for part in _parts(body)} if body else None
         return {
             "status": "aborted",
             "attempts": manager.abort_epoch(queue, producer, epoch, now_ms, named),
         }
     return _commit(hub, queue, producer, epoch, headers, body, now_ms)
-
-
-def _find(hub: Hub, topic: str, owner: object) -> Queue:
-    """The queue that a call is about."""
-    parsed = address.parse(topic)
-    if parsed.rest:
-        raise InvalidArgument(f"{parsed.verb} follows the queue's name: $queue/{parsed.name}/{parsed.verb}")
-    return hub.shard.manager.find(parsed.name, owner)
 
 
 def _commit(
@@ -172,30 +113,3 @@ def _parts(body: bytes) -> list[EpochPart]:
             EpochPart(tags.number(values, "part"), tags.text(values, "attempt"), tags.number(values, "rows"))
         )
     return parts
-
-
-class _Reply:
-    """An answer that goes out when what it says is durable."""
-
-    __slots__ = ("_body", "_correlation_id", "_hub", "_reply_to")
-
-    def __init__(self, hub: Hub, reply_to: str, correlation_id: str | None, body: bytes) -> None:
-        self._hub = hub
-        self._reply_to = reply_to
-        self._correlation_id = correlation_id
-        self._body = body
-
-    def committed(self, tokens: list[int]) -> None:
-        """As `queue_manager.journal.Waiter`."""
-        manager = self._hub.shard.manager
-        queue = manager.queues.get(self._reply_to)
-        if queue is None:
-            return  # who asked is gone
-        properties = content.Properties(
-            content_type="application/json", correlation_id=self._correlation_id or ""
-        )
-        raw = content.encode_properties(properties)
-        plan = manager.plan(self._reply_to, PROPERTIES_AMQP, raw, False)
-        plan.aim(manager, (queue,))
-        if manager.publish(plan, [self._body], self._hub.clock.now_ms()) == ACCEPTED:
-            self._hub.settle_turn()
