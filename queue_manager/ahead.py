@@ -33,6 +33,12 @@ class Ahead:
         self._changed.add(offset // PART_OFFSETS)
         self._count = None
 
+    def discard(self, offset: int) -> None:
+        """An offset is to be given up after all; `write` has to follow."""
+        self.ranges.discard(offset, offset + 1)
+        self._changed.add(offset // PART_OFFSETS)
+        self._count = None
+
     def contains(self, offset: int) -> bool:
         """Whether the offset was given up."""
         return self.ranges.contains(offset)

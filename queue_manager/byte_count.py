@@ -209,7 +209,7 @@ class ByteCount:
 
     def restore(self, group: Group, taken: queue_account.Bytes | None) -> None:
         """After a start, with `appended` known: take over a group's count if it was right there."""
-        if taken is None and group.position == 0:
+        if taken is None and group.position == 0 and not self._keeper.queue.released.starts:
             taken = queue_account.Bytes(0, 0)
         if taken is not None and taken.next_offset == group.position:
             count = GroupBytes(self._keeper, group)

@@ -126,6 +126,20 @@ class Keeper(Ending):
             self.bytes.forget(group)
         self.call_at(0)  # it may have been the last group, and what it held waits again
 
+    def inherit(self, messages: list[Message]) -> None:
+        """The last group is gone: of what it had not done, what expired meanwhile is given up once more."""
+        if self.ahead is None:
+            return
+        for message in messages:
+            if self.ahead.contains(message.offset):
+                self.ahead.discard(message.offset)
+                self.queue.tail.put_back(message)
+                if self.own is None:
+                    self.own = OwnTtls(self.queue)
+                self.own.add_again(message)
+        if self.queue.durable:
+            self.ahead.write(self.queue.name, self.queue.manager.journal)
+
     def choose(self, group: Group, messages: list[Message], now_ms: int) -> list[Message]:
         """Of what `group` has just taken what it may have, or what comes after it if that is nothing."""
         ttl_ms = self.queue.policy.message_ttl_ms

@@ -25,7 +25,10 @@ EVERYTHING: Final[Key] = (1 << 63, 0)
 
 
 class Expiring:
-    """One message to come; its body, of `body_bytes`, is mostly None. `is_gone`: there is no payload."""
+    """One message to come; its body, of `body_bytes` (`expiry.UNKNOWN_BYTES`: to be read), is mostly None.
+
+    `is_gone`: there is no payload.
+    """
 
     __slots__ = ("body_bytes", "is_gone", "message")
 
@@ -90,6 +93,18 @@ class OwnTtls:
             self._next_token += 1
             self._tokens[self._next_token] = beyond
             queue.manager.journal.wait(self, self._next_token)
+        self._arm()
+
+    def add_again(self, message: Message) -> None:
+        """A message whose record is gone is to expire once more."""
+        queue = self.queue
+        body = message.body
+        size = expiry.UNKNOWN_BYTES if body is None else len(body)
+        key = (expires_at_ms(message.template, message.received_at_ms), message.offset)
+        if queue.durable:
+            value = expiry.encode(message.message_id, size, message.envelope())
+            queue.manager.journal.put(expiry.key(queue.name, *key), value)
+        self._plan(key, Expiring(message, size))
         self._arm()
 
     def committed(self, tokens: list[int]) -> None:

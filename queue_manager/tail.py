@@ -81,6 +81,19 @@ class Tail:
         )
         self.memory_bytes -= len(message.body or b"")
 
+    def put_back(self, message: Message) -> None:
+        """Undo `blank`; a message whose body is only on the store is read from there, with all before it."""
+        if not self.holds(message.offset):
+            return
+        if message.body is None:
+            self.drop_before(message.offset + 1)
+            return
+        index = self._start + message.offset - self.first_offset
+        blank = self._messages[index]
+        if blank is not RELEASED and blank.body is None:
+            self._messages[index] = message
+            self.memory_bytes += len(message.body)
+
     def drop_before(self, offset: int) -> None:
         """Forget messages below `offset`."""
         count = min(offset - self.first_offset, len(self))

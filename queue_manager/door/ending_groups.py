@@ -13,12 +13,12 @@ from queue_manager.group import Group
 from queue_manager.group_removal import GroupRemoval, begin_after
 from queue_manager.groups.settling import release_claim
 from queue_manager.lanes.group import LanedGroup
-from queue_manager.model import AVAILABLE, DONE, IN_FLIGHT, STALE
+from queue_manager.model import AVAILABLE, DONE, IN_FLIGHT, STALE, Message
 from queue_manager.queue import Queue
 from queue_manager.ranges import RangeSet
 from queue_manager.streams.group import StreamGroup
 from queue_manager.streams.start import StreamStart
-from storage.records import claim_state, group_position, log_cursor, queue_spec
+from storage.records import claim_state, group_position, log_cursor, queue_meta, queue_spec
 from storage.records.group_removal import DELETE, RESET
 
 
@@ -34,7 +34,7 @@ class EndingGroups(Administering):
         lead = self._idle_group(queue, group_id, force)
         if lead.sticky is not None:
             lead.sticky.dissolve()
-        ended: list[tuple[Group, GroupRemoval | None, RangeSet]] = []
+        ended: list[tuple[Group, GroupRemoval | None, list[Message]]] = []
         for part in queue.parts():
             group = part.groups[group_id]
             unfinished = _unfinished(group)
@@ -72,7 +72,7 @@ class EndingGroups(Administering):
         else:
             journal.put(queue_spec.key(storage_id), encode_spec(queue))
 
-    def _let_go_of_all(self, group: Group, removal: GroupRemoval, unfinished: RangeSet) -> None:
+    def _let_go_of_all(self, group: Group, removal: GroupRemoval, unfinished: list[Message]) -> None:
         queue = group.queue
         others = list(queue.groups.values())
         if others:
@@ -80,7 +80,14 @@ class EndingGroups(Administering):
         else:
             free = group.taken()
             free.drop_before(queue.head_offset)
-            free.discard_all(unfinished)
+            for message in unfinished:
+                free.discard(message.offset, message.offset + 1)
+            if queue.keeper is not None:
+                queue.keeper.inherit(unfinished)
+            # it may not be written yet, and no group will tell any more
+            self.journal.put(
+                queue_meta.key(queue.name), queue_meta.encode(queue.head_offset, queue.head_sequence)
+            )
         free.discard_all(queue.released)
         free.discard_all(group.failed_offsets)
         gone = queue.released.copy()
@@ -255,11 +262,11 @@ def _common(groups: list[Group]) -> RangeSet:
     return common
 
 
-def _unfinished(group: Group) -> RangeSet:
-    """The offsets below the group's position that wait again or are in flight."""
-    offsets = RangeSet()
-    for bucket in group.buckets.values():
-        for entry in bucket.entries:
-            if entry is not None and entry.state in (AVAILABLE, IN_FLIGHT):
-                offsets.add(entry.message.offset, entry.message.offset + 1)
-    return offsets
+def _unfinished(group: Group) -> list[Message]:
+    """The messages below the group's position that wait again or are in flight."""
+    return [
+        entry.message
+        for bucket in group.buckets.values()
+        for entry in bucket.entries
+        if entry is not None and entry.state in (AVAILABLE, IN_FLIGHT)
+    ]

@@ -161,9 +161,12 @@ class Ending(KeeperState):
             offset = key[1]
             message = row.message
             readers = [] if row.is_gone else [g for g in groups if not g.has_taken(offset)]
-            if needs_body and readers and message.body is None and not self._find_body(message):
+            needs_this = needs_body or (row.body_bytes == expiry.UNKNOWN_BYTES and self.bytes is not None)
+            if needs_this and readers and message.body is None and not self._find_body(message):
                 missing.append((key, row))
                 continue
+            if row.body_bytes == expiry.UNKNOWN_BYTES:
+                row.body_bytes = len(message.body or b"")
             is_over = row.is_gone or offset < queue.head_offset or self.was_given_up(offset)
             if not is_over and not self._give_up_ahead(readers, message, row.body_bytes, now_ms):
                 own.put_back(key, row)

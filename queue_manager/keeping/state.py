@@ -138,6 +138,7 @@ class KeeperState:
         if queue.durable:
             queue.released.add(start, group.position)
             advance_head(queue)
+            group.pass_to(queue.head_offset)  # what follows may have been let go of before
             # with the commit that holds the dead letters
             queue.manager.journal.put(
                 queue_meta.key(queue.name), queue_meta.encode(queue.head_offset, queue.head_sequence)

@@ -4,7 +4,8 @@
     value  message_id u64LE ‖ body_bytes u32LE ‖ envelope (`storage.envelope`)
 
 Written with the message's log entry, only for messages with an expiry of their own. Deleted when the message
-expires, or with its log entry: the envelope there tells the key.
+expires, or with its log entry: the envelope there tells the key. Written again if the last group is deleted
+while it holds a message that expired meanwhile.
 """
 
 from typing import Final, NamedTuple
@@ -14,6 +15,7 @@ from storage.encoding import KeyReader, ValueReader, pack_u32, pack_u64, pack_u6
 
 NAME: Final = "expiry"
 PREFIX: Final = layout.record_prefix(layout.EXPIRY)
+UNKNOWN_BYTES: Final = (1 << 32) - 1  # as `body_bytes`: the payload tells
 _HEAD_BYTES: Final = 12
 
 

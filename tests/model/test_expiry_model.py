@@ -63,13 +63,15 @@ class Item:
 class Draft:
     """A message to be published, all that is special about it given by its number."""
 
-    def __init__(self, number: int, ttl_ms: int | None) -> None:
+    def __init__(self, number: int, ttl_ms: int | None, *, is_sized_alike: bool = False) -> None:
         self.number = number
         self.ttl_ms = ttl_ms
         self.is_even = number % 2 == 0
         self.priority = number // 2 % 3
         self.key = ("a", "b", "_")[number * 5 % 3] + ("!" if number % 7 == 0 else "")
         self.body = b"%d" % number + b" " * (number * 7 % 30)
+        if is_sized_alike:
+            self.body = b"%-20d" % number
         self.topic = f"$queue/work/{'even' if self.is_even else 'odd'}/{self.key}"
         self.properties = encode_properties(Properties(), [("k", "even" if self.is_even else "odd")])
 
@@ -138,6 +140,10 @@ class ExpiryModel(RuleBasedStateMachine):
     ) -> None:
         if any(kept):  # which ends with the first group
             groups = []
+            if bound[2]:  # whichever comes first drops what is too much for both
+                bound = (0, 0, "")
+        # else it matters for what is least urgent whether it was dropped one by one
+        self.is_sized_alike = lanes and bound[1] + kept[1] > 0
         for name, value in (TIGHT | EXACT if tight else EXACT).items():
             setattr(limits, name, value)
         self.clock = FakeClock()
@@ -321,7 +327,7 @@ class ExpiryModel(RuleBasedStateMachine):
 
     def draft(self, ttl_ms: int | None) -> Draft:
         self.number += 1
-        return Draft(self.number, ttl_ms)
+        return Draft(self.number, ttl_ms, is_sized_alike=self.is_sized_alike)
 
     def appended(self, draft: Draft) -> None:
         """A message entered the queue now."""

@@ -6,25 +6,30 @@ from typing import Any
 
 import pytest
 
+from broker import removals
 from broker.shard import Shard
 from config import limits
 from queue_manager.manager import ACCEPTED
 from queue_manager.options import PublishOptions
+from queue_manager.overflow import waiting_bytes
 from queue_manager.policy import DROP_HEAD
 from queue_manager.queue import Queue
+from storage.errors import StorageError
 from storage.memory_store import MemoryStore
+from storage.records import payload
 from tests.model.harness import DEFAULT_POLICY, FakeClock, drive, load
-from tests.unit.queue_manager.managers import NOW_MS, make_manager, make_queue, publish
+from tests.model.leaks import all_rows
+from tests.unit.queue_manager.managers import NOW_MS, consume, make_manager, make_queue, publish
 
 TTL_MS = 10_000
 
 
-def open_shard() -> tuple[Shard, FakeClock]:
+def open_shard(store: MemoryStore | None = None, clock: FakeClock | None = None) -> tuple[Shard, FakeClock]:
     """A shard that keeps nothing in memory that is on the store."""
-    clock = FakeClock()
+    clock = clock or FakeClock()
     shard = drive(
         Shard.open(
-            MemoryStore(),
+            store or MemoryStore(),
             clock,  # type: ignore[arg-type]
             default_policy=DEFAULT_POLICY,
             auto_create=False,
@@ -102,3 +107,94 @@ def test_a_long_row_of_dead_letter_queues_is_gone_through_in_steps() -> None:
         manager.fire_timers(NOW_MS)
     assert last.ready_count() == 2
     assert all(manager.find(f"q{number}").ready_count() == 1 for number in range(count))
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+@pytest.mark.parametrize("dead_letter", ["", "dead"])
+@pytest.mark.parametrize("priority_max", [0, 2])
+def test_what_the_last_group_held_expires_without_it(
+    crashes: bool, dead_letter: str, priority_max: int
+) -> None:
+    store = MemoryStore()
+    shard, clock = open_shard(store)
+    queue = make_queue(shard.manager, dead_letter=dead_letter, bytes_max=100, priority_max=priority_max)
+    make_queue(shard.manager, "dead")
+    fill(shard, clock, 1)
+    fill(shard, clock, 2, ttl_ms=1_000)
+    fill(shard, clock, 3, ttl_ms=5_000)
+    _, sink = consume(shard.manager, queue, "a")
+    shard.manager.dispatch(clock.ms)
+    settle(shard, clock)
+    shard.manager.dispatch(clock.ms)
+    assert len(sink.entries) == 6
+    clock.ms += 1_000
+    settle(shard, clock)
+    shard.manager.ack(sink.entries[-1:], clock.ms)
+    shard.manager.delete_group(queue, "a", clock.ms, force=True)
+    assert waiting_bytes(queue) == 5
+    for _ in range(2):
+        drive(shard.commit_once(everything=True))
+        drive(shard.sweep_once())
+        if crashes:
+            shard, clock = open_shard(store := store.crash(), clock)
+            queue = shard.manager.find("jobs")
+        settle(shard, clock)
+        assert (queue.ready_count(), waiting_bytes(queue)) == (3, 3)
+        assert shard.manager.find("dead").ready_count() == (2 if dead_letter else 0)
+    clock.ms += 4_000
+    settle(shard, clock)
+    assert (queue.ready_count(), waiting_bytes(queue)) == (1, 1)
+    assert shard.manager.find("dead").ready_count() == (4 if dead_letter else 0)
+    _, sink = consume(shard.manager, queue, "a")
+    shard.manager.dispatch(clock.ms)
+    settle(shard, clock)
+    shard.manager.dispatch(clock.ms)
+    assert len(sink.entries) == 1
+    shard.manager.ack(sink.entries, clock.ms)
+    for _ in range(3):
+        clock.ms += 61_000
+        drive(shard.commit_once(everything=True))
+        drive(shard.sweep_once())
+    keys = [key for key, _ in all_rows(store) if key.startswith(payload.PREFIX)]
+    assert len(keys) == (4 if dead_letter else 0)
+
+
+def test_what_the_last_group_finished_stays_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    shard, clock = open_shard(store)
+    queue = make_queue(shard.manager, done_retention_ms=0)
+    fill(shard, clock, 3)
+    _, sink = consume(shard.manager, queue, "a")
+    shard.manager.dispatch(clock.ms)
+    settle(shard, clock)
+    shard.manager.dispatch(clock.ms)
+    shard.manager.ack(sink.entries, clock.ms)
+    drive(shard.commit_once(everything=True))
+
+    async def fail(*_: object) -> None:
+        raise StorageError("gone")
+
+    monkeypatch.setattr(removals, "perform", fail)  # the end comes before the log is trimmed
+    with pytest.raises(StorageError):
+        drive(shard.sweep_once())
+    assert queue.head_offset == 3
+    shard.manager.delete_group(queue, "a", clock.ms, force=True)
+    drive(shard.commit_once(everything=True))
+    shard, clock = open_shard(store.crash(), clock)
+    assert shard.manager.find("jobs").ready_count() == 0
+
+
+def test_what_the_last_group_finished_out_of_order_does_not_expire() -> None:
+    shard, clock = open_shard()
+    queue = make_queue(shard.manager, message_ttl_ms=TTL_MS, dead_letter="dead")
+    dead = make_queue(shard.manager, "dead")
+    fill(shard, clock, 4)
+    _, sink = consume(shard.manager, queue, "a")
+    shard.manager.dispatch(clock.ms)
+    settle(shard, clock)
+    shard.manager.dispatch(clock.ms)
+    shard.manager.ack(sink.entries[1:3], clock.ms)
+    shard.manager.delete_group(queue, "a", clock.ms, force=True)
+    clock.ms += TTL_MS
+    settle(shard, clock)
+    assert (queue.ready_count(), dead.ready_count()) == (0, 2)
