@@ -8,6 +8,7 @@ retention lets go of messages without one.
 from __future__ import annotations
 
 import copy
+from itertools import product
 from typing import Any
 
 import pytest
@@ -147,6 +148,7 @@ class ExpiryModel(RuleBasedStateMachine):
         for name, value in (TIGHT | EXACT if tight else EXACT).items():
             setattr(limits, name, value)
         self.clock = FakeClock()
+        self.is_tight = tight
         self.queue_ttl = queue_ttl
         self.has_dlq = has_dlq
         self.is_durable = durable
@@ -325,6 +327,10 @@ class ExpiryModel(RuleBasedStateMachine):
             found.sort(key=lambda item: Draft(item.number, None).priority, reverse=not least_urgent_first)
         return found
 
+    def is_of(self, item: Item, key: str, urgency: int | None) -> bool:
+        draft = Draft(item.number, None)
+        return draft.key[0] == key and urgency in (None, draft.priority)
+
     def draft(self, ttl_ms: int | None) -> Draft:
         self.number += 1
         return Draft(self.number, ttl_ms, is_sized_alike=self.is_sized_alike)
@@ -463,8 +469,10 @@ class ExpiryModel(RuleBasedStateMachine):
         if self.keyed:  # some wait for the other consumer
             assert len(taken) <= count
             assert set(taken) <= {item.body for item in expected}
-            for key in "ab":
-                of_key = [item.body for item in expected if Draft(item.number, None).key[0] == key]
+            # where no more may be placed, something more urgent can come after what was placed before it
+            urgencies = range(3) if self.lanes and self.is_tight else [None]
+            for key, urgency in product("ab", urgencies):
+                of_key = [i.body for i in expected if self.is_of(i, key, urgency)]
                 first = [body for body in taken if body in of_key]
                 assert self.topic or first == of_key[: len(first)]
         else:
