@@ -6,6 +6,7 @@ from queue_manager.door.cleaning import Cleaning
 from queue_manager.door.ending_groups import EndingGroups
 from queue_manager.door.loading import Loading
 from queue_manager.door.publishing import Publishing
+from queue_manager.door.purging import Purging
 from queue_manager.door.settling import Settling
 from queue_manager.door.streaming import Streaming
 from queue_manager.outcomes import ACCEPTED, REFUSED_DEPTH, REFUSED_SIZE, UNROUTED
@@ -13,7 +14,7 @@ from queue_manager.outcomes import ACCEPTED, REFUSED_DEPTH, REFUSED_SIZE, UNROUT
 __all__ = ["ACCEPTED", "REFUSED_DEPTH", "REFUSED_SIZE", "UNROUTED", "QueueManager"]
 
 
-class QueueManager(Publishing, Settling, Streaming, Cleaning, Loading, EndingGroups):
+class QueueManager(Publishing, Settling, Streaming, Cleaning, Loading, Purging, EndingGroups):
     """All queues of one shard. One thread calls it; it calls consumers' sinks before it returns.
 
     Whatever drives it must take `seal()` whenever `needs_commit()`, write it, and call `committed`; perform

@@ -250,6 +250,7 @@ def restore_group_removal(removal: GroupRemoval, group: Group | None) -> None:
     queue = removal.queue
     queue.group_removals.append(removal)
     queue.released.add_all(removal.log_free)
+    queue.released.drop_before(queue.head_offset)
     queue.manager.trimmable[queue] = None
     for other in queue.groups.values():
         other.pass_over(queue.released)

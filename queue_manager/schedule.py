@@ -284,6 +284,7 @@ class Schedule:
             if key not in self._removed:
                 self._plan(key, Planned(found[key], None))
         self.horizon = horizon
+        self._shrink()
         self.on_timer(now_ms)
 
     # cancelling, ending

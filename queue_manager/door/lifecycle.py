@@ -16,15 +16,12 @@ from queue_manager.errors import (
     PreconditionFailed,
     QueueBusy,
 )
-from queue_manager.group import Group
 from queue_manager.groups.settling import release_claim
 from queue_manager.kinds import queue_class
 from queue_manager.lanes.queue import LANE_SHIFT, Lane, LanedQueue, lane_name
 from queue_manager.model import DONE
-from queue_manager.patterns import MATCH_ALL
 from queue_manager.queue import Queue
-from queue_manager.removal import HeadRemoval, QueueRemoval, RangeRemoval
-from queue_manager.streams.stream import Stream
+from queue_manager.removal import QueueRemoval, RangeRemoval
 from storage.records import holes, queue_meta, queue_spec, removal
 
 if TYPE_CHECKING:
@@ -223,34 +220,3 @@ class Lifecycle(Committing, Scheduling, Staging):
             head_offset = min(queue.kept_from(), *purged, queue.tail.next_offset)
             released = queue.released if queue.released_known else None
             self.removals.append(QueueRemoval(queue.name, queue.log_id, storage_ids, head_offset, released))
-
-    def purge(self, queue: Queue, now_ms: int) -> int:
-        """Drop every waiting message of every group; claimed ones stay. Give how many it were."""
-        count = queue.waiting_count()
-        if queue.stage is not None:
-            count += queue.stage.purge()
-        if isinstance(queue, Stream):
-            queue.cut(queue.tail.next_offset)
-            return count
-        for part in queue.parts():
-            for group in part.groups.values():
-                group.purge_ready()
-            if not part.groups:
-                self._purge_unread(part)
-            self.trimmable[part] = None
-        return count
-
-    def _purge_unread(self, queue: Queue) -> None:
-        """Drop everything of a queue that has no group."""
-        end = queue.tail.next_offset
-        nobody = Group(queue, "", MATCH_ALL, queue.head_offset, queue.head_sequence)
-        if queue.durable and queue.head_offset < end:
-            unread = RangeRemoval(nobody, queue.head_offset, end, queue.head_sequence)
-            unread.kept = queue.released.copy()
-            self.removals.append(unread)
-            self.removals.append(HeadRemoval(queue))
-            self.journal.put(queue_meta.key(queue.name), queue_meta.encode(end, queue.head_sequence))
-        queue.head_offset = end
-        queue.tail.drop_before(end)
-        if queue.keeper is not None:
-            queue.keeper.purged(None)

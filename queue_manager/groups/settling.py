@@ -151,13 +151,13 @@ class GroupSettling(GroupReading):
                 return entry
         return None
 
-    def purge_ready(self) -> None:
-        """Drop everything that waits for a claim."""
+    def purge_ready(self) -> RangeRemoval | None:
+        """Drop everything that waits for a claim; gives what of the log is to be let go of, if anything."""
         queue = self.queue
         end = queue.tail.next_offset
+        removal = None
         if queue.durable and self.position < end:
             removal = RangeRemoval(cast("Group", self), self.position, end, self.cursor_sequence)
-            queue.manager.removals.append(removal)
             if self.selection is not None:
                 removal.kept = self.selection.taken.ranges()
         self.position = end
@@ -178,6 +178,7 @@ class GroupSettling(GroupReading):
             queue.keeper.purged(cast("Group", self))
         self.mark_dirty()
         self.flushed_at_ms = 0  # with the next commit, before what is purged goes
+        return removal
 
     def fail(self, entry: Entry, reason: str, now_ms: int) -> None:
         """Give an entry up for good: dead-lettered it is done here, else kept with its failed record."""

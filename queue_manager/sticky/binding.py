@@ -62,15 +62,17 @@ class Seat:
 
     `heads` is a heap of (first rank, serial, binding) over the bindings that have something for it; those
     that are out of date are dropped when they come up. `loose` is a heap of messages without a key.
+    `unproven` are bindings just made, of a consumer that shares its credit with others, who may use it up.
     """
 
-    __slots__ = ("_serial", "bindings", "consumer", "heads", "loose")
+    __slots__ = ("_serial", "bindings", "consumer", "heads", "loose", "unproven")
 
     def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
         self.bindings: dict[Binding, None] = {}
         self.heads: list[tuple[int, int, Binding]] = []
         self.loose: list[Placed] = []
+        self.unproven: list[Binding] = []
         self._serial = 0
 
     def place(self, binding: Binding | None, item: Placed) -> None:

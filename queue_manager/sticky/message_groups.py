@@ -122,6 +122,8 @@ class MessageGroups(BindingTable):
                 return False
             if key:
                 binding = self.bind(key, seat)
+                if seat.consumer.pool is not None:
+                    seat.unproven.append(binding)
         else:
             assert binding.seat is not None
             seat = binding.seat
@@ -137,8 +139,10 @@ class MessageGroups(BindingTable):
             seat = self.seats.get(consumer)
             if seat is not None and (seat.heads or seat.loose):
                 self._serve(seat, below, now_ms)
-                if seat.loose and consumer.credit() <= 0:
+                if (seat.loose or seat.unproven) and consumer.credit() <= 0:
                     self.give_back_loose(seat)  # others may have credit
+                    self.give_back_unproven(seat)
+                seat.unproven = []
 
     def _serve(self, seat: Seat, below: int, now_ms: int) -> None:
         consumer = seat.consumer

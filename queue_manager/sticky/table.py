@@ -94,7 +94,9 @@ class BindingTable:
             for binding in seat.bindings:
                 self._give_back(binding.placed)
             self.give_back_loose(seat)
-            seat.consumer.in_flight = dict(seat.consumer.in_flight)
+        # who has left has no seat, but may hold claims still
+        for consumer in {*self.seats, *self.group.consumers, *self.group.draining}:
+            consumer.in_flight = dict(consumer.in_flight)
         self.bindings = {}
         self.seats = {}
 
@@ -218,6 +220,12 @@ class BindingTable:
         """Give back what was placed at `seat` without a key."""
         items, seat.loose = seat.loose, []
         self._give_back(items)
+
+    def give_back_unproven(self, seat: Seat) -> None:
+        """Give back the keys just bound to `seat` of which it claimed nothing."""
+        for binding in seat.unproven:
+            if binding.seat is seat and not binding.in_flight:
+                self.free(binding)
 
     def put_back(self, entry: Entry) -> None:
         """Have an entry placed again, at its place."""

@@ -19,6 +19,7 @@ from queue_manager.manager import ACCEPTED
 from queue_manager.model import Entry, Message
 from queue_manager.plan import PublishPlan
 from queue_manager.policy import QueuePolicy
+from queue_manager.removal import RangeRemoval
 from queue_manager.retention import NO_BUCKET
 from storage.batch import WriteOps
 from storage.memory_store import MemoryStore
@@ -496,7 +497,7 @@ class Harness:
         purges = [p for q in manager.queues.values() for g in q.groups.values() for p in g.purges]
         return bool(
             manager.removing
-            or manager.removals
+            or any(isinstance(removal, RangeRemoval) for removal in manager.removals)
             or manager.skipped
             or manager.unread_purges
             or any(purge.bucket_id == NO_BUCKET for purge in purges)

@@ -258,3 +258,16 @@ TestScheduleModel.settings = settings(max_examples=120, stateful_step_count=30, 
 @pytest.mark.timeout(900)
 class TestScheduleModelLong(ScheduleModel.TestCase):
     settings = settings(max_examples=1_500, stateful_step_count=50, deadline=None)
+
+
+def test_reading_on_stays_within_the_window() -> None:
+    model = ScheduleModel()
+    model.begin(tight=True)
+    for delays in ([1], [60, 60, 60, 60], None, [1], [40], [40], [1, 40, 40, 40]):
+        if delays is None:
+            model.commit()
+        else:
+            model.publish(absolute=False, delays=delays, topic="$queue/a")
+    model.advance(ms=1)
+    model.counts()
+    model.teardown()

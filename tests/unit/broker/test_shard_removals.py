@@ -36,6 +36,23 @@ def test_two_queues_purged_at_once_before_they_had_groups() -> None:
     drain(h)
 
 
+@pytest.mark.parametrize("groups", [[], ["a"], ["a", "b"]])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_queue_purged_right_before_a_crash(groups: list[str], restarts: bool) -> None:
+    h = two_queues()
+    for group in groups:
+        h.subscribe(queue(h, "one"), group, credit_max=0)
+    if restarts:
+        h.commit(everything=True)
+        h.crash()
+        sweep(h)
+    h.purge(queue(h, "one"))
+    h.commit(everything=True)
+    h.crash()
+    assert not h.may_leak
+    drain(h)
+
+
 @pytest.mark.parametrize("sweeps", [0, 1, 2])
 def test_a_queue_purged_then_deleted(sweeps: int) -> None:
     h = two_queues()

@@ -409,3 +409,43 @@ def test_what_has_no_payload_any_more_is_left_out() -> None:
         ack(manager, owner)
     assert sink.offsets == [0, 2, 3]
     assert placed(queue) == 0
+
+
+def test_who_left_with_claims_counts_when_it_is_switched_on_again() -> None:
+    manager, queue = make()
+    owner, _ = consume(manager, queue, credit_max=1)
+    send(manager, "a")
+    manager.redefine(queue, QueueDefinition("jobs", durable=True, policy=make_policy()))
+    manager.redefine(
+        queue, QueueDefinition("jobs", durable=True, policy=make_policy(message_groups="sticky"))
+    )
+    entry = next(iter(owner.in_flight.values()))
+    # its keys go, and with them its seat
+    queue.groups[""].sticky.free(queue.groups[""].sticky.bindings["a"])
+    manager.unsubscribe(owner, NOW_MS, keep_claims=True)
+    manager.redefine(queue, QueueDefinition("jobs", durable=True, policy=make_policy()))
+    manager.redefine(
+        queue, QueueDefinition("jobs", durable=True, policy=make_policy(message_groups="sticky"))
+    )
+    assert queue.groups[""].sticky.bindings["a"].in_flight == 1
+    assert manager.ack([entry], NOW_MS) == 0
+    assert queue.groups[""].sticky.bindings["a"].in_flight == 0
+
+
+def test_a_key_goes_to_another_when_a_shared_pool_is_used_up_before_its_turn() -> None:
+    manager, queue = make()
+    pool = CreditPool(1)
+    gone, _ = consume(manager, queue, credit_max=1)
+    send(manager, "b")
+    first, sink = consume(manager, queue, pool=pool)
+    send(manager, "a")
+    other, got = consume(manager, queue, credit_max=1)
+    send(manager, "a c")
+    consume(manager, queue, pool=pool)
+    manager.unsubscribe(gone, NOW_MS)
+    manager.dispatch(NOW_MS)
+    assert (sink.offsets, got.offsets) == ([1], [3])
+    ack(manager, first)  # the free place of the pool goes to the next of a, not to b
+    assert sink.offsets == [1, 2]
+    ack(manager, other)
+    assert got.offsets == [3, 0]
