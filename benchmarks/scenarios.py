@@ -91,9 +91,9 @@ def _rate(ratio_min: float, value_min: float | None = None) -> tuple[Metric, ...
     return (Metric("rate", "msg/s", ratio_min=ratio_min, value_min=value_min),)
 
 
-def _amqp_durable(size: int) -> Callable[[Broker, Effort], dict[str, Any]]:
+def _amqp_durable(size: int, *, varied: bool = False) -> Callable[[Broker, Effort], dict[str, Any]]:
     def run(broker: Broker, effort: Effort) -> dict[str, Any]:
-        load = amqp.AmqpLoad(size=size, seconds=effort.seconds, queue_arguments=QUORUM)
+        load = amqp.AmqpLoad(size=size, seconds=effort.seconds, varied=varied, queue_arguments=QUORUM)
         return amqp.run_together(broker.target, load)
 
     return run
@@ -177,6 +177,13 @@ SCENARIOS = (
         RabbitMQ.name,
         _rate(1.5),
         _amqp_durable(1_024),
+    ),
+    Scenario(
+        "amqp-durable-varied",
+        "100 B, each message with an ID of its own, a time, a header",
+        RabbitMQ.name,
+        _rate(1.5),
+        _amqp_durable(100, varied=True),
     ),
     Scenario(
         "amqp-publish-then-drain",

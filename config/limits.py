@@ -31,6 +31,9 @@ AMQP_HANDSHAKE_TIMEOUT_S: Final = 10
 AMQP_CLOSE_TIMEOUT_S: Final = 5
 AMQP_CONSUMERS_PER_CHANNEL_MAX: Final = 1_000
 AMQP_SHAPES_PER_CONNECTION_MAX: Final = 1_024  # cached (method, properties) pairs of publishes
+AMQP_UNSEEN_SHAPES_MAX: Final = (
+    8  # publishes in a row with properties of their own; what follows is not cached
+)
 
 # MQTT
 MQTT_PACKET_BYTES_MAX: Final = 16 * MIB

@@ -18,7 +18,7 @@ from queue_manager.policy import DROP_HEAD, QueuePolicy
 from queue_manager.ranges import RangeSet
 from queue_manager.selection import select
 from queue_manager.tail import Tail
-from storage.envelope import EnvelopeTemplate, encode_metadata_block
+from storage.envelope import EnvelopeTemplate, encode_metadata_block, encode_varied_elements
 from storage.layout import GROUP_SEPARATOR, QUEUE_ID_BYTES_MAX
 from storage.records import holes, metadata
 
@@ -331,6 +331,41 @@ class Queue:
         if self.durable:
             self._append_metadata(template, first_id, offset, now_ms, count)
             self.manager.appended[self] = None
+        self._appended(template, first_id, offset, bodies, now_ms)
+
+    def append_varied(
+        self,
+        templates: list[EnvelopeTemplate],
+        first_id: int,
+        bodies: list[bytes],
+        body_bytes: int,
+        now_ms: int,
+    ) -> None:
+        """As `append`, each message with a template of its own that asks for nothing."""
+        count = len(bodies)
+        offset = self.tail.next_offset
+        self.tail.append(
+            list(
+                map(
+                    Message,
+                    range(first_id, first_id + count),
+                    range(offset, offset + count),
+                    bodies,
+                    templates,
+                    repeat(now_ms),
+                )
+            ),
+            body_bytes,
+        )
+        if self.durable:
+            self._append_elements(encode_varied_elements(templates, first_id, offset, now_ms), offset)
+            self.manager.appended[self] = None
+        self._appended(templates[0], first_id, offset, bodies, now_ms)
+
+    def _appended(
+        self, template: EnvelopeTemplate, first_id: int, offset: int, bodies: list[bytes], now_ms: int
+    ) -> None:
+        """Have everybody know who waits for messages; all of these expire alike."""
         self.manager.tailed[self] = None
         if self.keeper is not None or (template.expires_at_ms and self.lets_expire):
             self.keep().appended(template, first_id, offset, bodies, now_ms)
@@ -381,6 +416,24 @@ class Queue:
                 or self.open_bytes >= limits.LOG_ENTRY_BYTES_MAX
             ):
                 self.close_entry(offset)
+
+    def _append_elements(self, elements: list[bytes], offset: int) -> None:
+        """Into the open log entry, and further ones as need be; `offset` is that of the first."""
+        start = 0
+        size = self.open_bytes
+        room = limits.LOG_ENTRY_MESSAGES_MAX - self.open_count
+        for index, element in enumerate(elements):
+            size += len(element)
+            if index - start + 1 >= room or size >= limits.LOG_ENTRY_BYTES_MAX:
+                self.open_blocks += elements[start : index + 1]
+                self.open_count += index + 1 - start
+                self.close_entry(offset + index + 1)
+                start = index + 1
+                size = 0
+                room = limits.LOG_ENTRY_MESSAGES_MAX
+        self.open_blocks += elements[start:]
+        self.open_count += len(elements) - start
+        self.open_bytes = size
 
     def close_entry(self, end_offset: int) -> None:
         """End the open log entry; the messages in it end before `end_offset`."""

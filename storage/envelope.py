@@ -137,6 +137,59 @@ class EnvelopeTemplate:
         return _HEAD_BYTES + len(self.suffix)
 
 
+def vary(
+    base: EnvelopeTemplate, properties: Sequence[bytes], persistent: Sequence[bool]
+) -> list[EnvelopeTemplate]:
+    """Templates like `base`, whose properties are empty, but for properties and persistence.
+
+    A fraction of the price of new ones, for messages that have little else of their own.
+    """
+    make = object.__new__
+    flags = base.flags & ~PERSISTENT
+    kinds = [(kind, bytes((ENVELOPE_VERSION, kind))) for kind in (flags, flags | PERSISTENT)]
+    start = base.suffix[: -len(encode_var_bytes(b""))]
+    topic, exchange, shared, priority = base.topic, base.exchange, base.shared, base.priority
+    properties_kind, visible_at_ms, expires_at_ms = (
+        base.properties_kind,
+        base.visible_at_ms,
+        base.expires_at_ms,
+    )
+    templates = []
+    for raw, is_persistent in zip(properties, persistent, strict=True):
+        template: EnvelopeTemplate = make(EnvelopeTemplate)
+        template.topic = topic
+        template.properties_kind = properties_kind
+        template.properties = raw
+        template.priority = priority
+        template.visible_at_ms = visible_at_ms
+        template.expires_at_ms = expires_at_ms
+        template.persistent = is_persistent
+        template.shared = shared
+        template.exchange = exchange
+        template.flags, template.head = kinds[is_persistent]
+        template.suffix = start + encode_var_bytes(raw)
+        template.context = None
+        templates.append(template)
+    return templates
+
+
+def encode_varied_elements(
+    templates: Sequence[EnvelopeTemplate], first_message_id: int, first_offset: int, received_at_ms: int
+) -> list[bytes]:
+    """Single elements of a metadata record for messages with templates of their own."""
+    count = len(templates)
+    return [
+        _pack_element(message_id, _HEAD_BYTES + len(template.suffix), template.head, offset, received_at_ms)
+        + template.suffix
+        for message_id, offset, template in zip(
+            range(first_message_id, first_message_id + count),
+            range(first_offset, first_offset + count),
+            templates,
+            strict=True,
+        )
+    ]
+
+
 def expires_at_ms(template: EnvelopeTemplate, received_at_ms: int) -> int:
     """When a message of this template expires by itself, in ms since the epoch; 0: never."""
     field = template.expires_at_ms

@@ -36,6 +36,7 @@ class AmqpLoad:
     confirms: bool = True
     no_ack: bool = False
     flow_window: int = 0
+    varied: bool = False  # each message has properties of its own
     queue_arguments: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -112,7 +113,8 @@ def publisher(board: Board, index: int, target: Target, load: AmqpLoad, queue: s
         client.select_confirms()
     client.set_wait(STALL_S)
     bodies = make_bodies(load.size, load.batch)
-    blob = amqp_wire.publish_batch(queue, bodies, delivery_mode=2 if load.durable else 1)
+    encode = amqp_wire.varied_batch if load.varied else amqp_wire.publish_batch
+    blob = encode(queue, bodies, delivery_mode=2 if load.durable else 1)
     board.wait_start(index)
     watch = Stopwatch()
     if load.confirms:
@@ -133,7 +135,7 @@ def _publish_confirmed(
     while sent < load.messages and clock() < deadline:
         while sent - counter.confirmed > room:
             counter.feed(receive_answers(sock, STALL_S))
-        sock.sendall(blob)
+        sock.sendall(blob % tuple(range(sent, sent + batch)) if load.varied else blob)
         sent += batch
         cells[SENT] = sent
         try:
@@ -157,7 +159,7 @@ def _publish_unconfirmed(
         if sent - cells[RECEIVED] > room:
             time.sleep(REST_S)
             continue
-        sock.sendall(blob)
+        sock.sendall(blob % tuple(range(sent, sent + batch)) if load.varied else blob)
         sent += batch
         cells[SENT] = sent
     watch.finished = clock()
@@ -247,6 +249,7 @@ def main() -> None:
     parser.add_argument("--ack-every", type=int, default=200)
     parser.add_argument("--queue-type", choices=["classic", "quorum"], default="classic")
     parser.add_argument("--transient", action="store_true", help="no confirms, no acks, nothing stored")
+    parser.add_argument("--varied", action="store_true", help="each message has properties of its own")
     parser.add_argument("--drain", action="store_true", help="publish everything first, then consume")
     given = parser.parse_args()
     load = AmqpLoad(
@@ -258,6 +261,7 @@ def main() -> None:
         prefetch=given.prefetch,
         ack_every=given.ack_every,
         durable=not given.transient,
+        varied=given.varied,
         confirms=not given.transient,
         no_ack=given.transient,
         flow_window=50_000 if given.transient else 0,

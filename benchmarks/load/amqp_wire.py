@@ -3,6 +3,7 @@
 import socket
 import struct
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 from pamqp import base, commands, frame, header
@@ -140,6 +141,29 @@ def publish_frames(routing_key: str, body: bytes, *, delivery_mode: int, exchang
 def publish_batch(routing_key: str, bodies: list[bytes], *, delivery_mode: int) -> bytes:
     """The frames of publishes to the default exchange, one after the other."""
     return b"".join(publish_frames(routing_key, body, delivery_mode=delivery_mode) for body in bodies)
+
+
+def varied_batch(routing_key: str, bodies: list[bytes], *, delivery_mode: int) -> bytes:
+    """Like `publish_batch`, to be filled in (`%`) with a number for each message.
+
+    Each has properties that no other has, as clients send them: an ID, a time, a header.
+    """
+    mark = "#" * 36
+    properties = commands.Basic.Properties(
+        content_type="application/json",
+        delivery_mode=delivery_mode,
+        headers={"source": "benchmark"},
+        message_id=mark,
+        timestamp=datetime(2026, 1, 1, tzinfo=UTC),
+    )
+    pieces = []
+    for body in bodies:
+        pieces += [
+            frame.marshal(commands.Basic.Publish(routing_key=routing_key), CHANNEL),
+            frame.marshal(header.ContentHeader(0, len(body), properties), CHANNEL),
+            _FRAME_HEAD.pack(3, CHANNEL, len(body)) + body + b"\xce",
+        ]
+    return b"".join(pieces).replace(b"%", b"%%").replace(mark.encode(), b"%036d")
 
 
 def encode_ack_multiple(delivery_tag: int) -> bytes:

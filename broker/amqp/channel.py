@@ -77,6 +77,10 @@ class AmqpChannel:
                 self.publisher.publish(event)
             elif type(event) is ev.SettleRun:
                 self._settle(event)
+            elif type(event) is ev.VariedPublishRun:
+                if not self.publisher.publish_varied(event):
+                    for single in event.singles():
+                        self.handle(single)
             else:
                 methods.perform(self, event.method)
         except QueueBusy as busy:
@@ -264,7 +268,7 @@ _SETTLE_METHODS: Final = (80, 120, 90)  # basic.ack, nack, reject
 def _method_ids(event: Any) -> tuple[int, int]:
     if type(event) is ev.SettleRun:
         return c.CLASS_BASIC, _SETTLE_METHODS[event.kind]
-    if type(event) is ev.PublishRun:
+    if type(event) in (ev.PublishRun, ev.VariedPublishRun):
         return c.CLASS_BASIC, 40
     index = event.method.index
     return index >> 16, index & 0xFFFF

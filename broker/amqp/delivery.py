@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pamqp import commands
 
 from broker.amqp import properties
 from config import limits
 from protocols.amqp091.constants import FRAME_OVERHEAD_BYTES
-from protocols.amqp091.content import append_headers
+from protocols.amqp091.content import NumberAppender, append_headers
 from protocols.amqp091.hot import (
     DeliverTemplate,
     NumberedTemplate,
+    VariedTemplate,
     encode_deliver_numbered,
     encode_deliver_run,
+    encode_deliver_varied,
 )
 from protocols.amqp091.methods import BasicDeliver, BasicGetOk
 from queue_manager.consumer import Consumer
 from queue_manager.model import Entry, Message
-from storage.envelope import EnvelopeTemplate
+from storage.envelope import PROPERTIES_AMQP, EnvelopeTemplate
 
 if TYPE_CHECKING:
     from broker.amqp.channel import AmqpChannel
@@ -35,7 +37,17 @@ class AmqpConsumer:
     The delivery template of the last message's properties is kept: runs alike cost one `join`.
     """
 
-    __slots__ = ("_last", "_last_template", "_numbered", "_unflushed_bytes", "channel", "consumer", "tag")
+    __slots__ = (
+        "_appender",
+        "_last",
+        "_last_template",
+        "_numbered",
+        "_unflushed_bytes",
+        "_varied",
+        "channel",
+        "consumer",
+        "tag",
+    )
 
     def __init__(self, channel: AmqpChannel, tag: str) -> None:
         self.channel = channel
@@ -44,6 +56,8 @@ class AmqpConsumer:
         self._last_template: EnvelopeTemplate | None = None
         self._last: DeliverTemplate | None = None
         self._numbered: NumberedTemplate | None = None
+        self._varied: VariedTemplate | None = None
+        self._appender: NumberAppender | None = None
         self._unflushed_bytes = 0
 
     def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
@@ -87,26 +101,80 @@ class AmqpConsumer:
             first = messages[start]
             template = first.template
             size = len(first.body)  # type: ignore[arg-type]
-            bodies = [first.body]
+            bodies: list[Any] = [first.body]
             for index in range(start + 1, count):
                 message = messages[index]
                 body = message.body
                 if message.template is not template or len(body) != size:  # type: ignore[arg-type]
                     break
                 bodies.append(body)
-            if template is not self._last_template and not self._fits(template):
+            if len(bodies) == 1 and (varied := self._varied_run(messages, start, body_bytes_max)) > 1:
+                bodies = self._deliver_varied(tag, messages[start : start + varied])
+            elif template is not self._last_template and not self._fits(template):
                 self._skip(range(tag, tag + len(bodies)))
             elif size > body_bytes_max:
                 for index, body in enumerate(bodies):
-                    self._deliver_large(tag + index, messages[start + index], body)  # type: ignore[arg-type]
+                    self._deliver_large(tag + index, messages[start + index], body)
             elif self.consumer.group.name:
                 numbered = self._numbered_template(template, size)
                 offsets = [message.offset for message in messages[start : start + len(bodies)]]
-                encode_deliver_numbered(output, numbered, tag, offsets, bodies)  # type: ignore[arg-type]
+                encode_deliver_numbered(output, numbered, tag, offsets, bodies)
             else:
-                encode_deliver_run(output, self._template(template, size), tag, bodies)  # type: ignore[arg-type]
+                encode_deliver_run(output, self._template(template, size), tag, bodies)
             start += len(bodies)
             tag += len(bodies)
+
+    def _varied_run(self, messages: list[Message], start: int, body_bytes_max: int) -> int:
+        """How many messages from `start` on differ in their properties, and in nothing that matters here.
+
+        They are AMQP's own, for the same routing key; `_varied` suits them if there is more than one.
+        """
+        first = messages[start].template
+        topic = first.topic
+        exchange = first.exchange
+        properties_max = self._properties_max()
+        end = start
+        previous = None
+        while end < len(messages):
+            message = messages[end]
+            template = message.template
+            if (
+                template is previous
+                or template.properties_kind != PROPERTIES_AMQP
+                or template.topic != topic
+                or template.exchange != exchange
+                or len(template.properties) > properties_max
+                or not 0 < len(message.body) <= body_bytes_max  # type: ignore[arg-type]
+            ):
+                break
+            previous = template
+            end += 1
+        varied = self._varied
+        if end - start > 1 and (varied is None or varied.routing_key != topic or varied.exchange != exchange):
+            key = properties.routing_key(first)
+            if key != topic:
+                return 0
+            self._varied = VariedTemplate(self.channel.number, self.tag, exchange, key)
+        return end - start
+
+    def _deliver_varied(self, tag: int, messages: list[Message]) -> list[bytes]:
+        """Deliver a `_varied_run`; gives the bodies."""
+        varied = self._varied
+        assert varied is not None
+        output = self.channel.frontend.connection.output
+        bodies: list[Any] = [message.body for message in messages]
+        encode_deliver_varied(output, varied, tag, self._properties_of(messages), bodies)
+        return bodies
+
+    def _properties_of(self, messages: list[Message]) -> list[bytes]:
+        """The properties of messages of a `_varied_run`, with what their delivery adds."""
+        found = [message.template.properties for message in messages]
+        group = self.consumer.group
+        if not group.name:
+            return found
+        if self._appender is None:
+            self._appender = NumberAppender([(GROUP_HEADER, group.group_id)], [OFFSET_HEADER])
+        return self._appender.append(found, [[message.offset for message in messages]])
 
     def _template(self, template: EnvelopeTemplate, size: int) -> DeliverTemplate:
         last = self._last
@@ -141,9 +209,11 @@ class AmqpConsumer:
 
     def _fits(self, template: EnvelopeTemplate) -> bool:
         """Whether the properties fit one frame, as they must (4.2.6.1)."""
+        return len(properties.of_template(template)) <= self._properties_max()
+
+    def _properties_max(self) -> int:
         added_bytes = limits.AMQP_ADDED_HEADERS_BYTES_MAX + len(self.consumer.group.group_id.encode())
-        frame_bytes = len(properties.of_template(template)) + added_bytes
-        return frame_bytes <= self.channel.frontend.connection.frame_max
+        return self.channel.frontend.connection.frame_max - added_bytes
 
     def _skip(self, tags: range) -> None:
         """Messages whose properties this client cannot be sent: failed, or they would come back for ever."""

@@ -10,13 +10,20 @@ from queue_manager.errors import InvalidArgument
 from queue_manager.options import DELIVER_AT, NAMES, PLAIN, PublishOptions, read_options
 
 _NAMES: Final = tuple(name.encode() for name in NAMES)
+assert all(b"x-" in name or b"deliver" in name for name in _NAMES)
+
+
+def may_ask(raw: bytes) -> bool:
+    """Whether there may be headers among the properties that the broker acts on."""
+    # all their names have one of these in them; most properties do not
+    return (b"x-" in raw or b"deliver" in raw) and any(name in raw for name in _NAMES)
 
 
 def options_of(raw: bytes) -> PublishOptions:
     """The options in a raw content header; raises InvalidArgument."""
     _, priority, expiration = content.peek_fields(raw)
     values: dict[str, object] = {}
-    if any(name in raw for name in _NAMES):
+    if may_ask(raw):
         values = {name: value for name, value in content.decode_headers(raw) if name in NAMES}
         deliver_at = values.get(DELIVER_AT)
         if isinstance(deliver_at, datetime):

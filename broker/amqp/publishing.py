@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from broker.amqp import calls, committing, properties, staging
-from broker.amqp.options import options_of
+from broker.amqp.options import may_ask, options_of
 from protocols.amqp091 import constants as c
 from protocols.amqp091 import content, hot
-from protocols.amqp091.events import PublishRun, PublishShape
+from protocols.amqp091.events import PublishAddress, PublishRun, PublishShape, VariedPublishRun
 from protocols.amqp091.methods import BasicReturn
-from queue_manager import address, outcomes
+from queue_manager import address as addresses
+from queue_manager import outcomes
 from queue_manager.errors import InvalidAddress, QueueManagerError, QueueNotFound
 from queue_manager.options import PublishOptions
 from queue_manager.outcomes import ACCEPTED, REFUSED_SIZE
 from queue_manager.plan import PublishPlan
-from storage.envelope import PROPERTIES_AMQP, PROPERTIES_NONE
+from storage.envelope import PROPERTIES_AMQP, PROPERTIES_NONE, vary
 
 if TYPE_CHECKING:
     from broker.amqp.channel import AmqpChannel
@@ -76,6 +77,49 @@ class Publisher:
         else:
             self._refuse(run, plan, outcome, now_ms)
 
+    def publish_varied(self, run: VariedPublishRun) -> bool:
+        """Take publishes with properties of their own; False: they have to be looked at one by one."""
+        if -1 in run.modes or any(map(may_ask, run.properties)):
+            return False
+        address = run.address
+        hub = self.channel.frontend.hub
+        manager = hub.shard.manager
+        plan: PublishPlan | None = address.context
+        if plan is None or plan.generation != manager.bindings.generation:
+            plan = address.context = self._varied_plan(address)
+            if plan is None:
+                return False
+        templates = vary(plan.template, run.properties, [mode == PERSISTENT_MODE for mode in run.modes])
+        now_ms = hub.clock.now_ms()
+        count = len(run.bodies)
+        outcome = manager.publish(plan, run.bodies, now_ms, templates)
+        if outcome == ACCEPTED:
+            self.confirm(count, durable=plan.durable)
+        elif count > 1:
+            return False  # part of them may fit
+        else:
+            self._refuse(run.singles()[0], plan, outcome, now_ms)
+        return True
+
+    def _varied_plan(self, address: PublishAddress) -> PublishPlan | None:
+        """Where these go, if that is to queues and nothing else has to be known."""
+        key = address.routing_key
+        manager = self.channel.frontend.hub.shard.manager
+        if address.exchange or committing.is_commit(address.exchange, key):
+            return None
+        if addresses.is_queue_topic(key):
+            if addresses.parse(key).verb:
+                return None
+            queues = manager.bindings.match(key)
+        else:
+            queue = manager.named(key)
+            queues = () if queue is None else (queue,)
+        if not queues:
+            return None
+        plan = manager.plan(key, PROPERTIES_AMQP, b"", False)
+        plan.aim(manager, queues)
+        return plan
+
     def committed(self, tokens: list[int]) -> None:
         """See `queue_manager.journal.Waiter`: everything up to the last token is durable."""
         self._waiting -= 1
@@ -100,8 +144,8 @@ class Publisher:
                 )
                 return None
         key = shape.routing_key
-        if address.is_queue_topic(key):
-            parsed = address.parse(key)
+        if addresses.is_queue_topic(key):
+            parsed = addresses.parse(key)
             if parsed.verb:
                 raise InvalidAddress(
                     f"{parsed.verb} is for MQTT clients; settle AMQP deliveries by their tags"

@@ -9,7 +9,7 @@ import structlog
 from broker.amqp import properties
 from broker.amqp.delivery import GROUP_HEADER, OFFSET_HEADER, AmqpConsumer
 from protocols.amqp091.constants import FRAME_OVERHEAD_BYTES
-from protocols.amqp091.content import append_headers
+from protocols.amqp091.content import NumberAppender, append_headers
 from protocols.amqp091.hot import DeliverTemplate
 from protocols.amqp091.hot_stamped import StampedTemplate, encode_deliver_stamped
 from protocols.amqp091.methods import BasicDeliver
@@ -74,7 +74,11 @@ class AmqpStreamConsumer(AmqpConsumer):
                     break
                 end += 1
             run = messages[start:end] if end - start < count else messages
-            if template is not self._last_template and not self._fits(template):
+            if len(run) == 1 and (varied := self._varied_run(messages, start, body_bytes_max)) > 1:
+                run = messages[start : start + varied]
+                end = start + varied
+                self._deliver_varied(tag, run)
+            elif template is not self._last_template and not self._fits(template):
                 self._skip(range(tag, tag + len(run)))
             elif size > body_bytes_max:
                 for index, message in enumerate(run):
@@ -144,11 +148,22 @@ class AmqpStreamConsumer(AmqpConsumer):
             ]
         return append_headers(super()._headers(message, attempts), extra)
 
-    def _fits(self, template: EnvelopeTemplate) -> bool:
+    def _properties_of(self, messages: list[Message]) -> list[bytes]:
+        offsets = [message.offset for message in messages]
+        columns = [[message.received_at_ms for message in messages], offsets]
+        group_id = self.group.group_id if self.group.name else ""
+        if group_id:
+            columns.insert(0, offsets)
+        if self._appender is None:
+            names = [TIMESTAMP_HEADER, STREAM_OFFSET_HEADER]
+            fixed = [(GROUP_HEADER, group_id)] if group_id else []
+            self._appender = NumberAppender(fixed, [OFFSET_HEADER, *names] if group_id else names)
+        return self._appender.append([message.template.properties for message in messages], columns)
+
+    def _properties_max(self) -> int:
         names = self.group.group_id + self.group.queue.policy.primary_group
         added_bytes = ADDED_BYTES_MAX + len(names.encode())
-        frame_bytes = len(properties.of_template(template)) + added_bytes
-        return frame_bytes <= self.channel.frontend.connection.frame_max
+        return self.channel.frontend.connection.frame_max - added_bytes
 
     def _take_gap(self) -> int:
         group = self.group

@@ -7,6 +7,7 @@ Properties travel through the broker as the raw bytes the publisher sent. They a
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache
+from itertools import repeat
 from struct import Struct
 from typing import Any, Final
 
@@ -47,6 +48,7 @@ _HEADERS_FLAG: Final = 0x2000
 _DELIVERY_MODE_FLAG: Final = 0x1000
 _PRIORITY_FLAG: Final = 0x0800
 _EXPIRATION_FLAG: Final = 0x0100
+_ASKING_FLAGS: Final = _PRIORITY_FLAG | _EXPIRATION_FLAG | 0x0010  # user ID
 _UNKNOWN_FLAGS: Final = (
     0x0003  # bit 1 is unassigned, bit 0 announces a second flag word of unknown properties
 )
@@ -75,6 +77,14 @@ def validate_properties(raw: bytes) -> None:
     Raises ProtocolError (502). Strings are not decoded: a correlation id that is not UTF-8 passes unchanged,
     as it does in other brokers.
     """
+    check_properties(raw)
+
+
+def check_properties(raw: bytes) -> int:
+    """`validate_properties`, and what most publishes need to know: the delivery mode, 0 when absent.
+
+    -1 where there may be more to know: a priority, an expiration, a user ID.
+    """
     end = len(raw)
     if end < 2:
         raise _malformed("flags cut off")
@@ -82,8 +92,10 @@ def validate_properties(raw: bytes) -> None:
     if flags & _UNKNOWN_FLAGS:
         raise _malformed(f"unknown flags 0x{flags:04x}")
     pos = 2
+    mode_at = 0
     for kind in _plan(flags):
         if kind > 0:
+            mode_at = mode_at or pos
             pos += kind
         elif kind == _TABLE:
             pos = tables.skip_table(raw, pos, end)
@@ -93,6 +105,10 @@ def validate_properties(raw: bytes) -> None:
             raise _malformed("string missing")
     if pos != end:
         raise _malformed("length does not match the flags")
+    if flags & _ASKING_FLAGS:
+        return -1
+    # of the properties of a fixed width it is the first
+    return raw[mode_at] if flags & _DELIVERY_MODE_FLAG else 0
 
 
 def decode_properties(raw: bytes) -> Properties:
@@ -264,6 +280,11 @@ def append_headers(raw: bytes, extra: Sequence[tuple[str, Any]]) -> bytes:
     `raw` must have been validated. Raises LocalProtocolError for a value no field type can hold.
     """
     added = b"".join([tables.encode_entry(name, value) for name, value in extra])
+    return _append(raw, added, [tables.encode_name(name) for name, _ in extra])
+
+
+def _append(raw: bytes, added: bytes, names: Sequence[bytes]) -> bytes:
+    """Add encoded entries; `names` are theirs, with their length octets."""
     flags = _FLAGS.unpack_from(raw)[0]
     at = _headers_at(raw, flags)
     if not flags & _HEADERS_FLAG:
@@ -273,8 +294,34 @@ def append_headers(raw: bytes, extra: Sequence[tuple[str, Any]]) -> bytes:
     start = at + 4
     end = start + _U32.unpack_from(raw, at)[0]
     kept = raw[start:end]
-    for name, _ in extra:
-        if tables.encode_name(name) in kept:  # most often not there: then no entry is looked at
-            kept = _without(raw, at, {tables.encode_name(name)[1:] for name, _ in extra})
+    for name in names:
+        if name in kept:  # most often not there: then no entry is looked at
+            kept = _without(raw, at, {name[1:] for name in names})
             break
     return b"".join((raw[:at], _U32.pack(len(kept) + len(added)), kept, added, raw[end:]))
+
+
+class NumberAppender:
+    """Adds the same headers, but for numbers that differ, to the properties of many messages."""
+
+    __slots__ = ("_names", "_pack", "_prefixes")
+
+    def __init__(self, fixed: Sequence[tuple[str, Any]], numbered: Sequence[str]) -> None:
+        """`fixed` come first, then a 64-bit integer for each of `numbered`, one at least."""
+        names = [name for name, _ in fixed] + list(numbered)
+        self._names = [tables.encode_name(name) for name in names]
+        # what `encode_entry` gives for an integer is its name, one octet and eight for the number
+        self._prefixes = [tables.encode_entry(name, 0)[:-8] for name in numbered]
+        self._prefixes[0] = (
+            b"".join([tables.encode_entry(name, value) for name, value in fixed]) + self._prefixes[0]
+        )
+        self._pack = Struct(">" + "".join([f"{len(prefix)}sq" for prefix in self._prefixes])).pack
+
+    def append(self, properties: Iterable[bytes], columns: Sequence[Sequence[int]]) -> list[bytes]:
+        """As `append_headers`, for each; `columns` has the numbers of all messages, name by name."""
+        fields: list[Iterable[Any]] = []
+        for prefix, column in zip(self._prefixes, columns, strict=True):
+            fields += (repeat(prefix), column)
+        names = self._names
+        added = map(self._pack, *fields)
+        return [_append(raw, entries, names) for raw, entries in zip(properties, added, strict=True)]

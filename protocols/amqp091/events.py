@@ -83,10 +83,11 @@ class MethodReceived:
 class PublishAddress:
     """What the basic.publish method says; shared by all shapes with the same method bytes.
 
-    `context` is the front-end's to use: it survives when every message has other properties.
+    `context` is the front-end's to use: it survives when every message has other properties. `unseen` counts
+    the publishes since one had properties seen before.
     """
 
-    __slots__ = ("context", "exchange", "immediate", "mandatory", "routing_key", "shapes")
+    __slots__ = ("context", "exchange", "immediate", "mandatory", "routing_key", "shapes", "unseen")
 
     def __init__(self, exchange: str, routing_key: str, mandatory: bool, immediate: bool) -> None:
         self.exchange = exchange
@@ -95,6 +96,7 @@ class PublishAddress:
         self.immediate = immediate
         self.context: Any = None
         self.shapes: dict[bytes, PublishShape] = {}
+        self.unseen = 0
 
 
 class PublishShape:
@@ -141,6 +143,30 @@ class PublishRun:
         self.channel = channel
         self.shape = shape
         self.bodies = bodies
+
+
+class VariedPublishRun:
+    """Consecutive publishes on one channel to one address, each with raw properties of its own.
+
+    `modes` are their delivery modes as `content.check_properties` gives them: -1 where a property asks
+    something of the broker.
+    """
+
+    __slots__ = ("address", "bodies", "channel", "modes", "properties")
+
+    def __init__(self, channel: int, address: PublishAddress) -> None:
+        self.channel = channel
+        self.address = address
+        self.properties: list[bytes] = []
+        self.modes: list[int] = []
+        self.bodies: list[bytes] = []
+
+    def singles(self) -> list[PublishRun]:
+        """The same, one by one."""
+        return [
+            PublishRun(self.channel, PublishShape(self.address, raw), [body])
+            for raw, body in zip(self.properties, self.bodies, strict=True)
+        ]
 
 
 class SettleRun:

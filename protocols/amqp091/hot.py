@@ -14,6 +14,9 @@ _U32: Final = Struct(">I")
 _U64: Final = Struct(">Q")
 _METHOD_HEAD: Final = Struct(">BHII")
 _CONTENT_HEAD: Final = Struct(">BHIHH")
+_pack_u64: Final = _U64.pack
+_pack_content: Final = Struct(">BHIIQ").pack  # class and weight as one number
+_pack_end_and_body: Final = Struct(">BBHI").pack
 _CONFIRM: Final = Struct(">BHIIQBB")
 _BODY_HEAD: Final = Struct(">BH")
 _BASIC_DELIVER: Final = 0x003C003C
@@ -134,6 +137,49 @@ def encode_deliver_mixed(
             template = template.resized(len(body))
         output.append(b"".join((head, _U64.pack(tag), template.tail, body, template.end)))
         tag += 1
+
+
+class VariedTemplate:
+    """All bytes of a basic.deliver but the delivery tag, the properties and the body."""
+
+    __slots__ = ("channel", "exchange", "head", "middle", "routing_key")
+
+    def __init__(self, channel: int, consumer_tag: str, exchange: str, routing_key: str) -> None:
+        self.channel = channel
+        self.exchange = exchange
+        self.routing_key = routing_key
+        consumer = _short(consumer_tag)
+        address = _short(exchange) + _short(routing_key)
+        method_bytes = 4 + len(consumer) + 8 + 1 + len(address)
+        self.head = _METHOD_HEAD.pack(1, channel, method_bytes, _BASIC_DELIVER) + consumer
+        self.middle = b"\x00" + address + FRAME_END_BYTE
+
+
+def encode_deliver_varied(
+    output: list[bytes],
+    template: VariedTemplate,
+    first_tag: int,
+    properties: list[bytes],
+    bodies: list[bytes],
+) -> None:
+    """Append first deliveries with consecutive tags; each body fits one frame and is not empty."""
+    head = template.head
+    middle = template.middle
+    channel = template.channel
+    parts: list[bytes] = []
+    for tag, raw, body in zip(range(first_tag, first_tag + len(bodies)), properties, bodies, strict=True):
+        size = len(body)
+        parts += (
+            head,
+            _pack_u64(tag),
+            middle,
+            _pack_content(2, channel, 12 + len(raw), 0x003C0000, size),
+            raw,
+            _pack_end_and_body(FRAME_END, 3, channel, size),
+            body,
+            FRAME_END_BYTE,
+        )
+    output.append(b"".join(parts))
 
 
 class NumberedTemplate:

@@ -2,7 +2,8 @@
 
 Three speeds. A publish that repeats the previous one up to its body is recognised by comparing bytes; any
 other whose three frames lie in the chunk is read in one go; the rest goes frame by frame through the state of
-its channel. All end in `add`, which gathers runs.
+its channel. All end in `add`, which gathers runs; or, where a client gives each message properties that none
+had before, in `_add_varied`.
 """
 
 from struct import Struct
@@ -19,8 +20,8 @@ from protocols.amqp091.constants import (
     NOT_IMPLEMENTED,
     SYNTAX_ERROR,
 )
-from protocols.amqp091.content import validate_properties
-from protocols.amqp091.events import PublishAddress, PublishRun, PublishShape
+from protocols.amqp091.content import check_properties, validate_properties
+from protocols.amqp091.events import PublishAddress, PublishRun, PublishShape, VariedPublishRun
 from protocols.amqp091.hot import take_equal_publishes
 from protocols.errors import ProtocolError
 
@@ -68,11 +69,13 @@ class PublishReader:
         "_addresses",
         "_body_bytes",
         "_channel",
+        "_last_unseen",
         "_method_frame",
         "_prefix",
         "_run",
         "_shape",
         "_shape_count",
+        "_varied",
         "body_max",
         "equal_bytes",
         "events",
@@ -85,6 +88,8 @@ class PublishReader:
         self._addresses: dict[bytes, PublishAddress] = {}
         self._shape_count = 0
         self._run: PublishRun | None = None
+        self._varied: VariedPublishRun | None = None
+        self._last_unseen = b""
         # the last publish that was taken whole; _method_frame is b"" unless its channel is open and idle
         self._address: PublishAddress | None = None
         self._method_frame = b""
@@ -104,6 +109,7 @@ class PublishReader:
         """Gather into `events` from now on."""
         self.events = events
         self._run = None
+        self._varied = None
 
     def forget_channel(self, channel: int) -> None:
         """What was learnt from this channel's last publish no longer tells that the next is legal."""
@@ -155,6 +161,27 @@ class PublishReader:
             return
         self._run = run = PublishRun(channel, shape, [body])
         self.events.append(run)
+
+    def _add_varied(self, properties: bytes, body: bytes) -> None:
+        """A publish to the current address is complete whose properties need not be remembered.
+
+        Raises ProtocolError (502) when they are malformed.
+        """
+        mode = check_properties(properties)
+        run = self._varied
+        address = self._address
+        assert address is not None
+        if (
+            run is None
+            or run.address is not address
+            or run.channel != self._channel
+            or self.events[-1] is not run
+        ):
+            self._varied = run = VariedPublishRun(self._channel, address)
+            self.events.append(run)
+        run.properties.append(properties)
+        run.modes.append(mode)
+        run.bodies.append(body)
 
     def take(self, data: bytes, pos: int) -> int:
         """Take publishes that go on where the last one left off: same channel, a known address.
@@ -243,11 +270,21 @@ class PublishReader:
         properties = data[header_at + 19 : header_end]
         shape = address.shapes.get(properties)
         if shape is None:
+            address.unseen += 1
+            if address.unseen > limits.AMQP_UNSEEN_SHAPES_MAX and properties != self._last_unseen:
+                self._last_unseen = properties
+                self._prefix = b""
+                self.equal_bytes = 0
+                self._shape = None
+                self._add_varied(properties, data[header_end + 8 : end])
+                return end + 1
             shape = self.shape(address, properties)
-        elif shape is self._shape and body_bytes == self._body_bytes and not self._prefix:
-            # twice the same: from now on told by comparing bytes
-            self._prefix = data[pos : header_end + 8]
-            self.equal_bytes = end + 1 - pos
+        else:
+            address.unseen = 0
+            if shape is self._shape and body_bytes == self._body_bytes and not self._prefix:
+                # twice the same: from now on told by comparing bytes
+                self._prefix = data[pos : header_end + 8]
+                self.equal_bytes = end + 1 - pos
         if shape is not self._shape or body_bytes != self._body_bytes:
             self._prefix = b""
             self.equal_bytes = 0

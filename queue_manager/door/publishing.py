@@ -16,6 +16,7 @@ from queue_manager.outcomes import ACCEPTED, REFUSED_DEPTH, REFUSED_SIZE, UNROUT
 from queue_manager.overflow import dead_letter_refused
 from queue_manager.plan import PublishPlan
 from queue_manager.queue import Queue
+from storage.envelope import EnvelopeTemplate
 
 if TYPE_CHECKING:
     from queue_manager.manager import QueueManager
@@ -51,8 +52,17 @@ class Publishing(Lifecycle):
         self.declare(QueueDefinition.ephemeral(parsed.name, self.default_policy), now_ms)
         return self.bindings.match(topic)
 
-    def publish(self, plan: PublishPlan, bodies: list[bytes], now_ms: int) -> int:
+    def publish(
+        self,
+        plan: PublishPlan,
+        bodies: list[bytes],
+        now_ms: int,
+        templates: list[EnvelopeTemplate] | None = None,
+    ) -> int:
         """Append one message per body to every queue of the plan; the outcome holds for all of them.
+
+        `templates`: the messages' own, where they differ in their properties; the plan then has `PLAIN`
+        options, and they ask for nothing either (`storage.envelope.vary`).
 
         On ACCEPTED with `plan.durable` the messages are durable once `self.journal`, as it is now, is
         (`journal.wait`). Deliveries happen at `dispatch`.
@@ -76,9 +86,15 @@ class Publishing(Lifecycle):
                 return REFUSED_SIZE
             if queue.is_bounded and not queue.has_room(len(bodies), body_bytes):
                 if len(bodies) == 1:  # of more some may have room: the caller tries them one by one
-                    dead_letter_refused(queue, plan.template, bodies[0], now_ms)
+                    template = plan.template if templates is None else templates[0]
+                    dead_letter_refused(queue, template, bodies[0], now_ms)
                 return REFUSED_DEPTH
             if not queue.durable and self.ephemeral_memory.refuses(queue, len(bodies), body_bytes, now_ms):
                 return REFUSED_DEPTH
-        self.append(queues, plan.template, bodies, body_bytes, plan.durable_count, now_ms)
+        if templates is None:
+            self.append(queues, plan.template, bodies, body_bytes, plan.durable_count, now_ms)
+            return ACCEPTED
+        first_id = self.append(queues, None, bodies, body_bytes, plan.durable_count, now_ms)
+        for queue in queues:
+            queue.append_varied(templates, first_id, bodies, body_bytes, now_ms)
         return ACCEPTED

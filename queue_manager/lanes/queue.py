@@ -88,6 +88,17 @@ class LanedQueue(Queue):
     ) -> None:
         Queue.append(self.lane_of(template), template, first_id, bodies, body_bytes, now_ms)
 
+    def append_varied(
+        self,
+        templates: list[EnvelopeTemplate],
+        first_id: int,
+        bodies: list[bytes],
+        body_bytes: int,
+        now_ms: int,
+    ) -> None:
+        lane = self.lane_of(templates[0])  # all have the same priority
+        Queue.append_varied(lane, templates, first_id, bodies, body_bytes, now_ms)
+
     def ready_count(self) -> int:
         if self.groups:
             return super().ready_count()

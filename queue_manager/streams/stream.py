@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
 from config import limits
@@ -96,6 +97,26 @@ class Stream(Queue):
         self, template: EnvelopeTemplate, first_id: int, bodies: list[bytes], body_bytes: int, now_ms: int
     ) -> None:
         """Append one message per body; chunks end where they are full."""
+        for first, last, part_bytes in self._parts(bodies, body_bytes, now_ms):
+            super().append(template, first_id + first, bodies[first:last], part_bytes, now_ms)
+        self.retain(now_ms)
+
+    def append_varied(
+        self,
+        templates: list[EnvelopeTemplate],
+        first_id: int,
+        bodies: list[bytes],
+        body_bytes: int,
+        now_ms: int,
+    ) -> None:
+        """As `append`, each message with its own template."""
+        for first, last, part_bytes in self._parts(bodies, body_bytes, now_ms):
+            part = bodies[first:last]
+            super().append_varied(templates[first:last], first_id + first, part, part_bytes, now_ms)
+        self.retain(now_ms)
+
+    def _parts(self, bodies: list[bytes], body_bytes: int, now_ms: int) -> Iterator[tuple[int, int, int]]:
+        """What goes into one chunk each, as (first, end, bytes); appended before the next is asked for."""
         chunks = self.chunks
         policy = self.policy
         count = len(bodies)
@@ -108,32 +129,16 @@ class Stream(Queue):
         ):
             self._close_chunk()
         chunk_bytes, chunk_count = chunks.sizes(policy.retention_bytes, policy.retention_count)
+        step = count
         if count > chunk_count or (count > 1 and body_bytes > chunk_bytes):
             step = max(1, min(chunk_count, count * chunk_bytes // max(1, body_bytes)))
-            for start in range(0, count, step):
-                part = bodies[start : start + step]
-                part_bytes = sum(map(len, part))
-                self._append_part(
-                    template, first_id + start, part, part_bytes, now_ms, chunk_bytes, chunk_count
-                )
-        else:
-            self._append_part(template, first_id, bodies, body_bytes, now_ms, chunk_bytes, chunk_count)
-        self.retain(now_ms)
-
-    def _append_part(
-        self,
-        template: EnvelopeTemplate,
-        first_id: int,
-        bodies: list[bytes],
-        body_bytes: int,
-        now_ms: int,
-        chunk_bytes: int,
-        chunk_count: int,
-    ) -> None:
-        chunk = self.chunks.add(self.tail.next_offset, len(bodies), body_bytes, now_ms)
-        super().append(template, first_id, bodies, body_bytes, now_ms)
-        if chunk.count >= chunk_count or chunk.payload_bytes >= chunk_bytes:
-            self._close_chunk()
+        for first in range(0, count, step):
+            last = min(first + step, count)
+            part_bytes = body_bytes if step == count else sum(map(len, bodies[first:last]))
+            chunk = chunks.add(self.tail.next_offset, last - first, part_bytes, now_ms)
+            yield first, last, part_bytes
+            if chunk.count >= chunk_count or chunk.payload_bytes >= chunk_bytes:
+                self._close_chunk()
 
     def _close_chunk(self) -> None:
         self.close_entry(self.tail.next_offset)

@@ -4,7 +4,17 @@ from hypothesis import strategies as st
 
 from config import limits
 from storage import envelope
-from storage.envelope import EnvelopeTemplate, TemplateCache, decode_envelope, encode_envelope, encode_run
+from storage.envelope import (
+    PROPERTIES_AMQP,
+    EnvelopeTemplate,
+    TemplateCache,
+    decode_envelope,
+    encode_envelope,
+    encode_metadata_block,
+    encode_run,
+    encode_varied_elements,
+    vary,
+)
 from storage.errors import CorruptRecord, FormatTooNew
 from storage.records.metadata import encode_metadata_run
 from tests.unit.storage.record_checks import T0, check_strict, i64, u64, unhex
@@ -206,3 +216,23 @@ def test_cache_refuses_what_decoding_refuses():
         cache.find(b"\x01")
     with pytest.raises(FormatTooNew):
         cache.find(b"\x09" * 30)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("priority", [0, 5])
+def test_varied_templates_are_like_those_made_singly(shared, priority):
+    fixed = {"shared": shared, "priority": priority, "exchange": "e"}
+    base = EnvelopeTemplate("t", PROPERTIES_AMQP, b"", persistent=True, **fixed)
+    raws = [b"", b"a", b"b" * 300]
+    modes = [True, False, True]
+    varied = vary(base, raws, modes)
+    single = [
+        EnvelopeTemplate("t", PROPERTIES_AMQP, raw, persistent=mode, **fixed)
+        for raw, mode in zip(raws, modes, strict=True)
+    ]
+    for one, other in zip(varied, single, strict=True):
+        for slot in EnvelopeTemplate.__slots__:
+            assert getattr(one, slot) == getattr(other, slot), slot
+    assert encode_varied_elements(varied, 7, 9, 11) == [
+        encode_metadata_block(template, 7 + at, 9 + at, 11, 1) for at, template in enumerate(single)
+    ]

@@ -99,6 +99,8 @@ def flat(events: list[Any]) -> list[tuple[Any, ...]]:
             shape = event.shape
             what = (shape.exchange, shape.routing_key, shape.mandatory, shape.properties)
             result += [(name, event.channel, *what, payload) for payload in event.bodies]
+        elif isinstance(event, ev.VariedPublishRun):
+            result += flat(list(event.singles()))
         elif isinstance(event, ev.SettleRun):
             what_kind = (event.kind, event.multiple, event.requeue)
             result += [(name, event.channel, *what_kind, tag) for tag in event.delivery_tags]

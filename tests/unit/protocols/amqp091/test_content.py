@@ -153,3 +153,41 @@ def test_a_name_inside_a_value_is_not_an_entry():
     raw = content.encode_properties(Properties(headers={"k": "\x01a"}))
     changed = content.append_headers(raw, [("a", 1)])
     assert content.decode_headers(changed) == [("k", "\x01a"), ("a", 1)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "mode"),
+    [
+        ({}, 0),
+        ({"delivery_mode": 2}, 2),
+        ({"delivery_mode": 1, "content_type": "a/b", "headers": {"k": 1}, "message_id": "m"}, 1),
+        ({"timestamp": datetime(2026, 1, 1, tzinfo=UTC), "message_id": "m"}, 0),
+        ({"delivery_mode": 2, "priority": 0}, -1),
+        ({"delivery_mode": 2, "expiration": "5"}, -1),
+        ({"user_id": "guest"}, -1),
+    ],
+)
+def test_check_tells_the_delivery_mode(fields, mode):
+    assert content.check_properties(content.encode_properties(Properties(**fields))) == mode
+
+
+header_names = st.sampled_from(["a", "x-offset", "x-group-id", "x-offset-2", "b"])
+
+
+@given(
+    st.lists(
+        st.none() | st.lists(st.tuples(header_names, st.integers(0, 9) | st.text()), max_size=4), min_size=1
+    ),
+    st.booleans(),
+)
+def test_numbers_are_appended_as_headers_are(tables, is_grouped):
+    fixed = [("x-group-id", "workers")] if is_grouped else []
+    raws = [content.encode_properties(Properties(message_id="m", delivery_mode=2), pairs) for pairs in tables]
+    numbers = list(range(len(raws)))
+    found = content.NumberAppender(fixed, ["x-offset", "x-time"]).append(
+        raws, [numbers, [-n for n in numbers]]
+    )
+    assert found == [
+        content.append_headers(raw, [*fixed, ("x-offset", number), ("x-time", -number)])
+        for raw, number in zip(raws, numbers, strict=True)
+    ]

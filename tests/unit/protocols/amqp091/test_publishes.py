@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config import limits
-from protocols.amqp091.events import PublishRun
+from protocols.amqp091.events import PublishRun, VariedPublishRun
 from protocols.amqp091.publishes import PublishReader, parse_address
 from protocols.errors import ProtocolError
 from tests.unit.protocols.amqp091.driver import feed, flat, publish, running
@@ -96,6 +96,49 @@ def test_the_caches_are_bounded():
         assert held <= limits.AMQP_SHAPES_PER_CONNECTION_MAX
 
 
+def varied_publishes(first: int, count: int) -> bytes:
+    return b"".join(publish(1, "q", b"x", message_id=f"m{first + at}") for at in range(count))
+
+
+def test_properties_that_nobody_had_before_are_one_run_and_not_kept():
+    conn = running()
+    feed(conn, varied_publishes(0, limits.AMQP_UNSEEN_SHAPES_MAX))
+    (run,) = feed(conn, varied_publishes(100, 50))
+    assert isinstance(run, VariedPublishRun)
+    assert len(run.bodies) == len(run.properties) == len(run.modes) == 50
+    assert len(run.address.shapes) == limits.AMQP_UNSEEN_SHAPES_MAX
+    (again,) = feed(conn, varied_publishes(200, 50))
+    assert again.address is run.address
+
+
+def test_properties_that_come_twice_are_kept_again():
+    conn = running()
+    feed(conn, varied_publishes(0, 2 * limits.AMQP_UNSEEN_SHAPES_MAX))
+    same = publish(1, "q", b"x", message_id="same")
+    first, run = feed(conn, same * 20)
+    assert (type(first), len(first.bodies)) == (VariedPublishRun, 1)
+    assert (type(run), len(run.bodies)) == (PublishRun, 19)
+    (other,) = feed(conn, varied_publishes(100, 1))
+    assert isinstance(other, PublishRun), "counted from the start again"
+
+
+def test_a_varied_run_is_of_one_channel_and_address():
+    conn = running(channels=2)
+    feed(conn, varied_publishes(0, 2 * limits.AMQP_UNSEEN_SHAPES_MAX))
+    data = [publish(1 + at // 3, "q", b"x", message_id=f"n{at}") for at in range(6)]
+    assert [(run.channel, len(run.bodies)) for run in feed(conn, b"".join(data))] == [(1, 3), (2, 3)]
+
+
+def test_malformed_properties_are_refused_in_a_varied_run_too():
+    conn = running()
+    feed(conn, varied_publishes(0, 2 * limits.AMQP_UNSEEN_SHAPES_MAX))
+    good = publish(1, "q", b"x", message_id="m100")
+    bad = publish(1, "q", b"x", message_id="m101").replace(b"\x04m101", b"\x05m101")
+    run, lost = feed(conn, good + bad)
+    assert run.bodies == [b"x"]
+    assert lost.code == 502
+
+
 def test_large_properties_are_not_kept():
     conn = running()
     headers = {"h": "x" * limits.AMQP_SHAPE_BYTES_MAX}
@@ -124,9 +167,18 @@ messages = st.builds(
 )
 others = st.sampled_from([amqp.ACK_7, amqp.ACK_7 * 3, amqp.ACK_7_MULTIPLE, amqp.HEARTBEAT, amqp.NACK_7])
 runs = st.tuples(messages | others, st.integers(1, 20)).map(lambda pair: pair[0] * pair[1])
+numbers = iter(range(1 << 62))
+varied = st.builds(
+    lambda count, channel, key: b"".join(
+        publish(channel, key, b"x" * (at % 3), message_id=f"m{next(numbers)}") for at in range(count)
+    ),
+    st.integers(1, 30),
+    st.sampled_from([1, 1, 1, 2]),
+    st.sampled_from(["q", "q", "other"]),
+)
 
 
-@given(st.lists(runs, min_size=1, max_size=8), st.integers(1, 400))
+@given(st.lists(runs | varied, min_size=1, max_size=8), st.integers(1, 400))
 def test_fast_and_step_by_step_decoding_agree(parts, piece_bytes):
     data = b"".join(parts)
     whole = flat(feed(running(channels=2), data))
