@@ -14,6 +14,8 @@ from queue_manager.errors import (
     ResourceLocked,
 )
 from queue_manager.manager import ACCEPTED, REFUSED_DEPTH, REFUSED_SIZE, UNROUTED
+from storage.envelope import PROPERTIES_AMQP, decode_envelope, read_head, vary
+from storage.records import metadata
 from tests.unit.queue_manager.managers import (
     NOW_MS,
     Sink,
@@ -227,3 +229,33 @@ def test_a_queue_made_by_use_can_be_declared_durable_only_when_its_name_is_free(
     manager.removing.clear()
     assert make_queue(manager).durable
     assert manager.find("jobs").ready_count() == 3
+
+
+@pytest.mark.parametrize("sizes", [[1], [40, 40, 40], [100] * 7, [1, 100, 1, 100]])
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_messages_with_properties_of_their_own_end_log_entries_where_those_are_full(
+    monkeypatch: pytest.MonkeyPatch, sizes: list[int], before: int
+) -> None:
+    monkeypatch.setattr(limits, "LOG_ENTRY_MESSAGES_MAX", 4)
+    monkeypatch.setattr(limits, "LOG_ENTRY_BYTES_MAX", 300)
+    manager = make_manager()
+    queue = make_queue(manager)
+    if before:
+        publish(manager, before)
+    plan = manager.plan("$queue/jobs/eu", PROPERTIES_AMQP, b"", True)
+    plan.aim(manager, manager.route(plan.topic, NOW_MS))
+    raws = [bytes([at]) * size for at, size in enumerate(sizes)]
+    templates = vary(plan.template, raws, [True] * len(raws))
+    assert manager.publish(plan, [b"%d" % at for at in range(len(raws))], NOW_MS, templates) == ACCEPTED
+    queue.close_entry(queue.tail.next_offset)
+    offsets, properties = [], []
+    for first, value in queue.open_entries:
+        messages = metadata.decode(value)
+        assert read_head(messages[0][1])[1] == first
+        assert len(messages) <= 4
+        assert sum(12 + len(envelope) for _, envelope in messages[:-1]) < 300
+        offsets += [read_head(envelope)[1] for _, envelope in messages]
+        properties += [decode_envelope(envelope).properties for _, envelope in messages]
+    assert offsets == list(range(before + len(sizes)))
+    assert properties[before:] == raws
+    assert [message.template.properties for message in queue.tail.slice(before, 99)] == raws

@@ -1,0 +1,137 @@
+"""Publishes in a row each with properties of its own, in one piece of the stream of bytes."""
+
+import pytest
+from pamqp import commands, header
+from pamqp import frame as pamqp_frame
+
+from tests.e2e import amqp
+from tests.e2e.amqp import Collector
+from tests.e2e.raw_amqp import BODY, RawAmqp, frame, method_frame
+
+COUNT = 300
+
+
+def batch(key: str, messages, *, mandatory: bool = False) -> bytes:
+    """The frames of publishes given as (body, properties)."""
+    return b"".join(
+        method_frame(1, commands.Basic.Publish(0, "", key, mandatory))
+        + pamqp_frame.marshal(header.ContentHeader(0, len(body), commands.Basic.Properties(**fields)), 1)
+        + (frame(BODY, 1, body) if body else b"")
+        for body, fields in messages
+    )
+
+
+def plain(number: int) -> tuple[bytes, dict[str, object]]:
+    fields = {"message_id": f"id-{number}", "headers": {"n": number}, "delivery_mode": 1 + number % 2}
+    return b"%d" % number * (number % 4), fields
+
+
+@pytest.fixture
+def publisher(raw_amqp):
+    connection = raw_amqp()
+    connection.open_channel(confirm=True)
+    return connection
+
+
+def check(deliveries, first: int = 0) -> None:
+    for number, delivery in enumerate(deliveries, first):
+        body, fields = plain(number)
+        assert delivery.body == body
+        assert delivery.properties.message_id == fields["message_id"]
+        assert delivery.properties.delivery_mode == fields["delivery_mode"]
+        assert delivery.headers["n"] == number
+
+
+def test_bodies_and_properties_come_in_order(publisher, channel, queue):
+    publisher.send_bytes(batch(queue, map(plain, range(COUNT))))
+    assert sorted(publisher.read_confirms(COUNT)) == list(range(1, COUNT + 1))
+    assert amqp.count(channel, queue) == COUNT
+    consumer = Collector(channel, queue, ack=True)
+    check(consumer.wait(COUNT))
+
+
+@pytest.mark.extension
+def test_groups_and_streams_add_their_headers(publisher, channel, name):
+    channel.queue_declare(name, durable=True)
+    channel.queue_declare(f"{name}-s", durable=True, arguments={"x-queue-type": "stream"})
+    channel.basic_qos(prefetch_count=100)
+    for queue in (name, f"{name}-s"):
+        group = Collector(channel, queue, ack=True, arguments={"x-consumer-group": "g"})
+        alone = None
+        if queue != name:
+            alone = Collector(channel, queue, ack=True, arguments={"x-stream-offset": "first"})
+        publisher.send_bytes(batch(queue, map(plain, range(COUNT))))
+        check(group.wait(COUNT))
+        assert [d.headers["x-offset"] for d in group.deliveries] == list(range(COUNT))
+        assert {d.headers["x-group-id"] for d in group.deliveries} == {"g"}
+        if alone is not None:
+            check(alone.wait(COUNT))
+            assert [d.headers["x-stream-offset"] for d in alone.deliveries] == list(range(COUNT))
+            assert "x-group-id" not in alone.deliveries[0].headers
+        channel.queue_delete(queue)
+
+
+@pytest.mark.extension
+def test_what_asks_something_of_the_broker_is_done_in_between(publisher, channel, queue):
+    """Deduplicated, expiring at once, scheduled: each amid messages that ask for nothing."""
+    messages = [plain(number) for number in range(60)]
+    asking = [
+        {"headers": {"x-deduplication-id": "same"}},
+        {"headers": {"x-deduplication-id": "same"}},
+        {"expiration": "0"},
+        {"headers": {"x-delay": 3_600_000}},
+        {"priority": 3},
+    ]
+    for at, fields in enumerate(asking):
+        messages.insert(20 + 5 * at, (b"asks %d" % max(at, 1), fields))
+    publisher.send_bytes(batch(queue, messages))
+    publisher.read_confirms(65)
+    consumer = Collector(channel, queue, ack=True)
+    got = [d.body for d in consumer.wait(62)]
+    del messages[35], messages[30], messages[25]  # expired, for later, the same as before
+    expected = [body for body, _ in messages]
+    assert got == expected
+    assert len(consumer.wait_quiet()) == 62
+
+
+def test_a_full_queue_refuses_exactly_what_has_no_room(publisher, channel, name):
+    arguments = {"x-max-length": 50, "x-overflow": "reject-publish"}
+    channel.queue_declare(name, durable=True, arguments=arguments)
+    publisher.send_bytes(batch(name, map(plain, range(80))))
+    refused: list[int] = []
+    accepted = 0
+    while accepted + len(refused) < 80:
+        method = publisher.read().method
+        if isinstance(method, commands.Basic.Nack):
+            refused.append(method.delivery_tag)
+        else:
+            accepted = max(accepted, method.delivery_tag)
+    assert (accepted, refused) == (50, list(range(51, 81)))
+    assert amqp.count(channel, name) == 50
+    consumer = Collector(channel, name, ack=True)
+    check(consumer.wait(50))
+    channel.queue_delete(name)
+
+
+def test_unroutable_ones_come_back(publisher, name):
+    publisher.send_bytes(batch(name, map(plain, range(20)), mandatory=True))
+    for number in range(20):
+        assert publisher.read_content(commands.Basic.Return).body == plain(number)[0]
+        assert publisher.expect(commands.Basic.Ack).delivery_tag == number + 1
+
+
+@pytest.mark.extension
+def test_they_survive_a_kill(own_broker):
+    process = own_broker()
+    connection = amqp.connect(process.amqp_port)
+    connection.channel().queue_declare("q", durable=True, arguments={"x-max-priority": 3})
+    raw = RawAmqp(process.amqp_port)
+    raw.open_channel(confirm=True)
+    raw.send_bytes(batch("q", map(plain, range(COUNT))))
+    raw.read_confirms(COUNT)
+    process.kill9()
+    process.start()
+    connection = amqp.connect(process.amqp_port)
+    consumer = Collector(connection.channel(), "q", ack=True)
+    check(consumer.wait(COUNT))
+    connection.close()
