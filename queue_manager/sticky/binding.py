@@ -62,7 +62,7 @@ class Seat:
 
     `heads` is a heap of (first rank, serial, binding) over the bindings that have something for it; those
     that are out of date are dropped when they come up. `loose` is a heap of messages without a key.
-    `unproven` are bindings just made, of a consumer that shares its credit with others, who may use it up.
+    `unproven` are bindings just made: its credit may be used up by what was placed before.
     """
 
     __slots__ = ("_serial", "bindings", "consumer", "heads", "loose", "unproven")

@@ -122,8 +122,7 @@ class MessageGroups(BindingTable):
                 return False
             if key:
                 binding = self.bind(key, seat)
-                if seat.consumer.pool is not None:
-                    seat.unproven.append(binding)
+                seat.unproven.append(binding)
         else:
             assert binding.seat is not None
             seat = binding.seat

@@ -449,3 +449,19 @@ def test_a_key_goes_to_another_when_a_shared_pool_is_used_up_before_its_turn() -
     assert sink.offsets == [1, 2]
     ack(manager, other)
     assert got.offsets == [3, 0]
+
+
+def test_a_key_is_not_left_with_who_had_older_messages_placed_than_credit_left() -> None:
+    manager, queue = make()
+    owner, got = consume(manager, queue, credit_max=2)
+    send(manager, "c _")
+    puller, _ = consume(manager, queue, credit_max=1)
+    send(manager, "a c")  # a for the other; the next of c waits for its owner
+    manager.unsubscribe(puller, NOW_MS)
+    assert got.offsets == [0, 1]
+    ack(manager, owner, 2)  # now there is credit for two, and three to be had
+    assert got.offsets == [0, 1, 2, 3]
+    send(manager, "c d")
+    _, free = consume(manager, queue, credit_max=1)
+    manager.dispatch(NOW_MS)
+    assert free.offsets == [5]
