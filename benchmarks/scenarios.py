@@ -128,10 +128,17 @@ def _mqtt_fanin(broker: Broker, effort: Effort) -> dict[str, Any]:
     return fanin.run(broker.target, fanin.FanInLoad(publishers=1_000, seconds=effort.seconds))
 
 
-def _queue_mqtt_to_amqp(broker: Broker, effort: Effort) -> dict[str, Any]:
-    bind_topic = broker.name == RabbitMQ.name
-    load = bridge.BridgeLoad(seconds=effort.seconds, bind_topic=bind_topic, queue_arguments=QUORUM)
-    return bridge.run(broker.target, load)
+def _queue_mqtt_to_amqp(devices: int) -> Callable[[Broker, Effort], dict[str, Any]]:
+    def run(broker: Broker, effort: Effort) -> dict[str, Any]:
+        load = bridge.BridgeLoad(
+            seconds=effort.seconds,
+            bind_topic=broker.name == RabbitMQ.name,
+            devices=devices,
+            queue_arguments=QUORUM,
+        )
+        return bridge.run(broker.target, load)
+
+    return run
 
 
 def _latency(broker: Broker, effort: Effort) -> dict[str, Any]:
@@ -219,7 +226,14 @@ SCENARIOS = (
         "MQTT QoS 1 into a durable queue, AMQP consumer; peer: MQTT plug-in, quorum queue",
         RabbitMQ.name,
         _rate(1.2, value_min=30_000),
-        _queue_mqtt_to_amqp,
+        _queue_mqtt_to_amqp(0),
+    ),
+    Scenario(
+        "queue-mqtt-devices",
+        "the same with 1,000 topics that take turns",
+        RabbitMQ.name,
+        _rate(1.2),
+        _queue_mqtt_to_amqp(1_000),
     ),
     Scenario(
         "latency-500",

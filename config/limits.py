@@ -31,6 +31,7 @@ AMQP_HANDSHAKE_TIMEOUT_S: Final = 10
 AMQP_CLOSE_TIMEOUT_S: Final = 5
 AMQP_CONSUMERS_PER_CHANNEL_MAX: Final = 1_000
 AMQP_SHAPES_PER_CONNECTION_MAX: Final = 1_024  # cached (method, properties) pairs of publishes
+AMQP_ADDRESSES_PER_CONSUMER_MAX: Final = 2_048  # routing keys whose deliveries are kept half-encoded
 AMQP_UNSEEN_SHAPES_MAX: Final = (
     8  # publishes in a row with properties of their own; what follows is not cached
 )

@@ -25,6 +25,7 @@ class BridgeLoad:
     seconds: float = 5.0
     window: int = 5_000
     bind_topic: bool = False
+    devices: int = 0  # that publish, each to a topic of its own; 0: all to one topic
     queue_arguments: dict[str, Any] = field(default_factory=dict)
 
 
@@ -34,11 +35,16 @@ def run(target: Target, load: BridgeLoad) -> dict[str, Any]:
     control = amqp_wire.AmqpClient(target.host, target.amqp_port, wait_s=60)
     control.declare_queue(queue, durable=True, arguments=load.queue_arguments)
     if load.bind_topic:
-        control.bind_queue(queue, "amq.topic", queue)
+        control.bind_queue(queue, "amq.topic", f"{queue}.*" if load.devices else queue)
     topic = queue if load.bind_topic else f"$queue/{queue}"
     consume = amqp.AmqpLoad(size=load.size, seconds=load.seconds)
     publish = mqtt.MqttLoad(
-        size=load.size, qos=1, seconds=load.seconds, window=load.window, flow_window=1 << 60
+        size=load.size,
+        qos=1,
+        seconds=load.seconds,
+        window=load.window,
+        flow_window=1 << 60,
+        devices=load.devices,
     )
     crew = Crew()
     crew.add(CONSUMER, amqp.consumer, target, consume, queue)
@@ -68,8 +74,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0, help="how long to publish")
     parser.add_argument("--window", type=int, default=5_000, help="unacknowledged messages")
     parser.add_argument("--bind-topic", action="store_true", help="bind the queue on amq.topic (RabbitMQ)")
+    parser.add_argument("--devices", type=int, default=0, help="topics, one for each")
     given = parser.parse_args()
-    load = BridgeLoad(given.size, given.seconds, given.window, given.bind_topic)
+    load = BridgeLoad(given.size, given.seconds, given.window, given.bind_topic, given.devices)
     print_report("queue-mqtt-to-amqp", target_from(given), run(target_from(given), load))
 
 

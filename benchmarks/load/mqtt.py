@@ -37,6 +37,7 @@ class MqttLoad:
     window: int = 5_000
     flow_window: int = 20_000
     batch: int = 100
+    devices: int = 0  # see `mqtt_wire.publish_ring`
 
     @property
     def limit_s(self) -> float:
@@ -72,7 +73,7 @@ def publisher(board: Board, index: int, target: Target, load: MqttLoad, topic: s
     client = mqtt_wire.MqttClient(target.host, target.mqtt_port, f"bench-publisher-{os.getpid()}")
     client.set_wait(STALL_S)
     payloads = make_bodies(load.size, load.batch)
-    ring, packet_bytes = mqtt_wire.publish_ring(topic, payloads) if load.qos else (b"", 0)
+    ring, packet_bytes = mqtt_wire.publish_ring(topic, payloads, load.devices) if load.qos else (b"", 0)
     board.wait_start(index)
     watch = Stopwatch()
     if load.qos:

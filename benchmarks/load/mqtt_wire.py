@@ -45,18 +45,18 @@ def publish_packet(topic: str, payload: bytes, qos: int, packet_id: int = 0) -> 
     return encode_packet(0x30 | qos << 1, encode_string(topic) + identifier + payload)
 
 
-def publish_ring(topic: str, payloads: list[bytes]) -> tuple[bytes, int]:
+def publish_ring(topic: str, payloads: list[bytes], devices: int = 0) -> tuple[bytes, int]:
     """QoS 1 PUBLISH packets with packet ids 1, 2, ... in one run of bytes, and the size of each.
 
-    As many as there are packet ids, but a whole number of rounds through `payloads`.
+    As many as there are packet ids, but a whole number of rounds through `payloads`. `devices`: the topics
+    have one level more, which that many devices take turns to fill.
     """
-    sample = publish_packet(topic, payloads[0], 1, 1)
-    head = sample[: len(sample) - len(payloads[0]) - 2]
+    topics = [f"{topic}/device{device:05}" for device in range(devices)] or [topic]
     packets = [
-        head + _U16.pack(number + 1) + payloads[number % len(payloads)]
+        publish_packet(topics[number % len(topics)], payloads[number % len(payloads)], 1, number + 1)
         for number in range(PACKET_IDS - PACKET_IDS % len(payloads))
     ]
-    return b"".join(packets), len(sample)
+    return b"".join(packets), len(packets[0])
 
 
 class MqttClient:

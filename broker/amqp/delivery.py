@@ -11,9 +11,9 @@ from config import limits
 from protocols.amqp091.constants import FRAME_OVERHEAD_BYTES
 from protocols.amqp091.content import NumberAppender, append_headers
 from protocols.amqp091.hot import (
+    DeliverAddress,
     DeliverTemplate,
     NumberedTemplate,
-    VariedTemplate,
     encode_deliver_numbered,
     encode_deliver_run,
     encode_deliver_varied,
@@ -38,12 +38,12 @@ class AmqpConsumer:
     """
 
     __slots__ = (
+        "_addresses",
         "_appender",
         "_last",
         "_last_template",
         "_numbered",
         "_unflushed_bytes",
-        "_varied",
         "channel",
         "consumer",
         "tag",
@@ -56,7 +56,7 @@ class AmqpConsumer:
         self._last_template: EnvelopeTemplate | None = None
         self._last: DeliverTemplate | None = None
         self._numbered: NumberedTemplate | None = None
-        self._varied: VariedTemplate | None = None
+        self._addresses: dict[tuple[str, str], DeliverAddress] = {}
         self._appender: NumberAppender | None = None
         self._unflushed_bytes = 0
 
@@ -108,9 +108,11 @@ class AmqpConsumer:
                 if message.template is not template or len(body) != size:  # type: ignore[arg-type]
                     break
                 bodies.append(body)
-            if len(bodies) == 1 and (varied := self._varied_run(messages, start, body_bytes_max)) > 1:
-                bodies = self._deliver_varied(tag, messages[start : start + varied])
-            elif template is not self._last_template and not self._fits(template):
+            if len(bodies) == 1 and (varied := self._deliver_varied(tag, messages, start, body_bytes_max)):
+                start += varied
+                tag += varied
+                continue
+            if template is not self._last_template and not self._fits(template):
                 self._skip(range(tag, tag + len(bodies)))
             elif size > body_bytes_max:
                 for index, body in enumerate(bodies):
@@ -124,51 +126,53 @@ class AmqpConsumer:
             start += len(bodies)
             tag += len(bodies)
 
-    def _varied_run(self, messages: list[Message], start: int, body_bytes_max: int) -> int:
-        """How many messages from `start` on differ in their properties, and in nothing that matters here.
+    def _deliver_varied(self, tag: int, messages: list[Message], start: int, body_bytes_max: int) -> int:
+        """Deliver messages from `start` on as long as each differs from the one before.
 
-        They are AMQP's own, for the same routing key; `_varied` suits them if there is more than one.
+        Gives how many it were: 0 where that is not worth it, or something is out of the ordinary.
         """
-        first = messages[start].template
-        topic = first.topic
-        exchange = first.exchange
         properties_max = self._properties_max()
-        end = start
+        run: list[Message] = []
+        found: list[bytes] = []
+        addresses: list[DeliverAddress] = []
+        known = self._addresses
         previous = None
-        while end < len(messages):
-            message = messages[end]
+        for index in range(start, len(messages)):
+            message = messages[index]
             template = message.template
-            if (
-                template is previous
-                or template.properties_kind != PROPERTIES_AMQP
-                or template.topic != topic
-                or template.exchange != exchange
-                or len(template.properties) > properties_max
-                or not 0 < len(message.body) <= body_bytes_max  # type: ignore[arg-type]
-            ):
+            if template is previous:
                 break
+            raw = template.properties
+            if template.properties_kind != PROPERTIES_AMQP:
+                raw = properties.of_template(template)
+            if len(raw) > properties_max or not 0 < len(message.body) <= body_bytes_max:  # type: ignore[arg-type]
+                break
+            address = known.get((template.exchange, template.topic))
+            if address is None:
+                address = self._address_of(template)
             previous = template
-            end += 1
-        varied = self._varied
-        if end - start > 1 and (varied is None or varied.routing_key != topic or varied.exchange != exchange):
-            key = properties.routing_key(first)
-            if key != topic:
-                return 0
-            self._varied = VariedTemplate(self.channel.number, self.tag, exchange, key)
-        return end - start
-
-    def _deliver_varied(self, tag: int, messages: list[Message]) -> list[bytes]:
-        """Deliver a `_varied_run`; gives the bodies."""
-        varied = self._varied
-        assert varied is not None
+            run.append(message)
+            found.append(raw)
+            addresses.append(address)
+        if len(run) < 2:
+            return 0
         output = self.channel.frontend.connection.output
-        bodies: list[Any] = [message.body for message in messages]
-        encode_deliver_varied(output, varied, tag, self._properties_of(messages), bodies)
-        return bodies
+        bodies: list[Any] = [message.body for message in run]
+        encode_deliver_varied(
+            output, self.channel.number, tag, addresses, self._with_added(run, found), bodies
+        )
+        return len(run)
 
-    def _properties_of(self, messages: list[Message]) -> list[bytes]:
-        """The properties of messages of a `_varied_run`, with what their delivery adds."""
-        found = [message.template.properties for message in messages]
+    def _address_of(self, template: EnvelopeTemplate) -> DeliverAddress:
+        if len(self._addresses) >= limits.AMQP_ADDRESSES_PER_CONSUMER_MAX:
+            self._addresses.clear()
+        routing_key = properties.routing_key(template)
+        address = DeliverAddress(self.channel.number, self.tag, template.exchange, routing_key)
+        self._addresses[template.exchange, template.topic] = address
+        return address
+
+    def _with_added(self, messages: list[Message], found: list[bytes]) -> list[bytes]:
+        """The properties `found` of first deliveries, with what these add."""
         group = self.consumer.group
         if not group.name:
             return found

@@ -74,11 +74,11 @@ class AmqpStreamConsumer(AmqpConsumer):
                     break
                 end += 1
             run = messages[start:end] if end - start < count else messages
-            if len(run) == 1 and (varied := self._varied_run(messages, start, body_bytes_max)) > 1:
-                run = messages[start : start + varied]
-                end = start + varied
-                self._deliver_varied(tag, run)
-            elif template is not self._last_template and not self._fits(template):
+            if len(run) == 1 and (varied := self._deliver_varied(tag, messages, start, body_bytes_max)):
+                start += varied
+                tag += varied
+                continue
+            if template is not self._last_template and not self._fits(template):
                 self._skip(range(tag, tag + len(run)))
             elif size > body_bytes_max:
                 for index, message in enumerate(run):
@@ -148,7 +148,7 @@ class AmqpStreamConsumer(AmqpConsumer):
             ]
         return append_headers(super()._headers(message, attempts), extra)
 
-    def _properties_of(self, messages: list[Message]) -> list[bytes]:
+    def _with_added(self, messages: list[Message], found: list[bytes]) -> list[bytes]:
         offsets = [message.offset for message in messages]
         columns = [[message.received_at_ms for message in messages], offsets]
         group_id = self.group.group_id if self.group.name else ""
@@ -158,7 +158,7 @@ class AmqpStreamConsumer(AmqpConsumer):
             names = [TIMESTAMP_HEADER, STREAM_OFFSET_HEADER]
             fixed = [(GROUP_HEADER, group_id)] if group_id else []
             self._appender = NumberAppender(fixed, [OFFSET_HEADER, *names] if group_id else names)
-        return self._appender.append([message.template.properties for message in messages], columns)
+        return self._appender.append(found, columns)
 
     def _properties_max(self) -> int:
         names = self.group.group_id + self.group.queue.policy.primary_group

@@ -19,6 +19,7 @@ _pack_content: Final = Struct(">BHIIQ").pack  # class and weight as one number
 _pack_end_and_body: Final = Struct(">BBHI").pack
 _CONFIRM: Final = Struct(">BHIIQBB")
 _BODY_HEAD: Final = Struct(">BH")
+_BASIC_WEIGHT_0: Final = 60 << 16
 _BASIC_DELIVER: Final = 0x003C003C
 _BASIC_ACK: Final = 0x003C0050
 _BASIC_NACK: Final = 0x003C0078
@@ -139,15 +140,13 @@ def encode_deliver_mixed(
         tag += 1
 
 
-class VariedTemplate:
-    """All bytes of a basic.deliver but the delivery tag, the properties and the body."""
+class DeliverAddress:
+    """The bytes of a first basic.deliver that say from where to whom: `head` up to the delivery tag, `middle`
+    behind it."""
 
-    __slots__ = ("channel", "exchange", "head", "middle", "routing_key")
+    __slots__ = ("head", "middle")
 
     def __init__(self, channel: int, consumer_tag: str, exchange: str, routing_key: str) -> None:
-        self.channel = channel
-        self.exchange = exchange
-        self.routing_key = routing_key
         consumer = _short(consumer_tag)
         address = _short(exchange) + _short(routing_key)
         method_bytes = 4 + len(consumer) + 8 + 1 + len(address)
@@ -157,23 +156,25 @@ class VariedTemplate:
 
 def encode_deliver_varied(
     output: list[bytes],
-    template: VariedTemplate,
+    channel: int,
     first_tag: int,
+    addresses: list[DeliverAddress],
     properties: list[bytes],
     bodies: list[bytes],
 ) -> None:
-    """Append first deliveries with consecutive tags; each body fits one frame and is not empty."""
-    head = template.head
-    middle = template.middle
-    channel = template.channel
+    """Append first deliveries with consecutive tags, each with its own address and properties.
+
+    Each body must fit one frame and not be empty.
+    """
     parts: list[bytes] = []
-    for tag, raw, body in zip(range(first_tag, first_tag + len(bodies)), properties, bodies, strict=True):
+    tags = range(first_tag, first_tag + len(bodies))
+    for tag, address, raw, body in zip(tags, addresses, properties, bodies, strict=True):
         size = len(body)
         parts += (
-            head,
+            address.head,
             _pack_u64(tag),
-            middle,
-            _pack_content(2, channel, 12 + len(raw), 0x003C0000, size),
+            address.middle,
+            _pack_content(2, channel, 12 + len(raw), _BASIC_WEIGHT_0, size),
             raw,
             _pack_end_and_body(FRAME_END, 3, channel, size),
             body,
