@@ -344,7 +344,7 @@ class Queue:
         """As `append`, each message with a template of its own that asks for nothing."""
         count = len(bodies)
         offset = self.tail.next_offset
-        self.tail.append(
+        self.tail.append_varied(
             list(
                 map(
                     Message,

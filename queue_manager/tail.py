@@ -9,6 +9,7 @@ from storage.envelope import EnvelopeTemplate
 
 # what a waiting message costs beside its payload: the object, its envelope, list slots
 MESSAGE_OVERHEAD_BYTES: Final = 400
+TEMPLATE_BYTES: Final = 300  # what a template of its own costs a message, beside its properties twice
 RELEASED: Final = Message(0, 0, None, EnvelopeTemplate(""), 0)  # in the place of messages that are let go of
 RELEASED_BYTES: Final = 8  # what the place costs
 
@@ -20,7 +21,7 @@ class Tail:
     whenever the payloads exceed their share of memory.
     """
 
-    __slots__ = ("_messages", "_released_count", "_start", "first_offset", "memory_bytes")
+    __slots__ = ("_messages", "_overhead_bytes", "_released_count", "_start", "first_offset", "memory_bytes")
 
     def __init__(self, next_offset: int) -> None:
         self._messages: list[Message] = []
@@ -28,6 +29,7 @@ class Tail:
         self.first_offset = next_offset
         self.memory_bytes = 0
         self._released_count = 0
+        self._overhead_bytes = MESSAGE_OVERHEAD_BYTES
 
     def __len__(self) -> int:
         return len(self._messages) - self._start
@@ -44,7 +46,17 @@ class Tail:
     def append(self, messages: list[Message], body_bytes: int) -> None:
         """Add messages that continue the offsets; their payloads are `body_bytes` in all."""
         self._messages += messages
-        self.memory_bytes += body_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
+        self.memory_bytes += body_bytes + len(messages) * self._overhead_bytes
+
+    def append_varied(self, messages: list[Message], body_bytes: int) -> None:
+        """As `append`; each of the messages has a template of its own."""
+        properties_bytes = sum([len(message.template.properties) for message in messages])
+        cost_bytes = MESSAGE_OVERHEAD_BYTES + TEMPLATE_BYTES + 2 * properties_bytes // len(messages)
+        if cost_bytes > self._overhead_bytes:  # all count as much, until none is left
+            kept = len(self) - self._released_count
+            self.memory_bytes += kept * (cost_bytes - self._overhead_bytes)
+            self._overhead_bytes = cost_bytes
+        self.append(messages, body_bytes)
 
     def slice(self, offset: int, count: int) -> list[Message]:
         """Up to `count` messages from `offset`, which must not lie before the tail."""
@@ -55,7 +67,7 @@ class Tail:
         """Nobody will ask for the message at `offset` any more: only its place is kept."""
         index = self._start + offset - self.first_offset
         if self.holds(offset) and self._messages[index] is not RELEASED:
-            freed_bytes = len(self._messages[index].body or b"") + MESSAGE_OVERHEAD_BYTES
+            freed_bytes = len(self._messages[index].body or b"") + self._overhead_bytes
             self.memory_bytes -= freed_bytes - RELEASED_BYTES
             self._messages[index] = RELEASED
             self._released_count += 1
@@ -105,15 +117,16 @@ class Tail:
             self.first_offset += count
             self.memory_bytes = 0
             self._released_count = 0
+            self._overhead_bytes = MESSAGE_OVERHEAD_BYTES
             return
         start = self._start
         dropped = self._messages[start : start + count]
         for message in dropped:
-            self.memory_bytes -= len(message.body or b"") + MESSAGE_OVERHEAD_BYTES
+            self.memory_bytes -= len(message.body or b"") + self._overhead_bytes
         if self._released_count:
             places = dropped.count(RELEASED)
             self._released_count -= places
-            self.memory_bytes += places * (MESSAGE_OVERHEAD_BYTES - RELEASED_BYTES)
+            self.memory_bytes += places * (self._overhead_bytes - RELEASED_BYTES)
         self._start = start + count
         self.first_offset += count
         if self._start > 1024 and self._start * 2 > len(self._messages):
@@ -129,6 +142,6 @@ class Tail:
         for message in self._messages[self._start : self._start + max(0, durable_offset - offset)]:
             if excess <= 0:
                 break
-            excess -= len(message.body or b"") + MESSAGE_OVERHEAD_BYTES
+            excess -= len(message.body or b"") + self._overhead_bytes
             offset += 1
         self.drop_before(offset)

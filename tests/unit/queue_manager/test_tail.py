@@ -3,8 +3,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from queue_manager.model import Message
-from queue_manager.tail import MESSAGE_OVERHEAD_BYTES, Tail
-from storage.envelope import EnvelopeTemplate
+from queue_manager.tail import MESSAGE_OVERHEAD_BYTES, TEMPLATE_BYTES, Tail
+from storage.envelope import PROPERTIES_AMQP, EnvelopeTemplate
 
 TEMPLATE = EnvelopeTemplate("t")
 
@@ -21,6 +21,17 @@ class TailModel(RuleBasedStateMachine):
         self.tail = Tail(100)
         self.first = 100
         self.kept: list[Message] = []
+        self.overhead_bytes = MESSAGE_OVERHEAD_BYTES
+
+    @rule(sizes=st.lists(st.integers(0, 500), min_size=1, max_size=200), properties=st.integers(0, 300))
+    def append_varied(self, sizes: list[int], properties: int) -> None:
+        added = messages(self.first + len(self.kept), sizes)
+        for message in added:
+            message.template = EnvelopeTemplate("t", PROPERTIES_AMQP, bytes(properties))
+        self.tail.append_varied(added, sum(sizes))
+        self.kept += added
+        cost_bytes = MESSAGE_OVERHEAD_BYTES + TEMPLATE_BYTES + 2 * properties
+        self.overhead_bytes = max(self.overhead_bytes, cost_bytes)
 
     @rule(sizes=st.lists(st.integers(0, 500), max_size=2_000))
     def append(self, sizes: list[int]) -> None:
@@ -32,6 +43,8 @@ class TailModel(RuleBasedStateMachine):
         count = max(0, min(count, len(self.kept)))
         del self.kept[:count]
         self.first += count
+        if not self.kept and count:
+            self.overhead_bytes = MESSAGE_OVERHEAD_BYTES
 
     @rule(ahead=st.integers(-5, 3_000))
     def drop_before(self, ahead: int) -> None:
@@ -46,12 +59,12 @@ class TailModel(RuleBasedStateMachine):
         for message in self.kept[: max(0, durable)]:
             if excess <= 0:
                 break
-            excess -= len(message.body or b"") + MESSAGE_OVERHEAD_BYTES
+            excess -= len(message.body or b"") + self.overhead_bytes
             count += 1
         self.drop(count)
 
     def size(self) -> int:
-        return sum(len(message.body or b"") + MESSAGE_OVERHEAD_BYTES for message in self.kept)
+        return sum(len(message.body or b"") + self.overhead_bytes for message in self.kept)
 
     @invariant()
     def is_the_same(self) -> None:
