@@ -12,15 +12,16 @@ from queue_manager.group import Group
 from queue_manager.group_removal import begin_after, first_claim
 from queue_manager.keeper import Keeper
 from queue_manager.model import Message
+from queue_manager.open_entries import OpenEntries
 from queue_manager.overflow import waiting_bytes
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.policy import DROP_HEAD, QueuePolicy
 from queue_manager.ranges import RangeSet
 from queue_manager.selection import select
 from queue_manager.tail import Tail
-from storage.envelope import EnvelopeTemplate, encode_metadata_block, encode_varied_elements
+from storage.envelope import EnvelopeTemplate
 from storage.layout import GROUP_SEPARATOR, QUEUE_ID_BYTES_MAX
-from storage.records import holes, metadata
+from storage.records import holes
 
 if TYPE_CHECKING:
     from queue_manager.group_removal import GroupRemoval
@@ -60,9 +61,6 @@ class Queue:
         "log_index",
         "manager",
         "name",
-        "open_blocks",
-        "open_bytes",
-        "open_count",
         "open_entries",
         "owner",
         "policy",
@@ -121,10 +119,7 @@ class Queue:
         self.keeper: Keeper | None = None
         self.apply_policy()
         self.log_index: list[tuple[int, int]] = []
-        self.open_blocks: list[bytes] = []
-        self.open_count = 0
-        self.open_bytes = 0
-        self.open_entries: list[tuple[int, bytes]] = []
+        self.open_entries = OpenEntries()
 
     def routing_key(self, topic: str) -> str:
         """What the patterns of this queue's groups look at."""
@@ -329,7 +324,7 @@ class Queue:
             body_bytes,
         )
         if self.durable:
-            self._append_metadata(template, first_id, offset, now_ms, count)
+            self.open_entries.add(template, first_id, offset, now_ms, count)
             self.manager.appended[self] = None
         self._appended(template, first_id, offset, bodies, now_ms)
 
@@ -358,7 +353,7 @@ class Queue:
             body_bytes,
         )
         if self.durable:
-            self._append_elements(encode_varied_elements(templates, first_id, offset, now_ms), offset)
+            self.open_entries.add_varied(templates, first_id, offset, now_ms)
             self.manager.appended[self] = None
         self._appended(templates[0], first_id, offset, bodies, now_ms)
 
@@ -392,57 +387,6 @@ class Queue:
     def scheduled_bytes(self) -> int:
         """Payloads of scheduled messages that are in memory."""
         return 0 if self.schedule is None else self.schedule.memory_bytes
-
-    def _append_metadata(
-        self, template: EnvelopeTemplate, first_id: int, offset: int, now_ms: int, count: int
-    ) -> None:
-        entry_count_max = max(
-            1, min(limits.LOG_ENTRY_MESSAGES_MAX, limits.LOG_ENTRY_BYTES_MAX // template.envelope_bytes)
-        )
-        while count:
-            part = min(count, entry_count_max - self.open_count) if self.open_count < entry_count_max else 0
-            if part == 0:
-                self.close_entry(offset)
-                continue
-            block = encode_metadata_block(template, first_id, offset, now_ms, part)
-            self.open_blocks.append(block)
-            self.open_count += part
-            self.open_bytes += len(block)
-            first_id += part
-            offset += part
-            count -= part
-            if (
-                self.open_count >= limits.LOG_ENTRY_MESSAGES_MAX
-                or self.open_bytes >= limits.LOG_ENTRY_BYTES_MAX
-            ):
-                self.close_entry(offset)
-
-    def _append_elements(self, elements: list[bytes], offset: int) -> None:
-        """Into the open log entry, and further ones as need be; `offset` is that of the first."""
-        start = 0
-        size = self.open_bytes
-        room = limits.LOG_ENTRY_MESSAGES_MAX - self.open_count
-        for index, element in enumerate(elements):
-            size += len(element)
-            if index - start + 1 >= room or size >= limits.LOG_ENTRY_BYTES_MAX:
-                self.open_blocks += elements[start : index + 1]
-                self.open_count += index + 1 - start
-                self.close_entry(offset + index + 1)
-                start = index + 1
-                size = 0
-                room = limits.LOG_ENTRY_MESSAGES_MAX
-        self.open_blocks += elements[start:]
-        self.open_count += len(elements) - start
-        self.open_bytes = size
-
-    def close_entry(self, end_offset: int) -> None:
-        """End the open log entry; the messages in it end before `end_offset`."""
-        if self.open_count:
-            value = metadata.join_metadata(self.open_count, self.open_blocks)
-            self.open_entries.append((end_offset - self.open_count, value))
-            self.open_blocks = []
-            self.open_count = 0
-            self.open_bytes = 0
 
     def log_written(self, journal: Journal) -> None:
         """The open log entries were added to `journal`."""

@@ -64,11 +64,9 @@ class Committing(ManagerState):
             queue.trim_tail(share)
 
     def _write_log(self, queue: Queue, now_ms: int) -> None:
-        queue.close_entry(queue.tail.next_offset)
-        entries = queue.open_entries
+        entries = queue.open_entries.take(queue.tail.next_offset)
         if not entries:
             return
-        queue.open_entries = []
         journal = self.journal
         first, puts = self.log.allocate(len(entries), now_ms)
         journal.puts.update(puts)

@@ -141,7 +141,7 @@ class Stream(Queue):
                 self._close_chunk()
 
     def _close_chunk(self) -> None:
-        self.close_entry(self.tail.next_offset)
+        self.open_entries.close(self.tail.next_offset)
         self.chunks.close()
 
     def log_written(self, journal: Journal) -> None:
