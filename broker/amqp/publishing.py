@@ -15,7 +15,7 @@ from protocols.amqp091.methods import BasicReturn
 from queue_manager import address as addresses
 from queue_manager import outcomes
 from queue_manager.errors import InvalidAddress, QueueManagerError, QueueNotFound
-from queue_manager.options import PublishOptions
+from queue_manager.options import PLAIN, PublishOptions
 from queue_manager.outcomes import ACCEPTED, REFUSED_SIZE
 from queue_manager.plan import PublishPlan
 from storage.envelope import PROPERTIES_AMQP, PROPERTIES_NONE, vary
@@ -79,17 +79,24 @@ class Publisher:
 
     def publish_varied(self, run: VariedPublishRun) -> bool:
         """Take publishes with properties of their own; False: they have to be looked at one by one."""
-        if -1 in run.modes or any(map(may_ask, run.properties)):
+        if -1 in run.modes:
             return False
         address = run.address
         hub = self.channel.frontend.hub
         manager = hub.shard.manager
+        properties = run.properties
+        options = PLAIN
+        if any(map(may_ask, properties)):
+            staged = None if self._staged is None else self._staged.find_all(properties)
+            if staged is None:
+                return False
+            options, properties = staged
         plan: PublishPlan | None = address.context
-        if plan is None or plan.generation != manager.bindings.generation:
-            plan = address.context = self._varied_plan(address)
+        if plan is None or plan.generation != manager.bindings.generation or plan.options is not options:
+            plan = address.context = self._varied_plan(address, options)
             if plan is None:
                 return False
-        templates = vary(plan.template, run.properties, [mode == PERSISTENT_MODE for mode in run.modes])
+        templates = vary(plan.template, properties, [mode == PERSISTENT_MODE for mode in run.modes])
         now_ms = hub.clock.now_ms()
         count = len(run.bodies)
         outcome = manager.publish(plan, run.bodies, now_ms, templates)
@@ -101,7 +108,7 @@ class Publisher:
             self._refuse(run.singles()[0], plan, outcome, now_ms)
         return True
 
-    def _varied_plan(self, address: PublishAddress) -> PublishPlan | None:
+    def _varied_plan(self, address: PublishAddress, options: PublishOptions) -> PublishPlan | None:
         """Where these go, if that is to queues and nothing else has to be known."""
         key = address.routing_key
         manager = self.channel.frontend.hub.shard.manager
@@ -116,7 +123,7 @@ class Publisher:
             queues = () if queue is None else (queue,)
         if not queues:
             return None
-        plan = manager.plan(key, PROPERTIES_AMQP, b"", False)
+        plan = manager.plan(key, PROPERTIES_AMQP, b"", False, options)
         plan.aim(manager, queues)
         return plan
 

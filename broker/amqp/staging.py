@@ -46,6 +46,16 @@ class StagedProperties:
             return None
         return self._options, content.with_headers_table(raw, span, self._plain)
 
+    def find_all(self, raws: list[bytes]) -> tuple[PublishOptions, list[bytes]] | None:
+        """As `find`, of properties that all have the last headers."""
+        plain: list[bytes] = []
+        for raw in raws:
+            found = self.find(raw)
+            if found is None:
+                return None
+            plain.append(found[1])
+        return self._options, plain
+
     def take(self, raw: bytes, options: PublishOptions) -> bytes:
         """The properties as consumers are to see them; these headers are the last ones now."""
         span = content.headers_span(raw)

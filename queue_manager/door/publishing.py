@@ -61,8 +61,8 @@ class Publishing(Lifecycle):
     ) -> int:
         """Append one message per body to every queue of the plan; the outcome holds for all of them.
 
-        `templates`: the messages' own, where they differ in their properties; the plan then has `PLAIN`
-        options, and they ask for nothing either (`storage.envelope.vary`).
+        `templates`: the messages' own, where they differ in their properties (`storage.envelope.vary`); the
+        plan then has `PLAIN` options, or those of staged rows and nothing else.
 
         On ACCEPTED with `plan.durable` the messages are durable once `self.journal`, as it is now, is
         (`journal.wait`). Deliveries happen at `dispatch`.
@@ -73,7 +73,7 @@ class Publishing(Lifecycle):
         options = plan.options
         if options is not PLAIN:
             if options.stage is not None:
-                return self.stage(plan, bodies, now_ms)
+                return self.stage(plan, bodies, now_ms, templates)
             if options.is_identified:
                 return publish_once(cast("QueueManager", self), plan, bodies, now_ms)
             if (due_ms := options.due_ms(now_ms)) > now_ms:

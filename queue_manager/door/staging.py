@@ -11,13 +11,20 @@ from queue_manager.plan import PublishPlan
 from queue_manager.queue import Queue
 from queue_manager.staging.stage import Stage
 from queue_manager.staging.tags import EpochPart, StageTag
+from storage.envelope import EnvelopeTemplate
 from storage.records.committed_epoch import CommittedEpoch
 
 
 class Staging(Appending):
     """Stage, commit, abort."""
 
-    def stage(self, plan: PublishPlan, bodies: list[bytes], now_ms: int) -> int:
+    def stage(
+        self,
+        plan: PublishPlan,
+        bodies: list[bytes],
+        now_ms: int,
+        templates: list[EnvelopeTemplate] | None = None,
+    ) -> int:
         """As `publish`, for rows that are not to be seen before their epoch is committed.
 
         Raises InvalidArgument, PreconditionFailed, LimitReached.
@@ -33,7 +40,7 @@ class Staging(Appending):
         sizes = list(map(len, bodies))
         if max(sizes) > queue.policy.message_bytes_max:
             return REFUSED_SIZE
-        self.stage_of(queue).stage(plan, bodies, sum(sizes), now_ms)
+        self.stage_of(queue).stage(plan, bodies, sum(sizes), now_ms, templates)
         return ACCEPTED
 
     def stage_of(self, queue: Queue) -> Stage:

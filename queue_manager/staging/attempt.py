@@ -79,6 +79,32 @@ class Attempt:
                 self.close(journal)
         return not was_open
 
+    def add_varied(
+        self,
+        templates: list[EnvelopeTemplate],
+        ttl_ms: int,
+        first_id: int,
+        bodies: list[bytes],
+        journal: Journal,
+        now_ms: int,
+    ) -> bool:
+        """As `add`, each row with a template of its own."""
+        self.staged_at_ms = now_ms
+        was_open = bool(self._runs)
+        nothing = bytes(16)
+        for message_id, template, body in zip(
+            range(first_id, first_id + len(bodies)), templates, bodies, strict=True
+        ):
+            size = len(body)
+            if self._open_rows >= limits.STAGED_RECORD_ROWS_MAX or (
+                self._open_rows and self._open_bytes + size > limits.STAGED_RECORD_BYTES_MAX
+            ):
+                self.close(journal)
+            if not self._runs:
+                journal.puts[self._key()] = b""
+            self._extend(template.head + nothing + template.suffix, ttl_ms, message_id, [body], size)
+        return not was_open
+
     def _fitting(self, bodies: list[bytes]) -> tuple[list[bytes], int]:
         """As many of the first bodies as the open record has room for; one at least if it is empty."""
         sizes = list(accumulate(map(len, bodies[: limits.STAGED_RECORD_ROWS_MAX - self._open_rows])))

@@ -16,6 +16,7 @@ from queue_manager.staging.attempt import Attempt
 from queue_manager.staging.sweep import Sweep
 from queue_manager.staging.sweeping import Sweeping
 from queue_manager.staging.tags import EpochPart, StageTag
+from storage.envelope import EnvelopeTemplate
 from storage.records import committed_epoch, staged_rows
 from storage.records import epoch as epoch_record
 from storage.records.committed_epoch import CommittedEpoch
@@ -28,8 +29,18 @@ class Stage(Sweeping):
 
     # staging
 
-    def stage(self, plan: PublishPlan, bodies: list[bytes], body_bytes: int, now_ms: int) -> None:
-        """Stage rows in the open commit, unseen. Raises PreconditionFailed, LimitReached."""
+    def stage(
+        self,
+        plan: PublishPlan,
+        bodies: list[bytes],
+        body_bytes: int,
+        now_ms: int,
+        templates: list[EnvelopeTemplate] | None = None,
+    ) -> None:
+        """Stage rows in the open commit, unseen; `templates` are their own, if they have any.
+
+        Raises PreconditionFailed, LimitReached.
+        """
         tag = plan.options.stage
         assert tag is not None
         attempt = self.attempts.get(tag)
@@ -58,15 +69,13 @@ class Stage(Sweeping):
         manager = self.queue.manager
         ttl_ms = plan.options.ttl_ms
         first_id = manager.append([self.queue], None, bodies, body_bytes, 1, now_ms)
-        if attempt.add(
-            plan.template,
-            -1 if ttl_ms is None else ttl_ms,
-            first_id,
-            bodies,
-            body_bytes,
-            manager.journal,
-            now_ms,
-        ):
+        lives_ms = -1 if ttl_ms is None else ttl_ms
+        journal = manager.journal
+        if templates is not None:
+            is_new = attempt.add_varied(templates, lives_ms, first_id, bodies, journal, now_ms)
+        else:
+            is_new = attempt.add(plan.template, lives_ms, first_id, bodies, body_bytes, journal, now_ms)
+        if is_new:
             manager.staged_open.append(attempt)
         self.byte_count += body_bytes
 

@@ -10,7 +10,7 @@ from queue_manager.loads import ScanLoad
 from queue_manager.staging.attempt import Attempt
 from queue_manager.staging.sweep import NOT_COMMITTED, Sweep
 from queue_manager.staging.tags import StageTag
-from storage.envelope import TemplateCache
+from storage.envelope import EnvelopeTemplate, TemplateCache
 from storage.records import epoch as epoch_record
 from storage.records import payload, staged_rows
 from storage.records.committed_epoch import CommittedEpoch
@@ -135,13 +135,20 @@ class Sweeping:
 
     def _append(self, sweep: Sweep, value: bytes, now_ms: int) -> None:
         queue = self.queue
+        alone = _Alone(queue)
         for envelope, _, first_id, bodies in staged_rows.decode(value):
             body_bytes = sum(map(len, bodies))
             sweep.left -= len(bodies)
             sweep.left_bytes -= body_bytes
             self.unmoved_count -= len(bodies)
             self.unmoved_bytes -= body_bytes
-            queue.append_stored(self._templates.find(envelope), first_id, bodies, now_ms)
+            template = self._templates.find(envelope)
+            if len(bodies) == 1 and not template.expires_at_ms:
+                alone.add(template, first_id, bodies[0], now_ms)
+                continue
+            alone.append(now_ms)
+            queue.append_stored(template, first_id, bodies, now_ms)
+        alone.append(now_ms)
 
     def _finish(self, sweep: Sweep) -> None:
         self.sweeps.popleft()
@@ -151,6 +158,40 @@ class Sweeping:
         self.unmoved_bytes -= sweep.left_bytes
         if sweep.number != NOT_COMMITTED:
             self.queue.manager.journal.delete(epoch_record.key(self.queue.name, sweep.number))
+
+
+class _Alone:
+    """Rows in a row with properties of their own, appended together."""
+
+    __slots__ = ("_bodies", "_first_id", "_queue", "_templates")
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._templates: list[EnvelopeTemplate] = []
+        self._bodies: list[bytes] = []
+        self._first_id = 0
+
+    def add(self, template: EnvelopeTemplate, message_id: int, body: bytes, now_ms: int) -> None:
+        """Take one more, behind those that are here if it follows on and may go with them."""
+        templates = self._templates
+        if templates and (
+            message_id != self._first_id + len(templates) or template.priority != templates[0].priority
+        ):
+            self.append(now_ms)
+            templates = self._templates
+        if not templates:
+            self._first_id = message_id
+        templates.append(template)
+        self._bodies.append(body)
+
+    def append(self, now_ms: int) -> None:
+        """Append what is here to the queue."""
+        if self._templates:
+            bodies = self._bodies
+            self._queue.mixes_payloads = True  # their payloads are stored already
+            self._queue.append_varied(self._templates, self._first_id, bodies, sum(map(len, bodies)), now_ms)
+            self._templates = []
+            self._bodies = []
 
 
 class _Step:

@@ -7,6 +7,7 @@ from pamqp import frame as pamqp_frame
 from tests.e2e import amqp
 from tests.e2e.amqp import Collector
 from tests.e2e.raw_amqp import BODY, RawAmqp, frame, method_frame
+from tests.e2e.staging import commit
 
 COUNT = 300
 
@@ -135,3 +136,37 @@ def test_they_survive_a_kill(own_broker):
     consumer = Collector(connection.channel(), "q", ack=True)
     check(consumer.wait(COUNT))
     connection.close()
+
+
+@pytest.mark.extension
+@pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 5}, {"x-queue-type": "stream"}])
+def test_staged_rows_keep_their_properties_and_their_order(publisher, channel, name, arguments):
+    def row(number: int, part: int) -> tuple[bytes, dict[str, object]]:
+        staged = {"producer": "job", "epoch": 0, "part": part, "attempt": "a"}
+        headers = {"mine": part, **{f"x-stage-{key}": value for key, value in staged.items()}}
+        return b"%d" % number, {"message_id": f"id-{number}", "headers": headers, "delivery_mode": 2}
+
+    channel.queue_declare(name, durable=True, arguments=arguments)
+    channel.basic_qos(prefetch_count=100)
+    for first in range(0, COUNT, 50):  # parts 1 and 0 take turns
+        rows = [row(number, (first + 50) // 50 % 2) for number in range(first, first + 50)]
+        # each row twice has the same properties as the one before: then it is not varied
+        publisher.send_bytes(batch(name, [*rows, row(first + 49, (first + 50) // 50 % 2)]))
+    publisher.read_confirms(COUNT + COUNT // 50)
+    assert amqp.count(channel, name) == 0
+    rows_each = (COUNT + COUNT // 50) // 2
+    assert commit(channel, name, (0, "a", rows_each), (1, "a", rows_each))["status"] == "committed"
+    consumer = Collector(
+        channel,
+        name,
+        ack=True,
+        arguments={"x-stream-offset": "first"} if "x-queue-type" in arguments else None,
+    )
+    consumer.wait(2 * rows_each)
+    halves = [range(first, first + 50) for start in (50, 0) for first in range(start, COUNT, 100)]
+    numbers = [number for half in halves for number in (*half, half[-1])]
+    assert [int(d.body) for d in consumer.deliveries] == numbers
+    assert [d.properties.message_id for d in consumer.deliveries] == [f"id-{n}" for n in numbers]
+    assert [d.headers["mine"] for d in consumer.deliveries] == [(n + 50) // 50 % 2 for n in numbers]
+    assert not any(key.startswith("x-stage") for d in consumer.deliveries for key in d.headers)
+    channel.queue_delete(name)
