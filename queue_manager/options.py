@@ -47,8 +47,11 @@ class PublishOptions:
         return replace(self, deduplication_id="", producer_id="", producer_sequence=0)
 
     def due_ms(self, now_ms: int) -> int:
-        """When a message published at `now_ms` may be delivered."""
-        return max(now_ms + self.delay_ms, self.deliver_at_ms)
+        """When a message published at `now_ms` may be delivered; raises InvalidArgument if too far."""
+        due_ms = max(now_ms + self.delay_ms, self.deliver_at_ms)
+        if due_ms > TIME_MS_MAX:
+            raise InvalidArgument(f"{DELAY} {self.delay_ms} ends after the year 9999")
+        return due_ms
 
 
 PLAIN: Final = PublishOptions()
@@ -70,9 +73,8 @@ def read_options(
     return PublishOptions(
         priority=priority,
         ttl_ms=ttl_ms,
-        # a negative delay is none: the clock of who computed it was wrong, not his wish
-        delay_ms=max(0, _number(DELAY, values.get(DELAY), TIME_MS_MAX)),
-        deliver_at_ms=max(0, _number(DELIVER_AT, values.get(DELIVER_AT), TIME_MS_MAX)),
+        delay_ms=_number(DELAY, values.get(DELAY), TIME_MS_MAX),
+        deliver_at_ms=_number(DELIVER_AT, values.get(DELIVER_AT), TIME_MS_MAX),
         deduplication_id=_text(DEDUPLICATION_ID, values.get(DEDUPLICATION_ID)),
         producer_id=producer_id,
         producer_sequence=_number(PRODUCER_SEQUENCE, sequence, _PRODUCER_SEQUENCE_MAX),
@@ -83,13 +85,12 @@ def read_options(
 def _number(name: str, value: object, high: int) -> int:
     if value is None:
         return 0
-    if isinstance(value, str):
-        digits = value.removeprefix("-")
-        if digits.isascii() and digits.isdigit() and len(digits) <= 19:
-            value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or value > high:
-        raise InvalidArgument(f"{name} must be a whole number up to {high}, not {value!r}")
-    return value
+    number = value
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 19:
+        number = int(value)
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= high:
+        raise InvalidArgument(f"{name} must be a whole number from 0 to {high}, not {value!r}")
+    return number
 
 
 def _text(name: str, value: object) -> str:

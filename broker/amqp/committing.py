@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from broker.amqp.delivery import GROUP_HEADER, OFFSET_HEADER
+from broker.pairs import read_pairs
 from config import limits
 from protocols.amqp091 import content
 from protocols.amqp091.events import PublishShape
@@ -30,7 +31,7 @@ def commit(channel: AmqpChannel, shape: PublishShape) -> None:
     manager = channel.frontend.hub.shard.manager
     parsed = address.parse(shape.routing_key)
     queue = manager.find(parsed.name, channel.frontend)
-    headers: dict[str, Any] = content.decode_properties(shape.properties).headers or {}
+    headers = read_pairs(content.decode_headers(shape.properties), "header", (GROUP_HEADER, OFFSET_HEADER))
     group_id = headers.get(GROUP_HEADER)
     offset = headers.get(OFFSET_HEADER)
     if not isinstance(group_id, str) or not group_id:

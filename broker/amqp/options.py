@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
+from broker.pairs import read_pairs
 from protocols.amqp091 import content
 from queue_manager.errors import InvalidArgument
 from queue_manager.options import DELIVER_AT, NAMES, PLAIN, PublishOptions, read_options
@@ -24,7 +25,7 @@ def options_of(raw: bytes) -> PublishOptions:
     _, priority, expiration = content.peek_fields(raw)
     values: dict[str, object] = {}
     if may_ask(raw):
-        values = {name: value for name, value in content.decode_headers(raw) if name in NAMES}
+        values = read_pairs(content.decode_headers(raw), "header", NAMES)
         deliver_at = values.get(DELIVER_AT)
         if isinstance(deliver_at, datetime):
             values[DELIVER_AT] = int(deliver_at.timestamp() * 1000)

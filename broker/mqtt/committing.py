@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from broker.mqtt.control import ControlTarget, offset_of
+from broker.mqtt.control import ControlTarget, offset_of, user_properties
+from broker.pairs import read_alias
 from config import limits
 from protocols.mqtt import constants as c
 from protocols.mqtt.events import PublishRun
-from protocols.mqtt.properties import decode_properties
 from queue_manager.errors import InvalidArgument, QueueManagerError
 
 if TYPE_CHECKING:
@@ -57,17 +57,16 @@ class CommitTarget(ControlTarget):
     def _commit(self, hub: Hub, publisher: MqttFrontend, payload: bytes) -> None:
         manager = hub.shard.manager
         queue = manager.find(self._address.name, publisher)
-        properties = self._shape.properties
-        values = dict(decode_properties(properties, c.PUBLISH).user_properties) if properties else {}
-        group_id = next((values[name] for name in GROUP_PROPERTIES if name in values), None)
+        values = user_properties(self._shape.properties, (*GROUP_PROPERTIES, *OFFSET_PROPERTIES))
+        _, group_id = read_alias(values, GROUP_PROPERTIES)
         if group_id is None:
             group_id = publisher.own_group()
-        text = next((values[name] for name in OFFSET_PROPERTIES if name in values), None)
+        name, text = read_alias(values, OFFSET_PROPERTIES)
         if text is None:
-            text = payload.decode("ascii", "replace")
+            name, text = "offset", payload.decode("ascii", "replace")
             if not text:
                 raise InvalidArgument("$commit needs a user property offset, or the offset as payload")
-        offset = offset_of(text, queue.name)
+        offset = offset_of(text, queue.name, name)
         if offset > limits.STREAM_OFFSET_MAX:
             raise InvalidArgument(f"offset {offset} is beyond the stream")
         manager.commit_offset(queue, group_id, offset)

@@ -6,10 +6,12 @@ MQTT 5 user properties: `message-id` (`<queue>:<offset>` or the offset) and `gro
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from broker.pairs import read_pairs
 from config import limits, units
 from protocols.mqtt import constants as c
 from protocols.mqtt.events import PublishRun, PublishShape
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from broker.hub import Hub
     from broker.mqtt.frontend import MqttFrontend
 
+_PROPERTIES: Final = ("message-id", "group-id", "attempts", "delay", "lease", "reason")
 _log: Final = structlog.get_logger("broker.mqtt")
 
 
@@ -82,7 +85,7 @@ class ControlTarget:
         verb = self._address.verb
         if verb in CALL_VERBS:
             raise InvalidArgument(f"{verb} is for AMQP clients")
-        values = dict(decode_properties(self._shape.properties, c.PUBLISH).user_properties)
+        values = user_properties(self._shape.properties, _PROPERTIES)
         manager = hub.shard.manager
         now_ms = hub.clock.now_ms()
         queue = manager.find(self._address.name, publisher)
@@ -108,13 +111,23 @@ class ControlTarget:
         return entry
 
 
-def offset_of(message_id: str, queue_name: str) -> int:
-    """The offset in a `message-id` (`<queue>:<offset>`, or the offset alone); raises InvalidArgument."""
-    name, separator, digits = message_id.rpartition(":")
-    if separator and name != queue_name:
-        raise InvalidArgument(f"message-id {message_id!r} is not of queue {queue_name!r}")
+def user_properties(block: bytes, names: Collection[str]) -> dict[str, str]:
+    """Those of these names, from a PUBLISH; raises InvalidArgument if one is there twice."""
+    if not block:
+        return {}
+    return read_pairs(decode_properties(block, c.PUBLISH).user_properties, "user property", names)
+
+
+def offset_of(message_id: str, queue_name: str, name: str = "message-id") -> int:
+    """The offset in a `message-id` (`<queue>:<offset>`, or the offset alone); raises InvalidArgument, which
+    says that it is `name` that is wrong.
+    """
+    queue, separator, digits = message_id.rpartition(":")
+    if separator and queue != queue_name:
+        raise InvalidArgument(f"{name} {message_id!r} is not of queue {queue_name!r}")
     if not digits.isascii() or not digits.isdigit() or len(digits) > 19:
-        raise InvalidArgument(f"message-id {message_id!r} is not <queue>:<offset>")
+        form = "<queue>:<offset>" if name == "message-id" else "a whole number from 0"
+        raise InvalidArgument(f"{name} {message_id!r} is not {form}")
     return int(digits)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from broker.pairs import read_alias
 from queue_manager.consumer import Consumer
 from queue_manager.errors import InvalidArgument
 from queue_manager.manager import QueueManager
@@ -34,8 +35,9 @@ def stream_options(options: dict[str, str], now_ms: int) -> StreamOptions | None
     if not given:
         return None
     auto_commit = "true"
-    for name in AUTO_COMMIT_PROPERTIES:
-        auto_commit = options.get(name, auto_commit)
+    name, text = read_alias(options, AUTO_COMMIT_PROPERTIES)
+    if name:
+        auto_commit = text
         if auto_commit not in ("true", "false"):
             raise InvalidArgument(f"user property {name} is 'true' or 'false', not {auto_commit!r}")
     start = parse_start(options[START_PROPERTY], now_ms) if START_PROPERTY in options else None

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from broker.consumer_filters import filters_of
+from broker.consumer_filters import NAMES, filters_of
 from broker.mqtt.delivery import MqttConsumer
 from broker.mqtt.stream_delivery import MqttStreamConsumer
-from broker.mqtt.stream_options import stream_options, subscriber
+from broker.mqtt.stream_options import AUTO_COMMIT_PROPERTIES, stream_options, subscriber
+from broker.pairs import read_pairs
 from broker.pubsub import Subscription
 from config import limits
 from protocols.errors import ProtocolError
@@ -26,6 +27,7 @@ from queue_manager.errors import (
     QueueNotFound,
 )
 from queue_manager.patterns import MATCH_ALL
+from queue_manager.streams.start import NAME as START_PROPERTY
 from queue_manager.streams.stream import Stream
 
 if TYPE_CHECKING:
@@ -34,6 +36,18 @@ if TYPE_CHECKING:
 GROUP_PROPERTY: Final = "consumer-group"
 EXPLICIT: Final = "explicit"
 PUBACK: Final = "puback"
+_PROPERTIES: Final = frozenset(
+    (
+        GROUP_PROPERTY,
+        "ack",
+        "exclusive",
+        "prefetch",
+        "x-priority",
+        START_PROPERTY,
+        *AUTO_COMMIT_PROPERTIES,
+        *NAMES,
+    )
+)
 
 
 def subscribe(
@@ -109,7 +123,7 @@ def _subscribe_queue(
     parsed = address.parse(topic_filter)
     if parsed.verb:
         raise InvalidAddress(f"{parsed.verb} is a control topic: there is nothing to subscribe to")
-    options = dict(event.user_properties)
+    options = read_pairs(event.user_properties, "user property", _PROPERTIES)
     is_stream = isinstance(manager.queues.get(parsed.name), Stream)
     group = options.get(GROUP_PROPERTY) or share or _own_group(client, is_stream=is_stream)
     explicit = _is_explicit(client, options, is_stream=is_stream)

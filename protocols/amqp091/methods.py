@@ -100,11 +100,19 @@ def _decode_arguments(method: base.Frame, layout: tuple[tuple[str, str], ...], p
             elif kind == "table":
                 pairs, pos = tables.decode_pairs(payload, pos, len(payload))
                 value = dict(pairs)
+                if argument == "arguments" and len(value) < len(pairs):
+                    # illegal by 4.2.5.5; which of them counts would be a guess
+                    raise ProtocolError(SYNTAX_ERROR, f"an argument is there twice: {_twice(pairs)}")
             else:
                 value, pos = _decode_string(payload, pos, kind)
         setattr(method, argument, value)
     if pos != len(payload):
         raise ValueError("arguments do not fill the frame")
+
+
+def _twice(pairs: list[tuple[str, Any]]) -> str:
+    names = [name for name, _ in pairs]
+    return next(name for name in names if names.count(name) > 1)
 
 
 def decode_method(payload: bytes) -> base.Frame:

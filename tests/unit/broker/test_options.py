@@ -14,7 +14,7 @@ from protocols.mqtt import constants as c
 from protocols.mqtt.properties import Properties as MqttProperties
 from protocols.mqtt.properties import encode_properties as encode_mqtt
 from queue_manager.errors import InvalidArgument
-from queue_manager.options import PLAIN, PublishOptions
+from queue_manager.options import PLAIN, TIME_MS_MAX, PublishOptions
 
 
 def amqp(expiration: str | None = None, priority: int | None = None, **headers: object) -> PublishOptions:
@@ -65,14 +65,43 @@ def test_an_amqp_timestamp_is_a_time_too() -> None:
     assert amqp(deliver_at=at).deliver_at_ms == 4_102_444_800_000
 
 
-def test_a_delay_in_the_past_is_none() -> None:
-    assert amqp(x_delay=-5).delay_ms == 0
+def test_a_time_in_the_past_is_at_once() -> None:
+    assert amqp(deliver_at=1).due_ms(5_000) == 5_000
+
+
+def test_a_delay_ends_within_the_year_9999() -> None:
+    options = amqp(x_delay=TIME_MS_MAX - 1_000)
+    assert options.due_ms(1_000) == TIME_MS_MAX
+    with pytest.raises(InvalidArgument, match="x-delay .* ends after the year 9999"):
+        options.due_ms(1_001)
+
+
+@pytest.mark.parametrize("name", ["x-delay", "deliver-at", "x-deduplication-id"])
+def test_what_is_there_twice_is_refused(name: str) -> None:
+    of_both = [(name, "1"), ("colour", "red"), ("colour", "blue"), (name, "2")]
+    with pytest.raises(InvalidArgument, match=f"header {name} is there more than once"):
+        of_amqp(encode_amqp(AmqpProperties(), list(of_both)))
+    properties = MqttProperties()
+    properties.user_properties = of_both
+    with pytest.raises(InvalidArgument, match=f"user property {name} is there more than once"):
+        of_mqtt(encode_mqtt(properties, c.PUBLISH))
+
+
+def test_priority_is_there_once() -> None:
+    properties = MqttProperties()
+    properties.user_properties = [("priority", "0"), ("priority", "3")]
+    with pytest.raises(InvalidArgument, match="priority is there more than once"):
+        of_mqtt(encode_mqtt(properties, c.PUBLISH))
 
 
 @pytest.mark.parametrize(
     "headers",
     [
         {"x_delay": "soon"},
+        {"x_delay": -1},
+        {"x_delay": "-1"},
+        {"deliver_at": -5},
+        {"x_producer_sequence": -1, "x_producer_id": "p"},
         {"x_delay": 1.5},
         {"x_delay": True},
         {"x_delay": 1 << 60},
