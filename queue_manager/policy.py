@@ -31,7 +31,8 @@ class QueuePolicy:
     ("sticky", or "rebalance") the messages of one key go to one consumer of a group at a time. Nobody is
     given a message `message_ttl_ms` after it was appended. `overflow` says what happens beyond `depth_max`
     messages or `bytes_max` of payload that wait. `expires_ms` is for queues in memory, `unused_max_ms` for
-    durable ones: how long they stay without consumers.
+    durable ones: how long they stay without consumers. Leases are `visibility_timeout_ms` for MQTT consumers,
+    `consumer_timeout_ms` for AMQP ones if it is set.
     """
 
     visibility_timeout_ms: int
@@ -60,6 +61,7 @@ class QueuePolicy:
     bytes_max: int = 0
     overflow: str = ""
     unused_max_ms: int = 0
+    consumer_timeout_ms: int = 0
 
     def binds_keys(self) -> bool:
         """Whether keys are bound to consumers; a single active consumer has all of them anyway."""

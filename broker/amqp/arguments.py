@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final
 
 from broker import consumer_filters
+from broker.amqp.retry_arguments import (
+    CONSUMER_TIMEOUT,
+    LEASE_NAMES,
+    RETRY_NAMES,
+    integer,
+    lease_fields,
+    retry_fields,
+)
 from broker.amqp.stream_arguments import AUTO_COMMIT_ARGUMENT, CONSUMER_ARGUMENTS
 from broker.consumer_filters import Filters
 from config import limits
@@ -21,6 +30,9 @@ DEAD_LETTER_EXCHANGE: Final = "x-dead-letter-exchange"
 DEAD_LETTER_KEY: Final = "x-dead-letter-routing-key"
 DEAD_LETTER_STRATEGY: Final = "x-dead-letter-strategy"  # always at least once here
 
+_CONSUMER_NAMES: Final = frozenset(
+    (GROUP_ARGUMENT, PRIORITY_ARGUMENT, CONSUMER_TIMEOUT, *CONSUMER_ARGUMENTS, *consumer_filters.NAMES)
+)
 _OVERFLOWS: Final = {"reject-publish": REJECT, REJECT_DLX: REJECT_DLX, DROP_HEAD: DROP_HEAD}
 
 _LATER: Final = "is not supported by this version"
@@ -40,20 +52,20 @@ def queue_policy(arguments: Mapping[str, Any], default: QueuePolicy, *, durable:
     if not durable:
         fields["expires_ms"] = 0  # lives until its owner, its last consumer or the broker goes
     for name, value in arguments.items():
-        if name == "x-queue-type":
+        if name == "x-queue-type" or name in LEASE_NAMES or name in RETRY_NAMES:
             continue
         if name == "x-delivery-limit":
-            fields["attempts_max"] = _integer(name, value, 0, limits.ATTEMPTS_MAX - 1) + 1
+            fields["attempts_max"] = integer(name, value, 0, limits.ATTEMPTS_MAX - 1) + 1
         elif name == "x-max-length":
-            fields["depth_max"] = _integer(name, value, 1, limits.QUEUE_DEPTH_MESSAGES_MAX)
+            fields["depth_max"] = integer(name, value, 1, limits.QUEUE_DEPTH_MESSAGES_MAX)
         elif name == "x-max-length-bytes":
-            fields["bytes_max"] = _integer(name, value, 1, limits.SIZE_BYTES_MAX)
+            fields["bytes_max"] = integer(name, value, 1, limits.SIZE_BYTES_MAX)
         elif name == "x-overflow":
             if value not in _OVERFLOWS:
                 raise InvalidArgument(f"{name} must be one of {', '.join(_OVERFLOWS)}, not {value!r}")
         elif name == "x-message-ttl":
             # 0: gone unless it can be delivered at once
-            fields["message_ttl_ms"] = max(1, _integer(name, value, 0, limits.DURATION_MS_MAX))
+            fields["message_ttl_ms"] = max(1, integer(name, value, 0, limits.DURATION_MS_MAX))
         elif name == "x-single-active-consumer":
             if not isinstance(value, bool):
                 raise InvalidArgument(f"{name} must be true or false, not {value!r}")
@@ -63,13 +75,13 @@ def queue_policy(arguments: Mapping[str, Any], default: QueuePolicy, *, durable:
                 raise InvalidArgument(f"{name} must be 'off', 'sticky' or 'rebalance', not {value!r}")
             fields["message_groups"] = "" if value == "off" else value
         elif name == "x-expires":
-            fields["unused_max_ms" if durable else "expires_ms"] = _integer(
+            fields["unused_max_ms" if durable else "expires_ms"] = integer(
                 name, value, 1, limits.DURATION_MS_MAX
             )
         elif name == "x-max-priority":
-            fields["priority_max"] = _integer(name, value, 0, limits.PRIORITY_MAX)
+            fields["priority_max"] = integer(name, value, 0, limits.PRIORITY_MAX)
         elif name == "x-deduplication-window":
-            window_ms = _integer(name, value, 1, limits.DEDUPLICATION_WINDOW_MS_MAX)
+            window_ms = integer(name, value, 1, limits.DEDUPLICATION_WINDOW_MS_MAX)
             fields["deduplication_window_ms"] = window_ms
         elif name in (DEAD_LETTER_EXCHANGE, DEAD_LETTER_KEY, DEAD_LETTER_STRATEGY):
             _check_dead_letter(name, value, arguments)
@@ -80,6 +92,7 @@ def queue_policy(arguments: Mapping[str, Any], default: QueuePolicy, *, durable:
     if DEAD_LETTER_EXCHANGE in arguments:
         fields["dead_letter"] = arguments.get(DEAD_LETTER_KEY, "")
         fields["dead_letter_by_key"] = DEAD_LETTER_KEY not in arguments
+    fields.update(**lease_fields(arguments), **retry_fields(arguments))
     return QueuePolicy(**fields)
 
 
@@ -104,7 +117,11 @@ def _check_dead_letter(name: str, value: Any, arguments: Mapping[str, Any]) -> N
 
 def equivalence(arguments: Mapping[str, Any]) -> dict[str, object]:
     """The arguments a redeclaration has to repeat."""
-    return {name: value for name, value in arguments.items() if name != "x-queue-type"}
+    return {
+        name: float(value) if isinstance(value, Decimal) else value
+        for name, value in arguments.items()
+        if name != "x-queue-type"
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +133,7 @@ class ConsumerArguments:
     filters: Filters = Filters()
     stream_offset: object = None
     auto_commit: object = None
+    lease_ms: int = 0  # 0: as the queue has it
 
     def check_no_stream(self, queue_name: str) -> None:
         """Raise InvalidArgument if there is something in them that only a stream can do."""
@@ -127,14 +145,18 @@ class ConsumerArguments:
 def consumer_arguments(arguments: Mapping[str, Any]) -> ConsumerArguments:
     """Read the arguments of a basic.consume; refuses those that mean nothing here."""
     for name in arguments:
-        if name not in (GROUP_ARGUMENT, PRIORITY_ARGUMENT, *CONSUMER_ARGUMENTS, *consumer_filters.NAMES):
+        if name not in _CONSUMER_NAMES:
             raise InvalidArgument(f"consumer argument {name!r} {_LATER}")
     group = arguments.get(GROUP_ARGUMENT, "")
     if not isinstance(group, str):
         raise InvalidArgument(f"{GROUP_ARGUMENT} must be a string")
+    lease_ms = 0
+    if CONSUMER_TIMEOUT in arguments:
+        lease_ms = integer(CONSUMER_TIMEOUT, arguments[CONSUMER_TIMEOUT], 1, limits.DURATION_MS_MAX)
     return ConsumerArguments(
         group=group,
-        priority=_integer(
+        lease_ms=lease_ms,
+        priority=integer(
             PRIORITY_ARGUMENT,
             arguments.get(PRIORITY_ARGUMENT, 0),
             -limits.CONSUMER_PRIORITY_MAX,
@@ -144,9 +166,3 @@ def consumer_arguments(arguments: Mapping[str, Any]) -> ConsumerArguments:
         auto_commit=arguments.get(AUTO_COMMIT_ARGUMENT),
         filters=consumer_filters.filters_of(arguments),
     )
-
-
-def _integer(name: str, value: Any, low: int, high: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise InvalidArgument(f"{name} must be an integer from {low} to {high}, not {value!r}")
-    return value

@@ -76,6 +76,7 @@ def _declare(channel: AmqpChannel, method: commands.Queue.Declare) -> None:
     exists = True
     if method.passive:
         queue = manager.find(name or channel.last_queue, frontend)
+        queue.unused_since_ms = now_ms  # asking counts as use, as with RabbitMQ
     else:
         if not name:
             name = f"amq.gen-{secrets.token_urlsafe(16)}"
@@ -180,6 +181,10 @@ def _source(channel: AmqpChannel, name: str) -> tuple[Queue, str]:
     return queue, parsed.rest or MATCH_ALL
 
 
+def _lease_ms(channel: AmqpChannel, queue: Queue) -> int:
+    return queue.policy.consumer_timeout_ms or channel.frontend.hub.settings.queue_manager.consumer_timeout_ms
+
+
 def _consume(channel: AmqpChannel, method: commands.Basic.Consume) -> None:
     frontend = channel.frontend
     manager = frontend.hub.shard.manager
@@ -214,7 +219,7 @@ def _consume(channel: AmqpChannel, method: commands.Basic.Consume) -> None:
         credit_max=channel.prefetch or UNLIMITED,
         no_ack=method.no_ack,
         exclusive=method.exclusive,
-        lease_ms=frontend.hub.settings.queue_manager.consumer_timeout_ms,
+        lease_ms=wanted.lease_ms or _lease_ms(channel, queue),
         pool=None if method.no_ack else channel.pool,
         priority=wanted.priority,
         **wanted.filters.options(),
@@ -251,7 +256,7 @@ def _get(channel: AmqpChannel, method: commands.Basic.Get) -> None:
             queue,
             sink,
             f"{channel.frontend.transport.peer}/{channel.number}/get",
-            lease_ms=channel.frontend.hub.settings.queue_manager.consumer_timeout_ms,
+            lease_ms=_lease_ms(channel, queue),
         )
         channel.puller[queue.name] = sink
     if not _pull(channel, sink, method.no_ack):

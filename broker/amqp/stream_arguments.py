@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from broker.amqp.retry_arguments import LEASE_NAMES, lease_fields
 from config import limits
 from queue_manager.errors import InvalidArgument
 from queue_manager.policy import QueuePolicy
@@ -35,7 +36,7 @@ def stream_policy(arguments: Mapping[str, Any], default: QueuePolicy, *, plain: 
     fields = default.fields()
     fields.update(stream=True, expires_ms=0, attempts_max=0)
     for name, value in arguments.items():
-        if name == "x-queue-type":
+        if name == "x-queue-type" or name in LEASE_NAMES:
             continue
         if name in _NUMBERS:
             field, high = _NUMBERS[name]
@@ -50,6 +51,7 @@ def stream_policy(arguments: Mapping[str, Any], default: QueuePolicy, *, plain: 
             _integer(name, value, limits.SIZE_BYTES_MAX)  # what goes at a time is much smaller here
         else:
             raise InvalidArgument(f"queue argument {name!r} means nothing for a stream")
+    fields.update(lease_fields(arguments))
     return QueuePolicy(**fields)
 
 

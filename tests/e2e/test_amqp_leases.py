@@ -40,3 +40,15 @@ def test_consumer_timeout_returns_one_message_and_keeps_the_channel(own_broker, 
     consumer.wait_quiet(1.5)
     assert consumer.bodies() == ["stuck", "stuck", "next"]
     assert channel.is_open
+
+
+def test_consumer_timeout_of_a_queue_and_of_a_consumer(channel, name):
+    channel.queue_declare(name, durable=True, arguments={"x-consumer-timeout": 300})
+    amqp.publish(channel, name, "a")
+    of_the_queue = Collector(channel, name)
+    channel.basic_ack(of_the_queue.wait(2)[1].tag)
+    of_the_queue.cancel()
+    consumer = Collector(channel, name, arguments={"x-consumer-timeout": 60_000})
+    amqp.publish(channel, name, "b")
+    consumer.wait(1)
+    assert len(consumer.wait_quiet(1.2)) == 1

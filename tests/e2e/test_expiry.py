@@ -173,3 +173,13 @@ def test_retention_ends_with_the_first_group_and_holds_over_a_kill(tmp_path, amq
         assert amqp.count(channel, "dead") == 0
     finally:
         broker.kill9()
+
+
+def test_asking_for_a_queue_keeps_it(channel, name):
+    channel.queue_declare(name, durable=True, arguments={"x-expires": 600})
+    for _ in range(4):
+        time.sleep(0.3)
+        channel.queue_declare(name, passive=True)
+    time.sleep(1.4)
+    with pytest.raises(ChannelClosedByBroker):
+        channel.queue_declare(name, passive=True)

@@ -1,6 +1,7 @@
 """Waiting before the next attempt: by the queue's retry policy, by `delay` of `$nack`, over a kill."""
 
 import time
+from decimal import Decimal
 
 import pytest
 
@@ -104,3 +105,31 @@ def test_an_extended_lease_and_a_restart(own_broker, mqtt, amqp_connect):
     consumer.subscribe("$queue/q", user=[WORKERS])
     again = consumer.take_one()
     assert (again.payload, user_property(again, "attempts")) == (b"a", "2")
+
+
+def test_amqp_workers_declare_their_own_back_off(channel, name):
+    arguments = {
+        "x-retry-initial-backoff": 400,
+        "x-retry-max-backoff": 500,
+        "x-retry-multiplier": Decimal("1.5"),
+    }
+    for _ in range(2):
+        channel.queue_declare(name, durable=True, arguments=arguments)
+    consumer = amqp.Collector(channel, name)
+    amqp.publish(channel, name, "a")
+    begin = time.monotonic()
+    channel.basic_nack(consumer.wait(1)[0].tag)
+    assert consumer.wait(2)[1].body == b"a"
+    assert 0.35 < time.monotonic() - begin < 1.5
+    with pytest.raises(amqp.ChannelClosedByBroker) as closed:
+        channel.queue_declare(name, durable=True, arguments={**arguments, "x-retry-multiplier": 2})
+    assert (closed.value.reply_code, "x-retry-multiplier" in closed.value.reply_text) == (406, True)
+
+
+def test_visibility_timeout_by_argument(mqtt, channel, name):
+    channel.queue_declare(name, durable=True, arguments={"x-visibility-timeout": 300})
+    amqp.publish(channel, name, "a")
+    device = mqtt()
+    device.subscribe(f"$queue/{name}", user=[WORKERS])
+    again = device.take(2)[1]
+    assert user_property(again, "attempts") == "2"

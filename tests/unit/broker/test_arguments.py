@@ -1,5 +1,7 @@
 """broker.amqp.arguments: every argument is honoured or refused by name."""
 
+from decimal import Decimal
+
 import pytest
 
 from broker.amqp import arguments
@@ -88,3 +90,44 @@ def test_refused_consumer_arguments_are_named(table):
     with pytest.raises(InvalidArgument) as refusal:
         arguments.consumer_arguments(table)
     assert next(iter(table)) in refusal.value.reason
+
+
+def test_back_off_as_the_configuration_has_it():
+    asked = policy({"x-retry-initial-backoff": 500})
+    assert (asked.retry_initial_ms, asked.retry_max_ms) == (500, 300_000)
+    assert (asked.retry_multiplier, asked.retry_jitter) == (2.0, 0.0)
+    table = {"x-retry-initial-backoff": 1, "x-retry-max-backoff": 9, "x-retry-multiplier": 3}
+    asked = policy({**table, "x-retry-jitter": Decimal("0.5")})
+    assert (asked.retry_max_ms, asked.retry_multiplier, asked.retry_jitter) == (9, 3.0, 0.5)
+    assert policy({"x-retry-initial-backoff": 0}) == DEFAULT
+
+
+def test_a_decimal_is_stored_as_a_number():
+    table = {"x-retry-initial-backoff": 1, "x-retry-multiplier": Decimal("1.5")}
+    assert arguments.equivalence(table) == {"x-retry-initial-backoff": 1, "x-retry-multiplier": 1.5}
+
+
+def test_leases():
+    asked = policy({"x-visibility-timeout": 700, "x-consumer-timeout": 800})
+    assert (asked.visibility_timeout_ms, asked.consumer_timeout_ms) == (700, 800)
+    assert arguments.consumer_arguments({"x-consumer-timeout": 900}).lease_ms == 900
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        ({"x-visibility-timeout": 0}, "x-visibility-timeout must be"),
+        ({"x-visibility-timeout": "5s"}, "x-visibility-timeout must be"),
+        ({"x-consumer-timeout": -1}, "x-consumer-timeout must be"),
+        ({"x-retry-initial-backoff": -1}, "x-retry-initial-backoff must be"),
+        ({"x-retry-jitter": 0.5}, "x-retry-jitter needs x-retry-initial-backoff"),
+        ({"x-retry-initial-backoff": 9, "x-retry-max-backoff": 8}, "is longer than"),
+        ({"x-retry-initial-backoff": 9, "x-retry-max-backoff": 0}, "x-retry-max-backoff must be"),
+        ({"x-retry-initial-backoff": 9, "x-retry-multiplier": 0.5}, "x-retry-multiplier must be"),
+        ({"x-retry-initial-backoff": 9, "x-retry-multiplier": float("nan")}, "x-retry-multiplier must be"),
+        ({"x-retry-initial-backoff": 9, "x-retry-jitter": True}, "x-retry-jitter must be"),
+    ],
+)
+def test_wrong_waits_are_refused_by_name(table, reason):
+    with pytest.raises(InvalidArgument, match=reason):
+        policy(table)
