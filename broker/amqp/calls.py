@@ -1,17 +1,18 @@
 """Calls over AMQP: publishes to `$queue/<queue>/<verb>` that are answered at their `reply_to`.
 
-Staged epochs (`staging`), `$stream-status` (`stream_status`), `$browse` (`browse`). The answer is JSON, with
-the `correlation_id`, and comes when what it says is durable; without `reply_to` a refusal closes the channel
-with its reason.
+Staged epochs (`staging`), `$stream-status` (`stream_status`), `$browse` (`browse`), `$nack` and `$extend`
+(`settling`). The answer is JSON, with the `correlation_id`, and comes when what it says is durable; without
+`reply_to` a refusal closes the channel with its reason.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from broker.amqp import staging, stream_status
+from broker.amqp import settling, staging, stream_status
 from broker.amqp.browse import Browse
+from broker.pairs import read_pairs
 from protocols.amqp091 import content
 from protocols.amqp091.events import PublishRun, PublishShape
 from queue_manager import address
@@ -30,9 +31,10 @@ _VERB_START: Final = "/$"
 def is_call(shape: PublishShape) -> bool:
     """Whether these publishes are calls."""
     key = shape.routing_key
-    return (
-        _VERB_START in key and address.is_queue_topic(key) and address.parse(key).verb in address.CALL_VERBS
-    )
+    if _VERB_START not in key or shape.exchange or not address.is_queue_topic(key):
+        return False
+    verb = address.parse(key).verb
+    return verb in address.CALL_VERBS or verb in settling.VERBS
 
 
 def perform(publisher: Publisher, run: PublishRun, now_ms: int) -> None:
@@ -42,12 +44,14 @@ def perform(publisher: Publisher, run: PublishRun, now_ms: int) -> None:
     verb = address.parse(run.shape.routing_key).verb
     properties = content.decode_properties(run.shape.properties)
     reply_to: str | None = properties.reply_to
-    headers: dict[str, Any] = properties.headers or {}
     for body in run.bodies:
         answer: dict[str, object] | None
         try:
             queue = _find(hub, run.shape.routing_key, channel.frontend)
-            if verb == address.BROWSE:
+            headers = read_pairs(content.decode_headers(run.shape.properties), "header")
+            if verb in settling.VERBS:
+                answer = settling.settle(channel, queue, verb, headers, now_ms)
+            elif verb == address.BROWSE:
                 Browse(hub, queue, headers, reply_to, properties.correlation_id or "").begin()
                 answer = None
             elif verb == address.STREAM_STATUS:

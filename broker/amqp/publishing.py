@@ -155,7 +155,7 @@ class Publisher:
             parsed = addresses.parse(key)
             if parsed.verb:
                 raise InvalidAddress(
-                    f"{parsed.verb} is for MQTT clients; settle AMQP deliveries by their tags"
+                    f"{parsed.verb} is for MQTT clients; AMQP has basic.ack and basic.reject"
                 )
             queues = manager.bindings.match(key)
             if not queues:

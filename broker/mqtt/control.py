@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from broker import claims
 from broker.pairs import read_pairs
-from config import limits, units
 from protocols.mqtt import constants as c
 from protocols.mqtt.events import PublishRun, PublishShape
 from protocols.mqtt.properties import Properties, decode_properties
@@ -94,20 +94,16 @@ class ControlTarget:
             raise InvalidArgument(f"{verb} needs user properties message-id and group-id")
         entry = manager.find_claim(queue, group_id, offset_of(values["message-id"], queue.name))
         _check_attempts(entry, values.get("attempts"))
-        if "delay" in values and verb != "$nack":
-            raise InvalidArgument(f"user property delay is for $nack, not for {verb}")
-        if "delay" in values and queue.policy.stream:
-            raise InvalidArgument("a stream takes nothing back: $nack has no delay")
+        claims.check_delay(values, verb, stream=queue.policy.stream)
         if verb == "$ack":
             manager.ack([entry], now_ms)
         elif verb == "$nack":
-            manager.requeue([entry], now_ms, delay_ms=_delay_ms(values.get("delay")))
+            claims.hand_back(manager, entry, values, now_ms)
         elif verb == "$reject":
             _log.info("queue.rejected", queue=queue.name, group=group_id, reason=values.get("reason", ""))
             manager.reject([entry], now_ms)
         else:
-            lease_ms = _lease_ms(values.get("lease"), queue.policy.visibility_timeout_ms)
-            manager.extend(entry, lease_ms, now_ms)
+            claims.extend(manager, entry, values, queue.policy.visibility_timeout_ms, now_ms)
         return entry
 
 
@@ -134,25 +130,3 @@ def offset_of(message_id: str, queue_name: str, name: str = "message-id") -> int
 def _check_attempts(entry: Entry, attempts: str | None) -> None:
     if attempts is not None and attempts != str(entry.attempts):
         raise InvalidArgument(f"attempts {attempts} is stale: the message is at attempt {entry.attempts}")
-
-
-def _delay_ms(text: str | None) -> int | None:
-    if text is None:
-        return None
-    if text.isascii() and text.isdigit() and len(text) <= 19:
-        delay_ms = int(text)
-        if delay_ms > limits.DURATION_MS_MAX:
-            raise InvalidArgument(f"delay is at most {limits.DURATION_MS_MAX} ms, not {text}")
-        return delay_ms
-    try:
-        return units.parse_duration_ms(text)
-    except ValueError as error:
-        raise InvalidArgument(f"delay: {error}") from None
-
-
-def _lease_ms(text: str | None, default_ms: int) -> int:
-    if text is None:
-        return default_ms
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= limits.EXTEND_MS_MAX:
-        raise InvalidArgument(f"lease must be 1 to {limits.EXTEND_MS_MAX} milliseconds, not {text!r}")
-    return int(text)

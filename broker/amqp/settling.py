@@ -1,0 +1,51 @@
+"""`$nack` with a delay of its own and `$extend`, of a delivery that the channel holds.
+
+Headers: `delivery-tag`, of the channel that publishes the call; for `$nack` `delay` in ms; for `$extend`
+`lease` in ms, else that of the consumer anew.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from broker import claims
+from queue_manager.errors import InvalidArgument
+from queue_manager.model import IN_FLIGHT
+from queue_manager.queue import Queue
+
+if TYPE_CHECKING:
+    from broker.amqp.channel import AmqpChannel
+
+NACK: Final = "$nack"
+EXTEND: Final = "$extend"
+VERBS: Final = frozenset((NACK, EXTEND))
+TAG: Final = "delivery-tag"
+
+
+def settle(
+    channel: AmqpChannel, queue: Queue, verb: str, headers: dict[str, Any], now_ms: int
+) -> dict[str, object]:
+    """Do what the call asks; gives its answer, true once the open commit is durable.
+
+    Raises InvalidArgument; the channel holds the delivery then as before.
+    """
+    manager = channel.frontend.hub.shard.manager
+    tag = headers.get(TAG)
+    if not isinstance(tag, int) or isinstance(tag, bool):
+        raise InvalidArgument(f"{verb} needs the header {TAG}, an integer, not {tag!r}")
+    entry = channel.unacked.get(tag)
+    if entry is None or entry.state != IN_FLIGHT or entry.consumer is None:
+        ended = entry is not None or tag in channel.late_tags
+        raise InvalidArgument(f"the lease of delivery tag {tag} ended" if ended else f"unknown {TAG} {tag}")
+    group = entry.group
+    if group.queue not in queue.parts():
+        raise InvalidArgument(f"{TAG} {tag} is not of queue {queue.name!r}")
+    claims.check_delay(headers, verb, stream=queue.policy.stream)
+    if verb == NACK:
+        claims.hand_back(manager, entry, headers, now_ms)
+        del channel.unacked[tag]
+    else:
+        claims.extend(manager, entry, headers, entry.consumer.lease_ms, now_ms)
+    if queue.durable:
+        manager.flush_with_next_commit(group)
+    return {"status": "ok"}

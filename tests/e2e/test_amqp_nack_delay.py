@@ -1,0 +1,99 @@
+"""`$nack` with a delay and `$extend` over AMQP, of deliveries the channel holds."""
+
+import time
+
+import pika
+import pytest
+
+from tests.e2e import amqp
+from tests.e2e.amqp import Collector
+from tests.e2e.staging import call
+
+pytestmark = pytest.mark.extension
+
+
+def settle(channel, queue, verb, **headers):
+    """Without `reply_to`: returns when confirmed, raises when refused."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    channel.basic_publish("", f"$queue/{queue}/{verb}", b"", pika.BasicProperties(headers=named))
+
+
+def test_a_delay_of_its_own(channel, queue):
+    consumer = Collector(channel, queue)
+    amqp.publish(channel, queue, "later", "sooner")
+    first, second = consumer.wait(2)
+    begin = time.monotonic()
+    settle(channel, queue, "$nack", delivery_tag=first.tag, delay=700)
+    assert call(channel, queue, "$nack", **{"delivery-tag": second.tag, "delay": 300}) == {"status": "ok"}
+    again = consumer.wait(4)[2:]
+    assert 0.65 < time.monotonic() - begin < 2
+    assert amqp.bodies(again) == ["sooner", "later"]
+    assert [delivery.headers["x-delivery-count"] for delivery in again] == [1, 1]
+    for delivery in again:
+        channel.basic_ack(delivery.tag)
+    assert amqp.count(channel, queue) == 0
+
+
+def test_a_delay_outlives_the_broker(own_broker, amqp_connect):
+    broker = own_broker({"queues": [{"name": "jobs", "max_priority": 3}]})
+    channel = amqp_connect(broker).channel()
+    channel.confirm_delivery()
+    amqp.publish(channel, "jobs", "a", priority=2)
+    tag = Collector(channel, "jobs").wait(1)[0].tag
+    nacked = time.time()
+    settle(channel, "jobs", "$nack", delivery_tag=tag, delay=2_500)
+    broker.restart(kill=True)
+    consumer = Collector(amqp_connect(broker).channel(), "jobs")
+    assert consumer.wait(1)[0].body == b"a"
+    assert 2.4 < time.time() - nacked < 5
+
+
+def test_extend(channel, name):
+    channel.queue_declare(name, durable=True, arguments={"x-consumer-timeout": 400})
+    consumer = Collector(channel, name)
+    amqp.publish(channel, name, "a")
+    tag = consumer.wait(1)[0].tag
+    settle(channel, name, "$extend", delivery_tag=tag, lease=60_000)
+    assert len(consumer.wait_quiet(1.4)) == 1
+    settle(channel, name, "$extend", delivery_tag=tag)  # as the queue has it, from now
+    assert consumer.wait(2)[1].method.redelivered
+    answer = call(channel, name, "$extend", **{"delivery-tag": tag})
+    assert answer["reason"] == f"the lease of delivery tag {tag} ended"
+
+
+@pytest.mark.parametrize(
+    ("verb", "headers", "reason"),
+    [
+        ("$nack", {}, "$nack needs the header delivery-tag, an integer, not None"),
+        ("$nack", {"delivery-tag": "1"}, "$nack needs the header delivery-tag, an integer, not '1'"),
+        ("$nack", {"delivery-tag": 9}, "unknown delivery-tag 9"),
+        (
+            "$nack",
+            {"delivery-tag": 1, "delay": -1},
+            "delay must be a whole number of milliseconds from 0, not -1",
+        ),
+        ("$nack", {"delivery-tag": 1, "delay": 1 << 60}, f"delay is at most 315360000000 ms, not {1 << 60}"),
+        ("$extend", {"delivery-tag": 1, "delay": 1}, "delay is for $nack, not for $extend"),
+        ("$extend", {"delivery-tag": 1, "lease": 0}, "lease must be 1 to 43200000 milliseconds, not 0"),
+    ],
+)
+def test_what_is_refused(channel, queue, verb, headers, reason):
+    consumer = Collector(channel, queue)
+    amqp.publish(channel, queue, "a")
+    consumer.wait(1)
+    answer = call(channel, queue, verb, **headers)
+    assert (answer["status"], answer["reason"]) == ("refused", reason)
+    channel.basic_ack(1)  # still held
+    with pytest.raises(amqp.ChannelClosedByBroker) as closed:
+        settle(channel, queue, verb, **headers)
+    assert closed.value.reply_code == 406
+    assert reason in closed.value.reply_text
+
+
+def test_only_of_the_queue_that_is_named(channel, queue, name):
+    channel.queue_declare(f"{name}-other", durable=True, exclusive=True)
+    consumer = Collector(channel, queue)
+    amqp.publish(channel, queue, "a")
+    tag = consumer.wait(1)[0].tag
+    answer = call(channel, f"{name}-other", "$nack", **{"delivery-tag": tag})
+    assert answer["reason"] == f"delivery-tag {tag} is not of queue '{name}-other'"
