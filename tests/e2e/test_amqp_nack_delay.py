@@ -83,7 +83,7 @@ def test_what_is_refused(channel, queue, verb, headers, reason):
     consumer.wait(1)
     answer = call(channel, queue, verb, **headers)
     assert (answer["status"], answer["reason"]) == ("refused", reason)
-    channel.basic_ack(1)  # still held
+    # the same reason again: the channel still holds the delivery
     with pytest.raises(amqp.ChannelClosedByBroker) as closed:
         settle(channel, queue, verb, **headers)
     assert closed.value.reply_code == 406
