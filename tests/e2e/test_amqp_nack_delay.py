@@ -1,6 +1,7 @@
 """`$nack` with a delay and `$extend` over AMQP, of deliveries the channel holds."""
 
 import time
+from decimal import Decimal
 
 import pika
 import pytest
@@ -10,6 +11,7 @@ from tests.e2e.amqp import Collector
 from tests.e2e.staging import call
 
 pytestmark = pytest.mark.extension
+BACK_OFF = {"x-retry-initial-backoff": 100, "x-retry-multiplier": Decimal("1.1"), "x-consumer-timeout": 900}
 
 
 def settle(channel, queue, verb, **headers):
@@ -40,10 +42,13 @@ def test_a_delay_outlives_the_broker(own_broker, amqp_connect):
     channel.confirm_delivery()
     amqp.publish(channel, "jobs", "a", priority=2)
     tag = Collector(channel, "jobs").wait(1)[0].tag
+    channel.queue_declare("declared", durable=True, arguments=BACK_OFF)
     nacked = time.time()
     settle(channel, "jobs", "$nack", delivery_tag=tag, delay=2_500)
     broker.restart(kill=True)
-    consumer = Collector(amqp_connect(broker).channel(), "jobs")
+    channel = amqp_connect(broker).channel()
+    channel.queue_declare("declared", durable=True, arguments=BACK_OFF)
+    consumer = Collector(channel, "jobs")
     assert consumer.wait(1)[0].body == b"a"
     assert 2.4 < time.time() - nacked < 5
 

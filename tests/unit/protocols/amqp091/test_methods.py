@@ -109,3 +109,12 @@ def test_random_arguments_never_raise_anything_else(index, arguments):
     else:
         code = 502
     assert code == 502
+
+
+def test_an_argument_twice_is_illegal():
+    declare = commands.Queue.Declare(queue="q", arguments={"x-a": 1, "x-b": 2})
+    payload = methods.encode_method(1, declare)[7:-1]
+    assert methods.decode_method(payload).arguments == {"x-a": 1, "x-b": 2}
+    with pytest.raises(ProtocolError, match="an argument is there twice: x-a") as refused:
+        methods.decode_method(payload.replace(b"x-b", b"x-a"))
+    assert refused.value.code == 502
