@@ -260,7 +260,7 @@ class RetryModel(RuleBasedStateMachine):
     @rule()
     def leave(self) -> None:
         """The consumer goes: what it holds is back at once."""
-        for item in [item for item in self.items if item.state == "held"]:
+        for item in self._in_order([item for item in self.items if item.state == "held"]):
             self._comes_back(item, 0)
         self.manager.unsubscribe(self.consumer, self.clock.ms)
         self.taker = Taker()
@@ -268,13 +268,16 @@ class RetryModel(RuleBasedStateMachine):
         self.consumer = self.manager.puller(work, self.taker, "taker", lease_ms=LEASE_MS)
         self._quiesce()
 
+    def _in_order(self, held: list[Item]) -> list[Item]:
+        """As the consumer was given them: they end so."""
+        bodies = [entry.message.body for entry in self.consumer.in_flight.values()]
+        return sorted(held, key=lambda item: bodies.index(item.body))
+
     @rule(ms=st.sampled_from([1, 999, 1_000, 2_000, 7_500, 30_000, 61_000]))
     def wait(self, ms: int) -> None:
         self.clock.ms += ms
         ended = [i for i in self.items if i.state == "held" and i.lease_end_ms <= self.clock.ms]
-        order = list(self.consumer.in_flight.values())
-        bodies = [entry.message.body for entry in order]
-        for item in sorted(ended, key=lambda item: bodies.index(item.body)):
+        for item in self._in_order(ended):
             self._comes_back(item, None)
         self.manager.expire(self.clock.ms)
         self._quiesce()
