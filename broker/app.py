@@ -46,20 +46,27 @@ class Broker:
     """One broker: a store, the queues in it, listeners.
 
     `ports` are the ports the listeners got, by name. `failed` is set, with `failure`, when the store fails
-    for good; the owner then has to `stop`. As an asynchronous context manager it starts and stops itself:
+    for good: clients are sent away, nobody is let in, calls of `admin` raise BrokerStopped, and the owner has
+    to `stop`. As an asynchronous context manager it starts and stops itself:
 
         async with Broker(storage="memory:") as broker:
             connect_to("127.0.0.1", broker.ports["amqp"])
+
+    Once stopped it can be started again: with what its storage kept, and with new ports where they are free
+    ones.
     """
 
     def __init__(
         self, settings: Settings | None = None, *, storage: str | None = None, clock: Clock | None = None
     ) -> None:
         """Without `settings`: both protocols on free ports of 127.0.0.1, and messages in `storage` (a path, a
-        URL, by default "memory:")."""
+        URL, by default "memory:").
+
+        Raises ValueError when `storage` cannot be one.
+        """
         if settings is None:
             settings = Settings(
-                storage=StorageSettings(url=storage or "memory:"),
+                storage=StorageSettings(url="memory:" if storage is None else storage),
                 listeners=ListenersSettings(
                     mqtt=MqttListenerSettings(port=0), amqp=AmqpListenerSettings(port=0)
                 ),
@@ -72,6 +79,7 @@ class Broker:
         self.failed = asyncio.Event()
         self.failure: StorageError | None = None
         self.storage_description = ""
+        self._is_started = False
         self._servers: list[asyncio.Server] = []
         self._shard: Shard | None = None
         self._hub: Hub | None = None
@@ -80,13 +88,16 @@ class Broker:
 
     @property
     def admin(self) -> Admin:
-        """What looks at queues and changes them, past the protocols; there once `start` has run."""
+        """What looks at queues and changes them, past the protocols; there once `start` has run, or
+        RuntimeError.
+        """
         return Admin(self.hub.shard, self.settings)
 
     @property
     def hub(self) -> Hub:
-        """What the connections share; there once `start` has run."""
-        assert self._hub is not None
+        """What the connections share; there once `start` has run, or RuntimeError."""
+        if self._hub is None:
+            raise RuntimeError("the broker has not been started")
         return self._hub
 
     async def __aenter__(self) -> Self:
@@ -97,7 +108,24 @@ class Broker:
         await self.stop()
 
     async def start(self, store: Store | None = None) -> None:
-        """Open the store (or use the given one), recover, listen. Raises StorageError, OSError."""
+        """Open the store (or use the given one), recover, listen.
+
+        Raises StorageError, OSError, RuntimeError when it was started and not stopped.
+        """
+        if self._is_started:
+            raise RuntimeError("the broker is started already")
+        self._is_started = True
+        self.ports = {}
+        self.failure = None
+        if self._hub is not None:  # again, maybe in another event loop
+            self.failed = asyncio.Event()
+        try:
+            await self._start(store)
+        except BaseException:
+            self._is_started = False
+            raise
+
+    async def _start(self, store: Store | None) -> None:
         if store is None:
             opened = await open_store(self.settings.storage)
             for note in opened.notes:
@@ -133,6 +161,7 @@ class Broker:
             for entry in self.settings.queues:
                 await grouping.create_missing(shard, shard.manager.find(entry.name), entry)
             await self._listen(loop)
+            shard.ending.check()
         except BaseException:
             await self.stop()
             raise
@@ -140,9 +169,14 @@ class Broker:
         self._keeper = asyncio.create_task(self._keep_small())
 
     async def stop(self) -> None:
-        """Stop taking connections, say goodbye to clients, write what is open, close the store."""
-        for server in self._servers:
-            server.close()
+        """Stop taking connections, say goodbye to clients, write what is open, close the store.
+
+        Nothing is done if that was done, or nothing was started. Raises TimeoutError when the store does not
+        close in time.
+        """
+        if self._shard is None or self._shard.is_closed:
+            return
+        self._stop_listening()
         for task in (self._ticker, self._keeper):
             if task is not None:
                 task.cancel()
@@ -152,8 +186,8 @@ class Broker:
                 transport.frontend.shut_down()
                 transport.flush()
             await self._await_goodbyes()
-        if self._shard is not None:
-            await asyncio.wait_for(self._shard.close(), limits.DRAIN_TIMEOUT_S)
+        await asyncio.wait_for(self._shard.close(), limits.DRAIN_TIMEOUT_S)
+        self._is_started = False
         _log.info("broker.stopped")
 
     async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -194,6 +228,15 @@ class Broker:
             await loop.run_in_executor(None, give_back)
 
     def _on_failure(self, error: StorageError) -> None:
+        """Whoever waits for a confirmation would wait for ever: send everybody away."""
         self.failure = error
         _log.error("storage.failed", reason=error.reason, kind=type(error).__name__)
+        self._stop_listening()
+        for transport in list(self.hub.transports):
+            transport.guard(transport.frontend.fail_storage)
         self.failed.set()
+
+    def _stop_listening(self) -> None:
+        for server in self._servers:
+            server.close()
+        self._servers = []

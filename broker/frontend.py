@@ -46,5 +46,9 @@ class Frontend(ABC):
         """The broker stops: say goodbye in the protocol's words."""
 
     @abstractmethod
+    def fail_storage(self) -> None:
+        """The broker's store failed for good: close in the protocol's words, without details."""
+
+    @abstractmethod
     def fail_internal(self) -> None:
         """The broker failed at this client's request: close in the protocol's words, without details."""

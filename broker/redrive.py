@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from broker.ending import resolve
 from broker.recovery import scan_prefix
 from config import limits
 from queue_manager.errors import GroupNotFound, InvalidArgument
@@ -23,21 +24,23 @@ class Pace:
         if per_second is not None and not per_second > 0:
             raise InvalidArgument(f"a rate is above 0 messages per second, not {per_second}")
         self._clock = shard.clock
+        self._ending = shard.ending
         self._per_second = per_second
         self._begin_s = shard.clock.monotonic()
         self._gone = 0
 
     async def next_step(self) -> int:
-        """Wait until at least one may go; give how many."""
+        """Wait until at least one may go; give how many. Raises BrokerStopped."""
         if self._per_second is None:
             await asyncio.sleep(0)
+            self._ending.check()
             return limits.REDRIVE_STEP_MESSAGES_MAX
         while True:
             elapsed_s = self._clock.monotonic() - self._begin_s
             count = 1 + int(elapsed_s * self._per_second) - self._gone
             if count > 0:
                 return min(count, limits.REDRIVE_STEP_MESSAGES_MAX)
-            await asyncio.sleep(max(0.001, self._gone / self._per_second - elapsed_s))
+            await self._ending.sleep(max(0.001, self._gone / self._per_second - elapsed_s))
 
     def went(self, count: int) -> None:
         """So many went."""
@@ -163,7 +166,7 @@ async def loaded(shard: Shard, redrive: DeadLetterRedrive) -> None:
     if not shard.is_running:
         await shard.load_once()
         return
-    loaded = asyncio.Event()
-    redrive.consumer.group.on_loaded.append(lambda now_ms: loaded.set())
+    loaded = shard.ending.future()
+    redrive.consumer.group.on_loaded.append(lambda now_ms: resolve(loaded))
     shard.wake()
-    await loaded.wait()
+    await loaded

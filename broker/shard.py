@@ -14,6 +14,7 @@ import structlog
 
 from broker import recovery, removals
 from broker.clock import Clock
+from broker.ending import Ending, resolve
 from broker.log_reader import LogReader
 from broker.stream_reader import StreamBlockReader
 from config import limits
@@ -50,6 +51,7 @@ class Shard:
         self.reader = LogReader(store, manager.log)
         self.stream_reader = StreamBlockReader(store, manager.log, self.reader)
         self.failure: StorageError | None = None
+        self.ending = Ending()
         self.on_failure: Callable[[StorageError], None] = lambda error: None
         self.on_committed: Callable[[], None] = lambda: None
         self._recovered: dict[Group, RangeSet] = {}
@@ -59,10 +61,11 @@ class Shard:
         self._wake_load = asyncio.Event()
         self._wake_sweep = asyncio.Event()
         self._wake_timers = asyncio.Event()
-        self._retention_known = asyncio.Event()
+        self._retention_awaited: list[asyncio.Future[None]] = []
         self.redriving = asyncio.Lock()  # one redrive of failed messages at a time
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
+        self.is_closed = False
 
     @classmethod
     async def open(
@@ -112,18 +115,24 @@ class Shard:
             self._wake_timers.set()
 
     async def close(self) -> None:
-        """Write what is open, stop the tasks, close the store."""
+        """Write what is open, stop the tasks, close the store; who still waits then gets BrokerStopped."""
         self._closing = True
         self._wake_commit.set()
         for task in self._tasks[1:]:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self.failure is None:
-            try:
-                await self.commit_once(everything=True)
-            except StorageError as error:
-                _log.error("storage.close_failed", reason=error.reason)
-        await self.store.close()
+        try:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            if self.failure is None:
+                try:
+                    await self.commit_once(everything=True)
+                except StorageError as error:
+                    _log.error("storage.close_failed", reason=error.reason)
+                    self.ending.end(error)
+            self.ending.end(self.failure)
+            await self.store.close()
+            self.is_closed = True
+        finally:
+            self.ending.end(self.failure)
 
     # steps
 
@@ -252,7 +261,8 @@ class Shard:
         await recovery.recover_done(self.store, self._recovered)
         self._recovered = {}
         self._retention_ready = True
-        self._retention_known.set()
+        for future in self._retention_awaited:
+            resolve(future)
         for queue in manager.queues.values():
             if not queue.released_known:
                 manager.past_known(queue, self.clock.now_ms())
@@ -301,14 +311,14 @@ class Shard:
         return any(key in journal.deletes for journal in (self.manager.journal, *self._sealed))
 
     async def barrier(self) -> None:
-        """Wait until everything done so far is durable."""
+        """Wait until everything done so far is durable; raises BrokerStopped if it will not be."""
         if not self._tasks:
             await self.commit_once()
             return
-        barrier = _Barrier()
-        self.manager.journal.wait(barrier, 0)
+        durable = self.ending.future()
+        self.manager.journal.wait(_Barrier(durable), 0)
         self.wake()
-        await barrier.event.wait()
+        await durable
 
     @property
     def is_running(self) -> bool:
@@ -320,12 +330,15 @@ class Shard:
         if not self._tasks:
             await self.sweep_once()
         elif not self._retention_ready:
+            known = self.ending.future()
+            self._retention_awaited.append(known)
             self._wake_sweep.set()
-        await self._retention_known.wait()
+            await known
 
     async def groups_removed(self, queue: Queue) -> None:
         """Wait until nothing is left of what the queue's deleted and reset groups kept."""
         while queue.group_removals and not queue.deleted:
+            self.ending.check()
             if self._tasks:
                 self._wake_sweep.set()
                 await asyncio.sleep(POLL_INTERVAL_S)
@@ -334,15 +347,15 @@ class Shard:
 
     async def removal_done(self, name: str) -> None:
         """Wait until nothing is left of a deleted queue of that name."""
-        gone = asyncio.Event()
         waiting = self.manager.removing.get(name)
         if waiting is None:
             return
-        waiting.append(gone.set)
+        gone = self.ending.future()
+        waiting.append(partial(resolve, gone))
         self.wake()
         if not self._tasks:
             await self.sweep_once()
-        await gone.wait()
+        await gone
 
     async def room_to_write(self) -> None:
         """Wait while more payload waits for the store than publishers may leave there."""
@@ -443,6 +456,7 @@ class Shard:
     def _fail(self, error: StorageError) -> None:
         if self.failure is None:
             self.failure = error
+            self.ending.end(error)
             self.on_failure(error)
 
 
@@ -455,9 +469,11 @@ def _distinct(removals: list[Removal]) -> list[Removal]:
 class _Barrier:
     """A waiter that only notes that its commit is durable."""
 
-    def __init__(self) -> None:
-        self.event = asyncio.Event()
+    __slots__ = ("_durable",)
+
+    def __init__(self, durable: asyncio.Future[None]) -> None:
+        self._durable = durable
 
     def committed(self, tokens: list[int]) -> None:
         """As `queue_manager.journal.Waiter`."""
-        self.event.set()
+        resolve(self._durable)

@@ -26,12 +26,19 @@ class Admin:
     """What can be asked of a running broker and done to it. Call it from the broker's own event loop.
 
     Every call may raise StorageError; the reasons of QueueManagerError are fit for users. Changes are durable
-    when a call returns.
+    when a call returns. Once the broker has stopped or its store has failed, every call raises BrokerStopped
+    (a StorageError), also those that wait then.
     """
 
     def __init__(self, shard: Shard, settings: Settings) -> None:
-        self._shard = shard
+        self._its_shard = shard
         self._settings = settings
+
+    @property
+    def _shard(self) -> Shard:
+        """The shard, as long as it lives; raises BrokerStopped."""
+        self._its_shard.ending.check()
+        return self._its_shard
 
     # queues
 

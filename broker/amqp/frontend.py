@@ -94,19 +94,22 @@ class AmqpFrontend(Frontend):
 
     def shut_down(self) -> None:
         """See `Frontend.shut_down`."""
-        self.connection.fail(c.CONNECTION_FORCED, "the broker is shutting down")
-        self._close_channels()
-        self.transport.want_flush()
+        self._end(c.CONNECTION_FORCED, "the broker is shutting down")
+
+    def fail_storage(self) -> None:
+        """See `Frontend.fail_storage`."""
+        self._end(c.INTERNAL_ERROR, "the broker's store failed")
 
     def fail_internal(self) -> None:
         """See `Frontend.fail_internal`."""
-        self.connection.fail(c.INTERNAL_ERROR, "internal error")
-        self._close_channels()
-        self.transport.want_flush()
+        self._end(c.INTERNAL_ERROR, "internal error")
 
     def fail(self, code: int, text: str, class_id: int = 0, method_id: int = 0) -> None:
         """Close the connection with a reply code; one log line says who and why."""
         _log.warning("amqp.connection_error", peer=self.transport.peer, code=code, reason=text)
+        self._end(code, text, class_id, method_id)
+
+    def _end(self, code: int, text: str, class_id: int = 0, method_id: int = 0) -> None:
         self.connection.fail(code, text, class_id, method_id)
         self._close_channels()
         self.transport.want_flush()

@@ -126,6 +126,12 @@ class MqttFrontend(Frontend):
         self.connection.disconnect(c.SERVER_SHUTTING_DOWN, "the broker is shutting down")
         self.transport.want_flush()
 
+    def fail_storage(self) -> None:
+        """See `Frontend.fail_storage`."""
+        self.connection.disconnect(c.SERVER_SHUTTING_DOWN, "the broker's store failed")
+        self.pause()
+        self.transport.want_flush()
+
     def fail_internal(self) -> None:
         """See `Frontend.fail_internal`."""
         self.connection.disconnect(c.UNSPECIFIED_ERROR, "internal error")

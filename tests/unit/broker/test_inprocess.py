@@ -7,6 +7,8 @@ import pika
 import pytest
 
 from broker.app import Broker
+from storage.errors import StorageError
+from storage.memory_store import MemoryStore
 
 
 @pytest.fixture
@@ -64,3 +66,58 @@ async def test_a_queue_made_by_its_first_use_and_read_stays_what_it_is(broker):
     code, text = await in_thread(client)
     assert code == 406
     assert "first use" in text
+
+
+async def test_a_broker_that_runs_is_not_started_again(broker):
+    ports = dict(broker.ports)
+    with pytest.raises(RuntimeError, match="started already"):
+        await broker.start()
+    assert broker.ports == ports
+    await asyncio.wait_for(broker.admin.declare("orders"), 2)
+
+
+async def test_a_stopped_broker_starts_again_with_what_it_kept(tmp_path):
+    broker = Broker(storage=str(tmp_path))
+    for round_ in range(3):
+        async with broker:
+            await broker.admin.publish((await broker.admin.declare("orders")).name, b"tea")
+            assert (await broker.admin.queue("orders")).ready == round_ + 1
+            for port in broker.ports.values():
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.close()
+        await broker.stop()  # once more does nothing
+
+
+async def test_a_broker_that_failed_to_start_or_failed_starts_again(tmp_path):
+    broker = Broker(storage=str(tmp_path))
+    with pytest.raises(StorageError):
+        await broker.start(closed_store())
+    await broker.start()
+    async with Broker(storage=str(tmp_path)):
+        with pytest.raises(StorageError):
+            await broker.admin.declare("orders")
+        assert broker.failed.is_set()
+    await broker.stop()
+    async with broker:
+        assert not broker.failed.is_set()
+        assert broker.failure is None
+        await broker.admin.declare("orders")
+
+
+def closed_store():
+    store = MemoryStore()
+    store.crash()
+    return store
+
+
+async def test_nothing_can_be_asked_of_a_broker_before_its_start():
+    broker = Broker()
+    with pytest.raises(RuntimeError, match="has not been started"):
+        _ = broker.admin
+    await broker.stop()
+
+
+@pytest.mark.parametrize("storage", ["", " ", "memory:x", "s3://"])
+def test_what_is_no_storage_is_refused(storage):
+    with pytest.raises(ValueError, match="StorageSettings"):
+        Broker(storage=storage)
