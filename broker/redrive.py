@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ class Pace:
     """How many messages may go now, at `per_second` (None: as many as a step takes)."""
 
     def __init__(self, shard: Shard, per_second: float | None) -> None:
-        if per_second is not None and not per_second > 0:
+        if per_second is not None and not 0 < per_second < math.inf:
             raise InvalidArgument(f"a rate is above 0 messages per second, not {per_second}")
         self._clock = shard.clock
         self._ending = shard.ending

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker import redrive, scheduled
 from broker.admin import browsing, counting, grouping, moving, publishing
+from broker.admin.checking import checks_arguments
 from broker.admin.grouping import Start
 from broker.admin.views import GroupView, Page, Published, QueueView, State
 from broker.configured import policy_of
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from broker.shard import Shard
 
 
+@checks_arguments
 class Admin:
     """What can be asked of a running broker and done to it. Call it from the broker's own event loop.
 

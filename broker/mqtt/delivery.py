@@ -59,8 +59,8 @@ class MqttConsumer:
         self._client.transport.guard(self._client.outbound.forget_ended)
 
     def cancelled(self, consumer: Consumer, reason: str) -> None:
-        """See `queue_manager.consumer.Sink`. MQTT has no word for it: the subscription just falls silent."""
-        self._client.consumer_cancelled(self)
+        """See `queue_manager.consumer.Sink`."""
+        self._client.consumer_cancelled(self, reason)
 
     def _deliver_3(self, messages: list[Message], entries: list[Entry] | None) -> None:
         start = 0

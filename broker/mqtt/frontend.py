@@ -148,6 +148,7 @@ class MqttFrontend(Frontend):
             reason=reason,
         )
         self.connection.disconnect(reason_code, reason)
+        self.pause()
         self.transport.want_flush()
 
     def note_refused(self, topic: str, reason: str, count: int = 1) -> None:
@@ -176,11 +177,15 @@ class MqttFrontend(Frontend):
             _log.warning("mqtt.message_too_large", client_id=self.client_id, count=count)
             self.hub.shard.manager.reject(entries, self.hub.clock.now_ms())
 
-    def consumer_cancelled(self, consumer: MqttConsumer) -> None:
-        """The queue of a subscription is gone."""
+    def consumer_cancelled(self, consumer: MqttConsumer, reason: str) -> None:
+        """The queue or the group of a subscription is gone.
+
+        MQTT has no word for the end of one subscription, and a client that takes itself for subscribed would
+        wait for ever: so it is disconnected, subscribes anew, and sees by the SUBACK where it is.
+        """
         self.consumers.pop(consumer.filter, None)
         self.outbound.forget_ended()
-        _log.info("mqtt.subscription_ended", client_id=self.client_id, filter=consumer.filter)
+        self.disconnect(c.ADMINISTRATIVE_ACTION, f"the subscription {consumer.filter!r} ended: {reason}")
 
     def drop_consumer(self, consumer: MqttConsumer) -> None:
         """End a `$queue` subscription; its claims return."""

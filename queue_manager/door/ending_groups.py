@@ -42,6 +42,7 @@ class EndingGroups(Administering):
             del part.groups[group_id]
         for group, _, _ in ended:
             self._retire(group)
+        told = f"queue {queue.name!r}"
         for consumer in [*lead.consumers, *lead.draining]:
             was_active = consumer.active
             consumer.active = False
@@ -49,7 +50,7 @@ class EndingGroups(Administering):
                 release_claim(entry)
                 entry.state = DONE
             if was_active:
-                consumer.sink.cancelled(consumer, f"consumer group {group_id!r} was deleted")
+                consumer.sink.cancelled(consumer, f"consumer group {group_id!r} of {told} was deleted")
         for group, removal, unfinished in ended:
             group.consumers = []
             group.draining = []

@@ -276,3 +276,38 @@ async def test_a_group_is_reset_and_deleted(broker: Broker) -> None:
     with pytest.raises(GroupNotFound):
         await admin.group("jobs", "g")
     assert (await admin.group("jobs", "keeper")).lag == 6
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda admin: admin.browse("orders", limit="5"), "limit must be int, not str"),
+        (lambda admin: admin.browse("orders", limit=True), "limit must be int, not bool"),
+        (lambda admin: admin.browse("orders", group=7), "group must be str or None, not int"),
+        (lambda admin: admin.browse("orders", start=2.5), "start must be str or int or datetime or None"),
+        (lambda admin: admin.browse(b"orders"), "queue must be str, not bytes"),
+        (lambda admin: admin.create_group("orders", "g", selector=5), "selector must be str, not int"),
+        (lambda admin: admin.move("orders", "others", per_second="1"), "per_second must be float or None"),
+        (lambda admin: admin.move("orders", "others", per_second=float("inf")), "a rate is above 0"),
+        (lambda admin: admin.redrive("orders", offsets=["1"]), "offsets must be Collection of int or None"),
+        (lambda admin: admin.redrive("orders", offsets="12"), "offsets must be Collection of int or None"),
+        (lambda admin: admin.delete("orders", if_empty=1), "if_empty must be bool, not int"),
+        (lambda admin: admin.publish("orders", "tea"), "body must be bytes, not str"),
+        (lambda admin: admin.publish("orders", b"tea", headers=[1]), "headers must be Mapping or None"),
+        (lambda admin: admin.declare({"name": "x"}), "settings must be QueueSettings or str, not dict"),
+    ],
+)
+async def test_a_value_of_the_wrong_type_is_told_at_the_door(broker, call, told):
+    await broker.admin.declare("orders")
+    await broker.admin.declare("others")
+    with pytest.raises(InvalidArgument, match=told):
+        await call(broker.admin)
+
+
+async def test_values_of_the_right_types_pass(broker):
+    await broker.admin.declare("orders")
+    await broker.admin.declare("others")
+    await broker.admin.publish("orders", b"tea", headers={"a": 1}, content_type="text/plain")
+    await broker.admin.create_group("orders", "g", start=0)
+    assert await broker.admin.redrive("orders", "g", offsets={0}, per_second=5) == 0
+    assert await broker.admin.copy("orders", "others", start=0, per_second=1e3, limit=1) == 1
