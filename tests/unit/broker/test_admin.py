@@ -272,7 +272,7 @@ async def test_a_group_is_reset_and_deleted(broker: Broker) -> None:
     with pytest.raises(PreconditionFailed):
         await admin.delete_group("jobs", "g")
     await admin.delete_group("jobs", "g", force=True)
-    assert worker.sink.cancelled_reasons == ["consumer group 'g' was deleted"]
+    assert worker.sink.cancelled_reasons == ["consumer group 'g' of queue 'jobs' was deleted"]
     with pytest.raises(GroupNotFound):
         await admin.group("jobs", "g")
     assert (await admin.group("jobs", "keeper")).lag == 6
