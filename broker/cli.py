@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from broker import serve
+from broker.group_settings import problems_of
 from broker.version import PRODUCT, VERSION
 from config.check import check_file
 from config.loader import ConfigError, load_settings
@@ -54,7 +55,7 @@ def _serve(
     """Run the broker until SIGTERM or Ctrl-C. Flags win over the environment, that over the file."""
     overrides = {"storage.url": storage, "listeners.mqtt.port": mqtt, "listeners.amqp.port": amqp}
     try:
-        settings = load_settings(config, os.environ, overrides)
+        settings = load_settings(config, os.environ, overrides, queue_check=problems_of)
     except ConfigError as error:
         for problem in error.problems:
             typer.echo(problem, err=True)
@@ -65,7 +66,7 @@ def _serve(
 @config_app.command("check")
 def _check(file: Annotated[Path, typer.Argument(help="Configuration file (YAML).")]) -> None:
     """Say what is wrong with a configuration file, with line numbers; exit 0 if nothing is."""
-    problems = check_file(file, os.environ)
+    problems = check_file(file, os.environ, queue_check=problems_of)
     for problem in problems:
         typer.echo(problem, err=True)
     if problems:

@@ -3,13 +3,17 @@
 import os
 from collections.abc import Mapping
 
-from config.loader import ConfigError, load_settings
+from config.loader import ConfigError, QueueCheck, load_settings, nothing_more
 
 
-def check_file(path: str | os.PathLike[str], env: Mapping[str, str]) -> list[str]:
-    """Every problem of the file at `path` under the `SLUICEMQ_*` variables of `env`; none: usable."""
+def check_file(
+    path: str | os.PathLike[str], env: Mapping[str, str], *, queue_check: QueueCheck = nothing_more
+) -> list[str]:
+    """Every problem of the file at `path` under the `SLUICEMQ_*` variables of `env`, with what `queue_check`
+    finds (see `load_settings`); none: usable.
+    """
     try:
-        load_settings(path, env)
+        load_settings(path, env, queue_check=queue_check)
     except ConfigError as error:
         return error.problems
     return []

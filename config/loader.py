@@ -1,7 +1,7 @@
 """Settings from defaults, a YAML file, the environment and the command line, telling every problem."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import resources
 from typing import Any
 
@@ -13,6 +13,15 @@ from config.fields import FROM_TEXT, Section
 from config.settings import Settings, duplicate_names
 from config.sources import Layers
 from config.yaml_tree import Path, YamlTree, read_yaml
+
+
+QueueCheck = Callable[[Mapping[str, Any]], Iterable[tuple[Path, str]]]
+"""Finds in an entry of `queues` what only other layers know to be wrong: where below it, and what."""
+
+
+def nothing_more(entry: Mapping[str, Any]) -> Iterable[tuple[Path, str]]:
+    """The `QueueCheck` that finds nothing."""
+    return ()
 
 
 class ConfigError(Exception):
@@ -27,9 +36,12 @@ def load_settings(
     path: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
     overrides: Mapping[str, Any] | None = None,
+    *,
+    queue_check: QueueCheck = nothing_more,
 ) -> Settings:
     """Lay the file at `path`, `SLUICEMQ_*` variables of `env` and `overrides` (dotted key -> value, None: not
     given) over the defaults, later ones winning. Reads the file only; pass `os.environ` for the environment.
+    `queue_check` is asked about each entry of `queues` as it was written, values of any type.
 
     Raises ConfigError with all problems: unreadable file, bad YAML, unknown or refused keys, bad values.
     """
@@ -38,7 +50,7 @@ def load_settings(
         layers.add_file(_read_file(path))
     layers.add_environment(env or {})
     layers.add_overrides(overrides or {})
-    return _validated(layers)
+    return _validated(layers, queue_check)
 
 
 def default_file_text() -> str:
@@ -61,7 +73,7 @@ def _read_file(path: str | os.PathLike[str]) -> YamlTree:
         raise ConfigError([f"{os.fspath(path)}:{line}: not UTF-8"]) from None
 
 
-def _validated(layers: Layers) -> Settings:
+def _validated(layers: Layers, queue_check: QueueCheck) -> Settings:
     raw = _known_keys(Settings, layers.value, (), layers)
     settings: Settings | None = None
     try:
@@ -70,6 +82,9 @@ def _validated(layers: Layers) -> Settings:
         for details in error.errors(include_url=False):
             if details["type"] != "duplicate_queue":  # told below, entry by entry
                 layers.add_problem(details["loc"], _sentence(details))
+    for index, entry in enumerate(raw.get("queues", ())):
+        for path, what in queue_check(entry):
+            layers.add_problem(("queues", index, *path), what)
     names = [queue.get("name") if isinstance(queue, dict) else None for queue in raw.get("queues", ())]
     for index, name, first_index in duplicate_names(names):
         first = layers.origin(("queues", first_index, "name")).text()

@@ -24,6 +24,11 @@ class GroupStart:
     offset: int = 0
     time_ms: int | None = None
 
+    @property
+    def is_place(self) -> bool:
+        """Whether it is a certain offset, which a queue with priorities has several of."""
+        return self.time_ms is None and self.offset > 0
+
     def offset_in(self, queue: Queue) -> int:
         """The offset in this queue, if it is no time."""
         end = queue.tail.next_offset

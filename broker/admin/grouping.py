@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from broker.admin import log_view
 from config.queue_settings import QueueSettings
 from queue_manager.door.administering import Place
-from queue_manager.errors import InvalidArgument, PreconditionFailed, QueueNotFound
+from queue_manager.errors import InvalidArgument, PreconditionFailed, QueueManagerError, QueueNotFound
 from queue_manager.filters import FilterError, parse_selector
 from queue_manager.group import Group
 from queue_manager.group_start import EARLIEST, GroupStart, read_start
@@ -64,7 +64,12 @@ async def create_missing(shard: Shard, queue: Queue, settings: QueueSettings) ->
     for wanted in settings.groups:
         known = queue.groups.get(wanted.group_id)
         if known is None:
-            await create(shard, queue, wanted.name, wanted.pattern, wanted.selector, wanted.start)
+            try:
+                await create(shard, queue, wanted.name, wanted.pattern, wanted.selector, wanted.start)
+            except QueueManagerError as error:
+                error.reason = f"queue {queue.name!r}, group {wanted.name!r}: {error.reason}"
+                error.args = (error.reason,)
+                raise
         elif known.selector != wanted.selector:
             raise PreconditionFailed(
                 f"group {known.group_id!r} of queue {queue.name!r} has the selector {known.selector!r}: "
@@ -129,7 +134,7 @@ def _check(queue: Queue) -> None:
 
 
 def _check_offset(queue: Queue, start: GroupStart) -> None:
-    if start.time_ms is None and start.offset > 0 and len(queue.parts()) > 1:
+    if start.is_place and len(queue.parts()) > 1:
         raise InvalidArgument(
             f"queue {queue.name!r} has priorities, each with offsets of its own: begin at 'earliest', "
             "'latest' or a time"
