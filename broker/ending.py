@@ -24,7 +24,7 @@ class Ending:
         self._waiting: set[asyncio.Future[None]] = set()
 
     def end(self, failure: StorageError | None = None) -> None:
-        """Have everybody who waits, and who asks from now on, get BrokerStopped. Only the first call counts."""
+        """Have all who wait, and who ask from now on, get BrokerStopped. Only the first call counts."""
         if self._reason:
             return
         self._reason = "the broker has stopped"

@@ -14,7 +14,6 @@ from config.settings import Settings, duplicate_names
 from config.sources import Layers
 from config.yaml_tree import Path, YamlTree, read_yaml
 
-
 QueueCheck = Callable[[Mapping[str, Any]], Iterable[tuple[Path, str]]]
 """Finds in an entry of `queues` what only other layers know to be wrong: where below it, and what."""
 

@@ -1,4 +1,4 @@
-"""Python types of arguments, checked at the door: `limit="5"` is told there, and not somewhere deep inside."""
+"""Python types of arguments, checked at the door: `limit="5"` is told there, not somewhere deep inside."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ C = TypeVar("C", bound=type)
 
 
 def checks_arguments(cls: C) -> C:
-    """Have the public coroutine methods of a class raise InvalidArgument, naming the argument, for values that
-    are not what the annotations say.
+    """Have the public coroutine methods of a class raise InvalidArgument, naming the argument, for values
+    that are not what the annotations say.
     """
     for name, method in list(vars(cls).items()):
         if not name.startswith("_") and inspect.iscoroutinefunction(method):

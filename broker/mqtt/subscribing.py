@@ -87,6 +87,9 @@ def _subscribe_plain(
     topic_filter: str,
     after: list[Callable[[], None]],
 ) -> int:
+    for name, _ in event.user_properties:
+        if name in _PROPERTIES:  # such as a selector: without it far too much would come
+            raise InvalidArgument(f"user property {name} is for $queue/... topics only")
     subscription = Subscription(
         client,
         topic_filter,

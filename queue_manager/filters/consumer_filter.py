@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from math import isfinite
 
 from queue_manager.filters.errors import FilterError
 from queue_manager.filters.fields import MessageFilter
@@ -54,9 +55,27 @@ def table_from_text(name: str, text: str) -> Mapping[str, object]:
     Raises FilterError.
     """
     try:
-        table = json.loads(text)
+        table = json.loads(
+            text, object_pairs_hook=_without_twins, parse_float=_number, parse_constant=_number
+        )
     except (ValueError, RecursionError) as error:
         raise FilterError(f"{name} must be a JSON object: {error}") from None
     if not isinstance(table, dict):
         raise FilterError(f"{name} must be a JSON object, not {type(table).__name__}")
     return table
+
+
+def _without_twins(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twin = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"{twin!r} is there more than once")
+    return table
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(f"{text} is no number")
+    return number

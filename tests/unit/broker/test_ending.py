@@ -90,16 +90,18 @@ async def test_clients_of_a_failed_broker_are_sent_away_and_nobody_is_let_in(tmp
     connection = await aio_pika.connect(port=first.ports["amqp"])
     reasons = []
     connection.close_callbacks.add(lambda sender, error: (reasons.append(error), lost.set()))
-    async with aiomqtt.Client("127.0.0.1", first.ports["mqtt"], protocol=aiomqtt.ProtocolVersion.V5) as mqtt:
-        async with Broker(storage=str(tmp_path)):
-            with pytest.raises(BrokerStopped):
-                await asyncio.wait_for(first.admin.publish("orders", b"tea"), 5)
-            await asyncio.wait_for(lost.wait(), 5)
-            with pytest.raises(aiomqtt.MqttError, match="Disconnected"):
-                await asyncio.wait_for(anext(aiter(mqtt.messages)), 5)
-            assert first.failed.is_set()
-            assert "INTERNAL_ERROR - the broker's store failed" in str(reasons[0])
-            for port in first.ports.values():
-                with pytest.raises(OSError):
-                    await asyncio.open_connection("127.0.0.1", port)
-            await first.stop()
+    async with (
+        aiomqtt.Client("127.0.0.1", first.ports["mqtt"], protocol=aiomqtt.ProtocolVersion.V5) as mqtt,
+        Broker(storage=str(tmp_path)),
+    ):
+        with pytest.raises(BrokerStopped):
+            await asyncio.wait_for(first.admin.publish("orders", b"tea"), 5)
+        await asyncio.wait_for(lost.wait(), 5)
+        with pytest.raises(aiomqtt.MqttError, match="Disconnected"):
+            await asyncio.wait_for(anext(aiter(mqtt.messages)), 5)
+        assert first.failed.is_set()
+        assert "INTERNAL_ERROR - the broker's store failed" in str(reasons[0])
+        for port in first.ports.values():
+            with pytest.raises(OSError):
+                await asyncio.open_connection("127.0.0.1", port)
+        await first.stop()

@@ -1,6 +1,7 @@
 """broker.group_settings: what is wrong with configured groups is told with its line, all at once."""
 
 import pytest
+from typer.testing import CliRunner
 
 from broker.app import Broker
 from broker.cli import app
@@ -9,7 +10,6 @@ from config.check import check_file
 from config.queue_settings import GroupSettings, QueueSettings
 from config.settings import ListenersSettings, MqttListenerSettings, Settings, StorageSettings
 from queue_manager.errors import InvalidArgument
-from typer.testing import CliRunner
 
 FILE = """\
 queues:
@@ -30,16 +30,15 @@ queues:
     max_priority: many
     groups: [{name: v, start: 5, selector: 7, pattern: [a]}]
 """
+OFFSETS = "a queue with priorities has offsets of each: begin at earliest, latest or a time"
 TOLD = [
     "4: queues[0].groups[0].selector: column 4: found the end where a value or a name should be",
     "6: queues[0].groups[1].pattern: '#' must be the last level of '#/a'",
     "7: queues[0].groups[1].start: it is 'earliest', 'latest', an offset or 'timestamp=<ms since 1970>', not"
     " 'nosuch'",
     '9: queues[1].typ: unknown key (did you mean "type"?)',
-    "11: queues[1].groups[0].start: a queue with priorities has offsets of each: begin at earliest, latest or a"
-    " time",
-    "11: queues[1].groups[2].start: a queue with priorities has offsets of each: begin at earliest, latest or a"
-    " time",
+    "11: queues[1].groups[0].start: " + OFFSETS,
+    "11: queues[1].groups[2].start: " + OFFSETS,
     "14: queues[2].groups[0].start: it is 'earliest', 'latest', an offset or 'timestamp=<ms since 1970>', not"
     " -1",
     "16: queues[3].max_priority: must be a whole number",
