@@ -11,10 +11,11 @@ from broker.admin.checking import checks_arguments
 from broker.admin.grouping import Start
 from broker.admin.views import GroupView, Page, Published, QueueView, State
 from broker.configured import policy_of
+from config.names import check_queue_name
 from config.queue_settings import QueueSettings
 from config.settings import Settings
 from queue_manager.definitions import QueueDefinition
-from queue_manager.errors import InvalidArgument, QueueBusy, QueueNotFound
+from queue_manager.errors import InvalidAddress, InvalidArgument, QueueBusy, QueueNotFound
 from queue_manager.group import Group
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.queue import Queue
@@ -60,7 +61,10 @@ class Admin:
         Raises PreconditionFailed when it exists as another type, InvalidAddress, LimitReached.
         """
         if isinstance(settings, str):
-            settings = QueueSettings(name=settings)
+            try:
+                settings = QueueSettings(name=check_queue_name(settings))
+            except ValueError as error:
+                raise InvalidAddress(str(error)) from None
         shard = self._shard
         definition = QueueDefinition(
             settings.name,

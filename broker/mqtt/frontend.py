@@ -185,6 +185,8 @@ class MqttFrontend(Frontend):
         """
         self.consumers.pop(consumer.filter, None)
         self.outbound.forget_ended()
+        if self.connection.closed:
+            return
         self.disconnect(c.ADMINISTRATIVE_ACTION, f"the subscription {consumer.filter!r} ended: {reason}")
 
     def drop_consumer(self, consumer: MqttConsumer) -> None:

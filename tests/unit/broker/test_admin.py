@@ -304,6 +304,12 @@ async def test_a_value_of_the_wrong_type_is_told_at_the_door(broker, call, told)
         await call(broker.admin)
 
 
+@pytest.mark.parametrize("name", ["", "a/b", "$a", "x" * 256, "\ud800"])
+async def test_a_name_that_no_queue_may_have_is_an_invalid_address(broker, name):
+    with pytest.raises(InvalidAddress):
+        await broker.admin.declare(name)
+
+
 async def test_values_of_the_right_types_pass(broker):
     await broker.admin.declare("orders")
     await broker.admin.declare("others")
