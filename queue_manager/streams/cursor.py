@@ -117,14 +117,8 @@ class StreamCursor(Group):
 
     def seek(self, start: StreamStart) -> None:
         """Go on at `start`; what was handed out before does not come back."""
-        self._block = None
-        for consumer in (*self.consumers, *self.draining):
-            for entry in list(consumer.in_flight.values()):
-                release_claim(entry)
-                entry.state = STALE
-        self.returned = []
+        self._rewind(self.stream.place(start))
         self.gap = 0
-        self.position = self.stream.place(start)
         self._since_ms = start.value if start.kind == TIMESTAMP else 0
         self.committed = self.position
         self.mark_dirty()
@@ -154,6 +148,11 @@ class StreamCursor(Group):
         return self.floor() if self.auto_commit else self.committed
 
     def _rewind(self, offset: int) -> None:
+        """Go on at `offset`; claims from before mean nothing any more: consumers that went may have some."""
+        for consumer in (*self.consumers, *self.draining):
+            for entry in list(consumer.in_flight.values()):
+                release_claim(entry)
+                entry.state = STALE
         self.returned = []
         self.position = offset
         self._block = None
@@ -166,7 +165,7 @@ class StreamCursor(Group):
             super().mark_dirty()
 
     def write(self, journal: Journal, now_ms: int) -> None:
-        """Put the committed offset into `journal`; once more later while there is something in flight."""
+        """Put the committed offset into `journal`; once more later while somebody has something in flight."""
         self.dirty = False
         floor = self.floor()
         if self.auto_commit:
@@ -175,7 +174,7 @@ class StreamCursor(Group):
         self.cursor_sequence = stream.sequence_for(self.committed)
         journal.put(log_cursor.key(self.storage_id, stream.log_id), log_cursor.encode(self.cursor_sequence))
         journal.put(group_position.key(self.storage_id), group_position.encode(self.committed))
-        if floor < self.position and self.auto_commit:
+        if floor < self.position and (self.consumers or self.draining):
             self._commit_later(now_ms)
 
     def _commit_later(self, now_ms: int) -> None:

@@ -44,15 +44,18 @@ class StreamGroup(StreamCursor):
     def give_back(
         self, entries: list[Entry], now_ms: int, *, failed: bool = False, delay_ms: int | None = None
     ) -> None:
-        """A stream takes nothing back: nack and reject settle. With `delay_ms` the messages return."""
-        if delay_ms is not None:
-            self.requeue(entries, now_ms, delay_ms=0)
+        """What is nacked waits for the group again. Reject settles, and so does a reader by itself.
+
+        With `delay_ms` (the client did not mean it as a verdict) messages return to that reader, too.
+        """
+        if failed or (self.is_anonymous and delay_ms is None):
+            for entry in entries:
+                if entry.state == IN_FLIGHT:
+                    release_claim(entry)
+                    entry.state = DONE
+            self.mark_dispatch()
             return
-        for entry in entries:
-            if entry.state == IN_FLIGHT:
-                release_claim(entry)
-                entry.state = DONE
-        self.mark_dispatch()
+        self.requeue(entries, now_ms)
 
     def requeue(
         self, entries: list[Entry], now_ms: int, *, failed: bool = False, delay_ms: int | None = None
@@ -78,6 +81,8 @@ class StreamGroup(StreamCursor):
             if entry.state == IN_FLIGHT:  # behind the position: read again anyway; or not wanted any more
                 release_claim(entry)
                 entry.state = STALE
+        if not self.consumers:
+            self._limit_returned()
 
     def expire(self, now_ms: int) -> int:
         """Return claims whose lease has ended to the others; a reader by itself may take its time."""
@@ -105,10 +110,13 @@ class StreamGroup(StreamCursor):
         elif not self.auto_commit:
             self._rewind(self.committed)
         else:
-            if len(self.returned) > limits.STREAM_RETURNED_MESSAGES_MAX:
-                self._rewind(self.floor())
             self.mark_dirty()
             self.flushed_at_ms = 0
+
+    def _limit_returned(self) -> None:
+        """Nobody is there: of very many messages that came back none are kept, they are read again."""
+        if len(self.returned) > limits.STREAM_RETURNED_MESSAGES_MAX:
+            self._rewind(self.floor())
 
     def purge_ready(self) -> None:
         """Nothing: the stream itself is cut."""

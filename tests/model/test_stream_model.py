@@ -94,7 +94,7 @@ class Reader:
     def revoked(self, consumer: Any, entries: list[Any]) -> None:
         for entry in entries:
             del self.held[entry.message.offset]
-            self.group.give_back(entry.message.offset)
+        self.group.give_back(*[entry.message.offset for entry in entries])
 
     def cancelled(self, consumer: Any, reason: str) -> None:
         self.held = {}
@@ -113,6 +113,7 @@ class OracleGroup:
         self.position = 0
         self.since_ms = 0
         self.readers: list[Reader] = []
+        self.leavers: list[Reader] = []  # cancelled; they may hold something
         self.back: list[int] = []
         self.auto_commit = True
         self.committed = 0  # by `$commit`
@@ -137,12 +138,24 @@ class OracleGroup:
                 return offset
         return None
 
-    def give_back(self, offset: int) -> None:
+    def give_back(self, *offsets: int) -> None:
+        """These wait again, if they are wanted; too many for nobody are read again instead."""
+        log = self.model.logs[self.stream]
         if self.name or self.readers:
-            self.back = sorted([*self.back, offset])
+            self.back = sorted([*self.back, *[offset for offset in offsets if self.wants(log[offset])]])
+        if self.name and not self.readers and len(self.back) > limits.STREAM_RETURNED_MESSAGES_MAX:
+            self.move(self.floor())
+
+    def move(self, position: int) -> None:
+        """Go on there; nothing handed out before counts any more."""
+        self.position = position
+        self.back = []
+        for reader in self.leavers:
+            reader.held = {}
+        self.leavers = []
 
     def floor(self) -> int:
-        held = [offset for reader in self.readers for offset in reader.held]
+        held = [offset for reader in [*self.readers, *self.leavers] for offset in reader.held]
         return min([self.position, *self.back[:1], *held])
 
 
@@ -299,12 +312,11 @@ class StreamModel(RuleBasedStateMachine):
     def seek(self, oracle: OracleGroup, start: StreamStart) -> None:
         log = self.logs[oracle.stream]
         head = self.head(oracle.stream)
-        oracle.back = []
         oracle.since_ms = 0
         if start.kind == TIMESTAMP:
             oracle.since_ms = start.value
         places = {FIRST: head, LAST: max(head, len(log) - 1), NEXT: len(log), TIMESTAMP: head}
-        oracle.position = places.get(start.kind, min(start.value, len(log)))
+        oracle.move(places.get(start.kind, min(start.value, len(log))))
         oracle.committed = oracle.durable = 0
         if start.kind == TIMESTAMP:
             oracle.position = (
@@ -314,43 +326,49 @@ class StreamModel(RuleBasedStateMachine):
     def all_readers(self) -> list[Reader]:
         return [reader for group in [*self.groups.values(), *self.nameless] for reader in group.readers]
 
-    @precondition(lambda self: self.all_readers())
+    def all_holders(self) -> list[Reader]:
+        groups = [*self.groups.values(), *self.nameless]
+        return [reader for group in groups for reader in [*group.readers, *group.leavers] if reader.held]
+
+    @precondition(lambda self: self.all_holders())
     @rule(
         pick=st.integers(0, 1_000), verdict=st.sampled_from(["ack", "ack", "nack", "reject"]), data=st.data()
     )
     def verdict(self, pick: int, verdict: str, data: st.DataObject) -> None:
-        readers = self.all_readers()
+        readers = self.all_holders()
         reader = readers[pick % len(readers)]
-        if not reader.held:
-            return
         offsets = data.draw(st.lists(st.sampled_from(sorted(reader.held)), unique=True, min_size=1))
         entries = [reader.held.pop(offset) for offset in offsets]
         manager = self.shard.manager
         settle = {"ack": manager.ack, "nack": manager.requeue, "reject": manager.reject}[verdict]
         assert settle(entries, self.clock.ms) == 0
+        if verdict == "nack" and reader.group.name:
+            reader.group.give_back(*offsets)
         self.settle()
 
     @precondition(lambda self: self.all_readers())
-    @rule(pick=st.integers(0, 1_000))
-    def leave(self, pick: int) -> None:
+    @rule(pick=st.integers(0, 1_000), keeps=st.booleans())
+    def leave(self, pick: int, keeps: bool) -> None:
+        """A consumer goes, or is cancelled only and keeps what it holds."""
         readers = self.all_readers()
         reader = readers[pick % len(readers)]
         oracle = reader.group
         oracle.readers.remove(reader)
-        for offset in sorted(reader.held):
-            oracle.give_back(offset)
-        reader.held = {}
-        self.shard.manager.unsubscribe(reader.consumer, self.clock.ms)
+        if keeps:
+            oracle.leavers.append(reader)
+        else:
+            held = sorted(reader.held)
+            reader.held = {}
+            oracle.give_back(*held)
+        was_held = list(reader.held.values())
+        self.shard.manager.unsubscribe(reader.consumer, self.clock.ms, keep_claims=keeps)
         if not oracle.readers and oracle.name:
             group = self.stream(oracle.stream).groups[oracle.group_id]
             assert isinstance(group, StreamGroup)
             if not oracle.auto_commit:
                 assert group.position == group.committed >= oracle.committed
-                oracle.back = []
-                oracle.position = group.position
-            elif len(oracle.back) > limits.STREAM_RETURNED_MESSAGES_MAX:
-                oracle.position = oracle.floor()
-                oracle.back = []
+                oracle.move(group.position)
+                assert self.shard.manager.ack(was_held, self.clock.ms) == len(was_held), "read again"
             assert (
                 group.position == oracle.position
                 or oracle.next_wanted() is None
@@ -384,8 +402,7 @@ class StreamModel(RuleBasedStateMachine):
         oracle.durable = min(oracle.durable, offset + 1)
         oracle.highest = max(oracle.highest, oracle.floor(), position)  # it passes what it does not want
         if not oracle.readers:
-            oracle.position = offset + 1
-            oracle.back = []
+            oracle.move(offset + 1)
         self.settle()
 
     @rule(ms=st.sampled_from([1, 500, 5_000, 10_000, LEASE_MS]))
@@ -451,6 +468,7 @@ class StreamModel(RuleBasedStateMachine):
             oracle.highest = 0
             oracle.back = []
             oracle.readers = []
+            oracle.leavers = []
         self.settle()
 
     def skips_to(self, group: Any, oracle: OracleGroup) -> bool:

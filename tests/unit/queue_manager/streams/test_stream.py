@@ -101,18 +101,83 @@ def test_what_a_consumer_leaves_goes_to_the_others_first(manager):
     assert second_sink.entries[1].attempts == 2
 
 
-def test_nack_and_reject_settle_and_leases_end(manager):
+def test_what_is_nacked_waits_for_the_group_again(manager):
+    stream = make_queue(manager, stream=True)
+    publish(manager, 5)
+    _, sink = read(manager, stream, "g", credit_max=3)
+    manager.ack(sink.entries[:1], NOW_MS)
+    manager.requeue(sink.entries[1:2], NOW_MS)
+    assert stream.groups["g"].committed_offset() == 1
+    manager.dispatch(NOW_MS)
+    assert sink.calls == [[0, 1, 2], [1], [3]]
+    assert sink.entries[3].attempts == 2
+    manager.ack(sink.entries, NOW_MS)
+    manager.dispatch(NOW_MS)
+    assert (sink.calls[3:], stream.groups["g"].floor()) == ([[4]], 4)
+
+
+def test_a_reject_settles_and_leases_end(manager):
     stream = make_queue(manager, stream=True)
     publish(manager, 3)
     _, sink = read(manager, stream, "g")
-    manager.requeue(sink.entries[:1], NOW_MS)
-    manager.reject(sink.entries[1:2], NOW_MS)
+    manager.reject(sink.entries[:2], NOW_MS)
     manager.dispatch(NOW_MS)
     assert sink.offsets == [0, 1, 2]
     assert stream.groups["g"].floor() == 2
     manager.expire(NOW_MS + 30_000)
     assert sink.offsets == [0, 1, 2, 2]
     assert sink.revoked_count == 1
+
+
+def test_a_reader_by_itself_settles_by_a_nack(manager):
+    stream = make_queue(manager, stream=True)
+    publish(manager, 2)
+    _, sink = read(manager, stream, credit_max=1)
+    manager.requeue(sink.entries, NOW_MS)
+    manager.dispatch(NOW_MS)
+    assert sink.offsets == [0, 1]
+
+
+@pytest.mark.parametrize("kept_max", [2, 100])
+def test_who_leaves_and_nacks_what_it_did_not_get_to_skips_nothing(manager, kept_max, monkeypatch):
+    monkeypatch.setattr(limits, "STREAM_RETURNED_MESSAGES_MAX", kept_max)
+    stream = make_queue(manager, stream=True)
+    publish(manager, 20)
+    consumer, sink = read(manager, stream, "g", credit_max=10)
+    manager.ack(sink.entries[:3], NOW_MS)
+    manager.unsubscribe(consumer, NOW_MS, keep_claims=True)
+    for entry in sink.entries[3:]:
+        manager.requeue([entry], NOW_MS)
+    commit(manager, NOW_MS)
+    group = stream.groups["g"]
+    assert (group.committed, len(group.returned) <= kept_max) == (3, True)
+    assert read(manager, stream, "g")[1].offsets == [*range(3, 20)]
+    assert manager.needs_commit(NOW_MS) is not None
+
+
+def test_a_group_that_nobody_reads_is_written_once(manager):
+    stream = make_queue(manager, stream=True)
+    publish(manager, 3)
+    consumer, sink = read(manager, stream, "g")
+    manager.requeue(sink.entries, NOW_MS)
+    manager.unsubscribe(consumer, NOW_MS)
+    commit(manager, NOW_MS)
+    assert manager.needs_commit(NOW_MS) is None
+
+
+def test_commits_by_hand_stand_when_something_is_nacked_later(manager):
+    stream = make_queue(manager, stream=True)
+    publish(manager, 6)
+    consumer, sink = read(manager, stream, "g", auto_commit=False, credit_max=4)
+    manager.requeue(sink.entries[3:], NOW_MS)
+    manager.dispatch(NOW_MS)
+    assert sink.calls == [[0, 1, 2, 3], [3]]
+    manager.commit_offset(stream, "g", 1)
+    manager.unsubscribe(consumer, NOW_MS, keep_claims=True)
+    _, other = read(manager, stream, "g", auto_commit=False)
+    assert manager.requeue([sink.entries[0], sink.entries[2]], NOW_MS) == 2
+    manager.dispatch(NOW_MS)
+    assert other.calls == [[2, 3, 4, 5]]
 
 
 def test_a_reader_by_itself_may_take_its_time(manager):
