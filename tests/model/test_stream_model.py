@@ -173,14 +173,22 @@ class StreamModel(RuleBasedStateMachine):
         self.nameless: list[OracleGroup] = []
         self.number = 0
 
-    @initialize(tight=st.booleans())
-    def begin(self, tight: bool) -> None:
+    @initialize(
+        tight=st.booleans(),
+        counts=st.lists(st.integers(1, 9), max_size=3),
+        readers=st.lists(st.tuples(st.sampled_from(sorted(RETENTION)), st.sampled_from([1, 3, 6])), max_size=3),
+    )
+    def begin(self, tight: bool, counts: list[int], readers: list[tuple[str, int]]) -> None:
         if tight:
             for name, value in TIGHT.items():
                 setattr(limits, name, value)
         self.attach(MemoryStore())
         self.declare()
         self.commit()
+        for count in counts:
+            self.publish("all", "a", count)
+        for name, credit in readers:
+            self.subscribe(name, "g", "#", "", 0, True, credit, False, "")
 
     def declare(self) -> None:
         for name, fields in RETENTION.items():
@@ -257,7 +265,7 @@ class StreamModel(RuleBasedStateMachine):
         name=st.sampled_from(sorted(RETENTION)),
         group=st.sampled_from(["", "g", "h", SELECTED_GROUP]),
         pattern=st.sampled_from(["#", "#", "a"]),
-        kind=st.sampled_from(["", FIRST, LAST, NEXT, OFFSET, TIMESTAMP]),
+        kind=st.sampled_from(["", "", "", FIRST, FIRST, LAST, NEXT, OFFSET, TIMESTAMP]),
         value=st.integers(0, 60),
         auto_commit=st.booleans(),
         credit=st.sampled_from([1, 3, 100]),
@@ -332,19 +340,28 @@ class StreamModel(RuleBasedStateMachine):
 
     @precondition(lambda self: self.all_holders())
     @rule(
-        pick=st.integers(0, 1_000), verdict=st.sampled_from(["ack", "ack", "nack", "reject"]), data=st.data()
+        verdicts=st.lists(
+            st.tuples(st.integers(0, 1_000), st.sampled_from(["ack", "ack", "nack", "reject"]), st.integers(1, 511)),
+            min_size=1,
+            max_size=5,
+        )
     )
-    def verdict(self, pick: int, verdict: str, data: st.DataObject) -> None:
-        readers = self.all_holders()
-        reader = readers[pick % len(readers)]
-        offsets = data.draw(st.lists(st.sampled_from(sorted(reader.held)), unique=True, min_size=1))
-        entries = [reader.held.pop(offset) for offset in offsets]
-        manager = self.shard.manager
-        settle = {"ack": manager.ack, "nack": manager.requeue, "reject": manager.reject}[verdict]
-        assert settle(entries, self.clock.ms) == 0
-        if verdict == "nack" and reader.group.name:
-            reader.group.give_back(*offsets)
-        self.settle()
+    def verdicts(self, verdicts: list[tuple[int, str, int]]) -> None:
+        """Some readers settle some of what they hold: that of the bits set, in any order."""
+        for pick, verdict, bits in verdicts:
+            readers = self.all_holders()
+            if not readers:
+                return
+            reader = readers[pick % len(readers)]
+            held = list(reader.held)
+            offsets = [offset for index, offset in enumerate(held) if bits >> index & 1] or held[:1]
+            entries = [reader.held.pop(offset) for offset in offsets]
+            manager = self.shard.manager
+            settle = {"ack": manager.ack, "nack": manager.requeue, "reject": manager.reject}[verdict]
+            assert settle(entries, self.clock.ms) == 0
+            if verdict == "nack" and reader.group.name:
+                reader.group.give_back(*offsets)
+            self.settle()
 
     @precondition(lambda self: self.all_readers())
     @rule(pick=st.integers(0, 1_000), keeps=st.booleans())
@@ -430,13 +447,21 @@ class StreamModel(RuleBasedStateMachine):
         drive(self.shard.sweep_once())
         self.settle()
 
-    @rule(name=st.sampled_from(sorted(RETENTION)))
+    @rule(what=st.sampled_from(["crash", "crash", "purge", "delete"]), name=st.sampled_from(sorted(RETENTION)))
+    def disturb(self, what: str, name: str) -> None:
+        """Together, so that most of the time something else happens."""
+        if what == "crash":
+            self.crash()
+        elif what == "purge":
+            self.purge(name)
+        else:
+            self.delete(name)
+
     def purge(self, name: str) -> None:
         self.shard.manager.purge(self.stream(name), self.clock.ms)
         assert self.head(name) == len(self.logs[name])
         self.settle()
 
-    @rule()
     def crash(self) -> None:
         floors = {key: oracle.floor() for key, oracle in self.groups.items()}
         heads = {name: self.head(name) for name in RETENTION}
@@ -475,7 +500,6 @@ class StreamModel(RuleBasedStateMachine):
         log = self.logs[oracle.stream]
         return not any(oracle.wants(m) for m in log[oracle.floor() : group.position])
 
-    @rule(name=st.sampled_from(sorted(RETENTION)))
     def delete(self, name: str) -> None:
         self.shard.manager.delete(self.stream(name), self.clock.ms)
         self.logs[name] = []
@@ -540,7 +564,7 @@ class StreamModel(RuleBasedStateMachine):
 
 
 TestStreamModel = StreamModel.TestCase
-TestStreamModel.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestStreamModel.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
 
 
 @pytest.mark.long
