@@ -50,6 +50,7 @@ MQTT_SHAPES_PER_CONNECTION_MAX: Final = 1_024
 CLAIMS_PER_CONSUMER_MAX: Final = 65_535  # unsettled messages of a consumer that set no prefetch
 CLAIMED_BYTES_PER_CONSUMER_MAX: Final = 64 * MIB  # unsettled payload of one consumer; one message may pass it
 NO_ACK_BURST_MAX: Final = 8_192  # messages handed to a no-ack consumer before others have their turn
+LATE_CONSUMER_WAIT_MS_MAX: Final = 60_000  # who let a lease end leaves messages to others at most so long
 LOG_ENTRY_MESSAGES_MAX: Final = 1_024  # messages whose metadata share one metadata-log entry
 LOG_ENTRY_BYTES_MAX: Final = 1 * MIB
 UNCOMMITTED_BYTES_MAX: Final = 32 * MIB  # publishers are held back while more waits for the store

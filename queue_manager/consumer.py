@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from config import limits
+from queue_manager import ranking
 
 if TYPE_CHECKING:
     from queue_manager.filters.consumer_filter import ConsumerFilter
@@ -54,7 +55,8 @@ class Consumer:
 
     `credit_max` is how many unsettled messages it may hold (UNLIMITED when it set no bound). `in_flight`
     maps message offset to Entry in order of claiming. `no_ack` consumers hold nothing. Of consumers with
-    credit only those of the highest `priority` are given messages.
+    credit only those of the highest `priority` are given messages. `late_held`: how many claims it had left
+    when it last let a lease end; -1 if that does not count any more.
     """
 
     __slots__ = (
@@ -67,6 +69,7 @@ class Consumer:
         "filter",
         "group",
         "in_flight",
+        "late_held",
         "lease_ms",
         "no_ack",
         "paused",
@@ -102,6 +105,7 @@ class Consumer:
         self.in_flight: dict[int, Entry] = {}
         self.bytes_in_flight = 0
         self.extended = False  # some claim has a lease of its own
+        self.late_held = -1
         self.paused = False
         self.active = True
         if pool is not None:
@@ -120,3 +124,18 @@ class Consumer:
         if held and self.bytes_in_flight >= limits.CLAIMED_BYTES_PER_CONSUMER_MAX:
             return 0
         return free
+
+    def is_late(self) -> bool:
+        """Whether it let a lease end and has neither settled anything nor waited long since."""
+        return 0 <= self.late_held <= len(self.in_flight)
+
+    def on_timer(self, now_ms: int) -> None:
+        """It was late for long enough."""
+        self.forgive()
+
+    def forgive(self) -> None:
+        """Let it take part again, though it was late."""
+        self.late_held = -1
+        if self.active:
+            self.group.is_ranked = ranking.is_ranked(self.group)
+            self.group.mark_dispatch()

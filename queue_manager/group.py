@@ -50,6 +50,7 @@ class Group(GroupSettling):
             self._forget(consumer)
             if self.sticky is not None:
                 self.sticky.leave(consumer)
+            self.mark_dispatch()  # others may be entitled now
 
     def remove(self, consumer: Consumer, now_ms: int) -> None:
         """Forget the consumer; what it holds returns at once."""
@@ -64,6 +65,8 @@ class Group(GroupSettling):
 
     def _forget(self, consumer: Consumer) -> None:
         consumer.active = False
+        if consumer.late_held >= 0:
+            self.queue.manager.timers.forget(consumer)
         if self.selection is not None:
             self.selection.leave(consumer)
         if consumer.pool is not None and consumer in consumer.pool.consumers:

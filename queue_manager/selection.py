@@ -135,7 +135,7 @@ class Selection(Scanning):
         return claimed
 
     def _levels(self) -> list[list[Consumer]]:
-        """Consumers with credit, in turn; those of a higher priority apart and first."""
+        """Consumers with credit, in turn; those of a higher priority apart and first, late ones last."""
         group = self.group
         consumers = group.consumers
         turn = self._turn % len(consumers) if consumers else 0
@@ -144,10 +144,16 @@ class Selection(Scanning):
             return [takers]
         if group.queue.policy.single_active:
             return [ranking.entitled(group, takers)]
-        by_priority: dict[int, list[Consumer]] = {}
+        levels: dict[tuple[bool, int], list[Consumer]] = {}
         for consumer in takers:
-            by_priority.setdefault(consumer.priority, []).append(consumer)
-        return [by_priority[priority] for priority in sorted(by_priority, reverse=True)]
+            if not ranking.stands_back(group, consumer):
+                levels.setdefault((consumer.is_late(), -consumer.priority), []).append(consumer)
+        return [levels[level] for level in sorted(levels)]
+
+    def covers(self, consumer: Consumer, other: Consumer) -> bool:
+        """Whether `consumer` takes whatever `other` wants."""
+        view = self.views_of.get(consumer)
+        return view is not None and (view.condition is None or view is self.views_of.get(other))
 
     def _serve(self, level: list[Consumer], shares: dict[View, int], now_ms: int) -> bool:
         """Give each consumer its share of what is found for it; whether anybody got something."""

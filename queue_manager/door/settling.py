@@ -85,6 +85,8 @@ class Settling(ManagerState):
             return False
         entry.lease_deadline_ms = now_ms + lease_ms
         consumer.extended = True
+        if consumer.late_held >= 0:
+            consumer.forgive()
         if entry.bucket is not None:
             entry.group.touch(entry.bucket)
         return True

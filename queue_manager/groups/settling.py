@@ -117,7 +117,10 @@ class GroupSettling(GroupReading):
         self.attempts_dirty.add(message_id)
 
     def expire(self, now_ms: int) -> int:
-        """Return every claim whose lease has ended; give how many."""
+        """Return every claim whose lease has ended; give how many claims that ended.
+
+        What a single active consumer holds besides comes back with them when another takes over.
+        """
         expired_count = 0
         for consumer in (*self.consumers, *self.draining):
             expired = []
@@ -135,11 +138,17 @@ class GroupSettling(GroupReading):
                     break  # claims are in order of time
             consumer.extended = extended
             if expired:
-                expired_count += len(expired)
-                if self.active_consumer is consumer:
-                    ranking.pass_on(cast("Group", self))
+                group = cast("Group", self)
+                held: list[Entry] = []
+                if self.active_consumer is consumer and ranking.pass_on(group):
+                    ended = set(expired)
+                    held = [entry for entry in consumer.in_flight.values() if entry not in ended]
+                expired_count += len(expired) + len(held)
                 self.requeue(expired, now_ms)
-                consumer.sink.revoked(consumer, expired)
+                if held:
+                    self.requeue(held, now_ms, delay_ms=0)  # no fault of theirs
+                ranking.lease_ended(group, consumer, now_ms)
+                consumer.sink.revoked(consumer, expired + held)
         self.draining = [c for c in self.draining if c.in_flight]
         return expired_count
 

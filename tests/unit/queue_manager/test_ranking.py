@@ -110,3 +110,41 @@ def test_pulling_beside_an_exclusive_consumer_is_refused() -> None:
     consume(manager, queue, exclusive=True)
     with pytest.raises(AccessRefused):
         manager.pull(puller, False, NOW_MS)
+
+
+def test_on_takeover_everything_the_other_held_comes_back_first() -> None:
+    manager = make_manager()
+    queue = make_queue(manager, single_active=True)
+    active, one = consume(manager, queue, credit_max=3, lease_ms=3_000)
+    _, two = consume(manager, queue, credit_max=3, lease_ms=3_000)
+    for after_ms, count in ((0, 1), (1_000, 1), (1_300, 3)):
+        publish(manager, count)
+        manager.dispatch(NOW_MS + after_ms)
+    assert one.offsets == [0, 1, 2]
+    manager.expire(NOW_MS + 3_100)
+    assert two.calls == [[0, 1, 2]]
+    assert (one.revoked_count, len(active.in_flight)) == (3, 0)
+    assert manager.ack(one.entries, NOW_MS + 3_100) == 3
+
+
+def test_a_sole_active_consumer_keeps_what_it_still_may() -> None:
+    manager = make_manager()
+    queue = make_queue(manager, single_active=True)
+    active, sink = consume(manager, queue, lease_ms=3_000)
+    for after_ms in (0, 1_000):
+        publish(manager, 1)
+        manager.dispatch(NOW_MS + after_ms)
+    manager.expire(NOW_MS + 3_000)
+    assert (sink.calls, sink.revoked_count, len(active.in_flight)) == ([[0], [1], [0]], 1, 2)
+
+
+def test_a_cancelled_active_consumer_has_a_successor_at_once() -> None:
+    manager = make_manager()
+    queue = make_queue(manager, single_active=True)
+    active, _ = consume(manager, queue, credit_max=1)
+    _, two = consume(manager, queue)
+    publish(manager, 2)
+    manager.dispatch(NOW_MS)
+    manager.unsubscribe(active, NOW_MS, keep_claims=True)
+    manager.dispatch(NOW_MS)
+    assert two.offsets == [1]
