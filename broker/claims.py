@@ -23,7 +23,7 @@ def check_delay(values: Mapping[str, object], verb: str, *, stream: bool) -> Non
     if verb != "$nack":
         raise InvalidArgument(f"{DELAY} is for $nack, not for {verb}")
     if stream:
-        raise InvalidArgument("a stream takes nothing back: $nack has no delay")
+        raise InvalidArgument("a stream delays nothing: $nack has no delay")
 
 
 def hand_back(manager: QueueManager, entry: Entry, values: Mapping[str, object], now_ms: int) -> None:

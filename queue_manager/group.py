@@ -50,7 +50,8 @@ class Group(GroupSettling):
             self._forget(consumer)
             if self.sticky is not None:
                 self.sticky.leave(consumer)
-            self.mark_dispatch()  # others may be entitled now
+            if not self.queue.policy.single_active:  # there what it holds had better come first
+                self.mark_dispatch()
 
     def remove(self, consumer: Consumer, now_ms: int) -> None:
         """Forget the consumer; what it holds returns at once."""

@@ -58,8 +58,9 @@ def lease_ended(group: Group, consumer: Consumer, now_ms: int) -> None:
         return
     consumer.late_held = len(consumer.in_flight)
     group.is_ranked = True
-    turn_ms = min(consumer.lease_ms, limits.LATE_CONSUMER_WAIT_MS_MAX)
-    group.queue.manager.timers.set(consumer, now_ms + turn_ms)
+    timers = group.queue.manager.timers
+    timers.forget(consumer)  # it may have been late before
+    timers.set(consumer, now_ms + min(consumer.lease_ms, limits.LATE_CONSUMER_WAIT_MS_MAX))
 
 
 def pass_on(group: Group) -> bool:

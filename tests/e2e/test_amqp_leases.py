@@ -52,3 +52,27 @@ def test_consumer_timeout_of_a_queue_and_of_a_consumer(channel, name):
     amqp.publish(channel, name, "b")
     consumer.wait(1)
     assert len(consumer.wait_quiet(1.2)) == 1
+
+
+def test_what_a_hung_consumer_let_expire_goes_to_the_busy_one(own_broker, amqp_connect):
+    process = own_broker({"queue_manager": {"consumer_timeout": "1s"}})
+    channel = amqp_connect(process).channel()
+    channel.queue_declare("jobs", durable=True)
+    hung = amqp_connect(process).channel()
+    hung.basic_qos(prefetch_count=2)
+    stuck = Collector(hung, "jobs")
+    amqp.publish(channel, "jobs", "a", "b", "c")
+    stuck.wait(2)
+    channel.basic_qos(prefetch_count=1)
+    busy = Collector(channel, "jobs")
+    busy.wait(1)
+    busy.wait_quiet(0.7)
+    channel.basic_ack(busy.deliveries[0].tag)
+    amqp.publish(channel, "jobs", "d")
+    busy.wait(2)  # its one credit is gone when the leases end
+    stuck.wait_quiet(0.7)
+    for count in (3, 4):
+        channel.basic_ack(busy.deliveries[-1].tag)
+        busy.wait(count)
+    assert busy.bodies() == ["c", "d", "a", "b"]
+    assert stuck.bodies() == ["a", "b"]

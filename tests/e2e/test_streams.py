@@ -101,12 +101,33 @@ def test_a_group_shares_and_goes_on_where_it_was(amqp_connect, channel, stream):
     assert reader(channel, stream, consumer_group="g").wait(1)[0].body == b"g"
 
 
-def test_nack_and_reject_pass_the_message(channel, stream):
+def test_a_nack_hands_back_and_a_reject_passes(channel, stream):
     collector = reader(channel, stream, ack=False, consumer_group="g")
     got = collector.wait(6)
-    channel.basic_nack(got[0].tag, requeue=True)
     channel.basic_reject(got[1].tag, requeue=False)
-    assert len(collector.wait_quiet()) == 6
+    channel.basic_nack(got[0].tag, requeue=True)
+    again = collector.wait(7)[6]
+    assert (again.body, again.method.redelivered) == (b"a", True)
+    assert len(collector.wait_quiet()) == 7
+
+
+def test_who_stops_halfway_leaves_the_rest_to_the_group(amqp_connect, channel, stream):
+    """pika requeues what it prefetched and the application did not get to."""
+
+    def take(count):
+        own = amqp_connect().channel()
+        own.basic_qos(prefetch_count=4)
+        bodies = []
+        for method, _, body in own.consume(stream, arguments={"x-consumer-group": "g"}, inactivity_timeout=5):
+            bodies.append(body)
+            own.basic_ack(method.delivery_tag)
+            if len(bodies) == count:
+                break
+        own.cancel()
+        own.connection.close()
+        return bodies
+
+    assert [take(2), take(4)] == [[b"a", b"b"], [b"c", b"d", b"e", b"f"]]
 
 
 def test_commit_by_hand(amqp_connect, channel, stream):

@@ -136,15 +136,3 @@ def test_a_sole_active_consumer_keeps_what_it_still_may() -> None:
         manager.dispatch(NOW_MS + after_ms)
     manager.expire(NOW_MS + 3_000)
     assert (sink.calls, sink.revoked_count, len(active.in_flight)) == ([[0], [1], [0]], 1, 2)
-
-
-def test_a_cancelled_active_consumer_has_a_successor_at_once() -> None:
-    manager = make_manager()
-    queue = make_queue(manager, single_active=True)
-    active, _ = consume(manager, queue, credit_max=1)
-    _, two = consume(manager, queue)
-    publish(manager, 2)
-    manager.dispatch(NOW_MS)
-    manager.unsubscribe(active, NOW_MS, keep_claims=True)
-    manager.dispatch(NOW_MS)
-    assert two.offsets == [1]
