@@ -19,6 +19,7 @@ from queue_manager.manager import ACCEPTED
 from queue_manager.model import Entry, Message
 from queue_manager.plan import PublishPlan
 from queue_manager.policy import QueuePolicy
+from queue_manager.ranking import stands_back
 from queue_manager.removal import RangeRemoval
 from queue_manager.retention import NO_BUCKET
 from storage.batch import WriteOps
@@ -80,6 +81,11 @@ def load(shard: Shard) -> bool:
     """Perform the loads that are asked for; whether there were any. Fails if they lead to ever more loads."""
     shard.manager.loads = BoundedLoads(shard.manager.loads)
     return run(shard.load_once())
+
+
+def may_take(consumer: Consumer) -> bool:
+    """Whether what waits for this consumer has to be given to it."""
+    return consumer.credit() > 0 and not stands_back(consumer.group, consumer)
 
 
 class FakeClock:
@@ -423,11 +429,14 @@ class Harness:
             raise AssertionError("loading never ends")
         for queue in self.oracle.queues.values():
             for group in queue.groups.values():
-                if any(c.credit() > 0 for c in group.consumers if not c.puller):
+                if any(c.credit() > 0 for c in group.consumers if not (c.puller or self._stands_back(c))):
                     must = [offset for offset in group.ready if not group.items[offset].optional]
                     assert not must, (
                         f"{queue.name}:{group.group_id} keeps {must[:5]} from consumers with credit"
                     )
+
+    def _stands_back(self, consumer: OracleConsumer) -> bool:
+        return any(model is consumer and stands_back(real.group, real) for model, real, _ in self.consumers)
 
     def commit(self, *, everything: bool) -> None:
         drive(self.shard.commit_once(everything=everything))

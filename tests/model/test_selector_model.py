@@ -28,7 +28,7 @@ from queue_manager.tail import MESSAGE_OVERHEAD_BYTES, RELEASED, RELEASED_BYTES
 from storage.envelope import EnvelopeTemplate
 from storage.memory_store import MemoryStore
 from storage.records import payload, taken_ahead
-from tests.model.harness import DEFAULT_POLICY, FakeClock, load
+from tests.model.harness import DEFAULT_POLICY, FakeClock, load, may_take
 from tests.model.tight_limits import TightLimits
 
 T = TypeVar("T")
@@ -403,7 +403,7 @@ class SelectorModel(RuleBasedStateMachine):
         if not hasattr(self, "durable"):
             return
         for taker in self.takers:
-            if taker.consumer.credit() > 0:
+            if may_take(taker.consumer):
                 assert not self._wanted(taker.text), f"{taker.text!r} starves"
 
     @invariant()
@@ -419,7 +419,7 @@ class SelectorModel(RuleBasedStateMachine):
         unmatched = [i for i in waiting if not any(SELECTORS[t.text](i) for t in self.takers)]
         if not self.takers:
             assert group.unmatched_count() == 0
-        elif all(taker.consumer.credit() > 0 for taker in self.takers):
+        elif all(may_take(taker.consumer) for taker in self.takers):
             assert group.ready_count() == len(waiting)
             assert group.unmatched_count() == len(unmatched)
         else:

@@ -30,7 +30,7 @@ from queue_manager.queue import Queue
 from storage.envelope import PROPERTIES_AMQP
 from storage.memory_store import MemoryStore
 from storage.records import payload
-from tests.model.harness import DEFAULT_POLICY, FakeClock, load
+from tests.model.harness import DEFAULT_POLICY, FakeClock, load, may_take
 from tests.model.tight_limits import TightLimits
 
 T = TypeVar("T")
@@ -518,7 +518,7 @@ class StickyModel(RuleBasedStateMachine):
         ):
             return
         for member in self.members:
-            if member.consumer.credit() > 0:
+            if may_take(member.consumer):
                 for item in self.items:
                     if self._is_ready(item):
                         assert self._must_wait_for(item, member), (item.body, item.key, member.number)

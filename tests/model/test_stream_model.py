@@ -23,7 +23,7 @@ from queue_manager.streams.stream import Stream
 from storage.envelope import EnvelopeTemplate
 from storage.memory_store import MemoryStore
 from storage.records import payload, payload_refs, stream_chunk
-from tests.model.harness import FakeClock, drive, load
+from tests.model.harness import FakeClock, drive, load, may_take
 from tests.model.leaks import all_rows
 
 TIGHT = {
@@ -176,7 +176,9 @@ class StreamModel(RuleBasedStateMachine):
     @initialize(
         tight=st.booleans(),
         counts=st.lists(st.integers(1, 9), max_size=3),
-        readers=st.lists(st.tuples(st.sampled_from(sorted(RETENTION)), st.sampled_from([1, 3, 6])), max_size=3),
+        readers=st.lists(
+            st.tuples(st.sampled_from(sorted(RETENTION)), st.sampled_from([1, 3, 6])), max_size=3
+        ),
     )
     def begin(self, tight: bool, counts: list[int], readers: list[tuple[str, int]]) -> None:
         if tight:
@@ -341,7 +343,9 @@ class StreamModel(RuleBasedStateMachine):
     @precondition(lambda self: self.all_holders())
     @rule(
         verdicts=st.lists(
-            st.tuples(st.integers(0, 1_000), st.sampled_from(["ack", "ack", "nack", "reject"]), st.integers(1, 511)),
+            st.tuples(
+                st.integers(0, 1_000), st.sampled_from(["ack", "ack", "nack", "reject"]), st.integers(1, 511)
+            ),
             min_size=1,
             max_size=5,
         )
@@ -447,7 +451,9 @@ class StreamModel(RuleBasedStateMachine):
         drive(self.shard.sweep_once())
         self.settle()
 
-    @rule(what=st.sampled_from(["crash", "crash", "purge", "delete"]), name=st.sampled_from(sorted(RETENTION)))
+    @rule(
+        what=st.sampled_from(["crash", "crash", "purge", "delete"]), name=st.sampled_from(sorted(RETENTION))
+    )
     def disturb(self, what: str, name: str) -> None:
         """Together, so that most of the time something else happens."""
         if what == "crash":
@@ -537,7 +543,7 @@ class StreamModel(RuleBasedStateMachine):
             return
         for reader in self.all_readers():
             group = reader.group
-            if reader.no_ack or reader.consumer.credit() > 0:
+            if reader.no_ack or may_take(reader.consumer):
                 assert not group.back, group.group_id
                 assert group.next_wanted() is None, (group.group_id, group.position)
 

@@ -23,7 +23,9 @@ KINDS: dict[str, dict[str, Any]] = {
 LEASE_MS = 1_000
 
 
-def join(manager: QueueManager, queue: Queue, credit_max: int, text: str = "", **fields: Any) -> tuple[Consumer, Sink]:
+def join(
+    manager: QueueManager, queue: Queue, credit_max: int, text: str = "", **fields: Any
+) -> tuple[Consumer, Sink]:
     """A consumer of group g with a lease of a second."""
     sink = Sink()
     options: dict[str, Any] = {
