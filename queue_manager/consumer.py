@@ -133,6 +133,11 @@ class Consumer:
         """It was late for long enough."""
         self.forgive()
 
+    def came_late(self) -> None:
+        """It settled a claim it does not hold any more: it is slow, but at work."""
+        if self.late_held >= 0:
+            self.forgive()
+
     def forgive(self) -> None:
         """Let it take part again, though it was late."""
         self.late_held = -1

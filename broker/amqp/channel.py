@@ -14,7 +14,7 @@ from broker.amqp.publishing import Publisher
 from config import limits
 from protocols.amqp091 import constants as c
 from protocols.amqp091 import events as ev
-from queue_manager.consumer import CreditPool
+from queue_manager.consumer import Consumer, CreditPool
 from queue_manager.errors import QueueBusy, QueueManagerError
 from queue_manager.model import Entry
 
@@ -55,7 +55,7 @@ class AmqpChannel:
         self.closed = False
         self.consumers: dict[str, AmqpConsumer] = {}
         self.unacked: dict[int, Entry] = {}
-        self.late_tags: dict[int, None] = {}
+        self.late_tags: dict[int, Consumer] = {}  # whose leases ended
         self.next_tag = 1
         self.prefetch = 0
         self.pool: CreditPool | None = None
@@ -185,12 +185,12 @@ class AmqpChannel:
         if not paused and self._is_stalled:
             self.release()
 
-    def forget(self, entries: list[Entry]) -> None:
+    def forget(self, consumer: Consumer, entries: list[Entry]) -> None:
         """The leases of these claims ended; settling them late is no error."""
         gone = set(map(id, entries))
         for tag in [tag for tag, entry in self.unacked.items() if id(entry) in gone]:
             del self.unacked[tag]
-            self.late_tags[tag] = None
+            self.late_tags[tag] = consumer
         while len(self.late_tags) > limits.AMQP_LATE_TAGS_MAX:
             del self.late_tags[next(iter(self.late_tags))]
 
@@ -234,7 +234,7 @@ class AmqpChannel:
         for tag, entry in zip(event.delivery_tags, found, strict=True):
             if entry is None:
                 if unknown_tag is None and tag in self.late_tags:
-                    del self.late_tags[tag]
+                    self.late_tags.pop(tag).came_late()
                     self.frontend.hub.counters.late_settles += 1
                 elif unknown_tag is None:
                     unknown_tag = tag
@@ -254,6 +254,8 @@ class AmqpChannel:
             return entries, None
         if tag >= self.next_tag or (tag not in unacked and tag not in self.late_tags):
             return [], tag
+        if tag in self.late_tags:
+            self.late_tags[tag].came_late()
         tags = []
         for candidate in unacked:
             if candidate > tag:

@@ -82,7 +82,7 @@ class AmqpConsumer:
 
     def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
         """See `queue_manager.consumer.Sink`."""
-        self.channel.frontend.transport.guard(self.channel.forget, entries)
+        self.channel.frontend.transport.guard(self.channel.forget, consumer, entries)
 
     def cancelled(self, consumer: Consumer, reason: str) -> None:
         """See `queue_manager.consumer.Sink`: tell clients who understand it."""

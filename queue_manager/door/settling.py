@@ -24,6 +24,8 @@ class Settling(ManagerState):
         for entry in entries:
             if entry.state != IN_FLIGHT:
                 stale += 1
+                if entry.consumer is not None:
+                    entry.consumer.came_late()
                 continue
             entry.state = DONE
             entry.claimed_at_ms = now_ms
@@ -73,6 +75,8 @@ class Settling(ManagerState):
                 by_group.setdefault(entry.group, []).append(entry)
             else:
                 stale += 1
+                if entry.consumer is not None:
+                    entry.consumer.came_late()
         for group, group_entries in by_group.items():
             group.give_back(group_entries, now_ms, failed=failed, delay_ms=delay_ms)
         self.stale_settle_count += stale

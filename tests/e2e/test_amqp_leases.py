@@ -76,3 +76,22 @@ def test_what_a_hung_consumer_let_expire_goes_to_the_busy_one(own_broker, amqp_c
         busy.wait(count)
     assert busy.bodies() == ["c", "d", "a", "b"]
     assert stuck.bodies() == ["a", "b"]
+
+
+def test_who_acknowledges_too_late_is_given_more(own_broker, amqp_connect):
+    process = own_broker({"queue_manager": {"consumer_timeout": "2s"}})
+    channel = amqp_connect(process).channel()
+    channel.queue_declare("jobs", durable=True)
+    slow_channel = amqp_connect(process).channel()
+    slow_channel.basic_qos(prefetch_count=1)
+    slow = Collector(slow_channel, "jobs")
+    amqp.publish(channel, "jobs", "a")
+    slow.wait(1)
+    channel.basic_qos(prefetch_count=1)
+    other = Collector(channel, "jobs")
+    other.wait(1)  # the lease ended
+    amqp.publish(channel, "jobs", "b")
+    assert slow.wait_quiet(0.3)[1:] == []
+    slow_channel.basic_ack(slow.deliveries[0].tag)
+    slow.wait(2, timeout_s=1)
+    assert slow.bodies() == ["a", "b"]

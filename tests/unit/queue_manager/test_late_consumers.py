@@ -201,3 +201,20 @@ def test_who_takes_other_messages_does_not_make_it_wait() -> None:
     manager.wake(third)
     manager.dispatch(NOW_MS + 2 * LEASE_MS)
     assert (hung.offsets, more.offsets) == ([0, 0], [0])
+
+
+@pytest.mark.parametrize("how", ["ack", "requeue", "reject"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_settles_too_late_takes_part_again(kind: str, how: str) -> None:
+    manager = make_manager()
+    queue = make_queue(manager, **KINDS[kind])
+    _, slow = join(manager, queue, 1)
+    deliver(manager, 1)
+    other, _ = join(manager, queue, 1)
+    other.paused = True
+    manager.expire(NOW_MS + LEASE_MS)
+    deliver(manager, 3)
+    assert len(slow.offsets) == 1
+    assert getattr(manager, how)(slow.entries, NOW_MS + LEASE_MS) == 1
+    manager.dispatch(NOW_MS + LEASE_MS)
+    assert len(slow.offsets) == 2
