@@ -14,7 +14,7 @@ from queue_manager.options import PublishOptions
 from queue_manager.outcomes import ACCEPTED, REFUSED_DEPTH, REFUSED_IDENTITY, REFUSED_ORDER, REFUSED_WINDOW
 from storage.records import identified, producer
 from storage.records.identified import DIGEST_BYTES, Identified
-from storage.records.producer import ProducerProgress
+from storage.records.producer import NONE_TAKEN, ProducerProgress
 
 if TYPE_CHECKING:
     from queue_manager.manager import QueueManager
@@ -32,17 +32,17 @@ def digest_of(body: bytes) -> bytes:
 class Identities:
     """What one queue remembers, the oldest first in both tables.
 
-    `held_back` are producers whose publish the full queue refused, with its sequence: what they sent after it
-    is refused too, or it would look as if the refused one had been taken.
+    What a producer sends after a publish that the full queue refused (`ProducerProgress.refused`) is refused
+    too until that one comes again, or it would look as if it had been taken. So the refusal is remembered
+    like a publish, and told when that is durable (`is_remembered`).
     """
 
-    __slots__ = ("held_back", "producers", "queue", "seen")
+    __slots__ = ("producers", "queue", "seen")
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.seen: dict[str, Identified] = {}
         self.producers: dict[str, ProducerProgress] = {}
-        self.held_back: dict[str, int] = {}
 
     def judge(self, options: PublishOptions, digest: bytes, now_ms: int) -> int:
         """ACCEPTED if the publish is new, REPEATED, or the outcome that refuses it."""
@@ -72,41 +72,59 @@ class Identities:
             if sequence == known.sequence and digest != known.digest:
                 return REFUSED_IDENTITY
             return REPEATED
-        if sequence > self.held_back.get(name, sequence):
+        if known is not None and known.refused is not None and sequence > known.refused:
             return REFUSED_ORDER
         return ACCEPTED
 
+    def records(self, options: PublishOptions, digest: bytes, now_ms: int) -> list[tuple[bytes, bytes]]:
+        """What tells the store that the publish was taken."""
+        found: list[tuple[bytes, bytes]] = []
+        if not self.queue.durable:
+            return found
+        queue_name, name = self.queue.name, options.deduplication_id
+        if name:
+            found.append((identified.key(queue_name, name), identified.encode(now_ms, digest)))
+        name = options.producer_id
+        if name:
+            value = producer.encode(options.producer_sequence, now_ms, digest)
+            found.append((producer.key(queue_name, name), value))
+        return found
+
     def remember(self, options: PublishOptions, digest: bytes, now_ms: int) -> None:
-        """The publish was taken, with the open commit."""
+        """The publish was taken, with the open commit; `records` of it have to go into that."""
         queue = self.queue
-        journal = queue.manager.journal
         name = options.deduplication_id
         if name:
             self.seen.pop(name, None)
             self.seen[name] = Identified(now_ms, digest)
-            if queue.durable:
-                journal.put(identified.key(queue.name, name), identified.encode(now_ms, digest))
             queue.manager.timers.set(self, now_ms + queue.policy.deduplication_window_ms)
-        name = options.producer_id
-        if name:
-            if name not in self.producers and len(self.producers) >= limits.PRODUCERS_PER_QUEUE_MAX:
-                self._forget_producer(next(iter(self.producers)))
-            self.producers.pop(name, None)
-            self.held_back.pop(name, None)
-            sequence = options.producer_sequence
-            self.producers[name] = ProducerProgress(sequence, now_ms, digest)
-            if queue.durable:
-                journal.put(producer.key(queue.name, name), producer.encode(sequence, now_ms, digest))
+        if options.producer_id:
+            self._note(options.producer_id, ProducerProgress(options.producer_sequence, now_ms, digest))
 
-    def hold_back(self, options: PublishOptions) -> None:
+    def note_refused(self, options: PublishOptions, now_ms: int) -> None:
         """The queue had no room for the publish: its producer has to send it again before the next."""
-        name = options.producer_id
-        if name and len(self.held_back) < limits.PRODUCERS_PER_QUEUE_MAX:
-            self.held_back[name] = min(options.producer_sequence, self.held_back.get(name, 1 << 63))
+        name, refused = options.producer_id, options.producer_sequence
+        if not name:
+            return
+        progress = ProducerProgress(NONE_TAKEN, now_ms, bytes(DIGEST_BYTES), refused)
+        known = self.producers.get(name)
+        if known is not None:
+            if known.refused is not None:
+                refused = min(refused, known.refused)
+            progress = known._replace(seen_ms=now_ms, refused=refused)
+        self._note(name, progress)
+        queue = self.queue
+        if queue.durable:
+            queue.manager.journal.put(producer.key(queue.name, name), producer.encode(*progress))
+
+    def _note(self, name: str, progress: ProducerProgress) -> None:
+        if name not in self.producers and len(self.producers) >= limits.PRODUCERS_PER_QUEUE_MAX:
+            self._forget_producer(next(iter(self.producers)))
+        self.producers.pop(name, None)
+        self.producers[name] = progress
 
     def _forget_producer(self, name: str) -> None:
         del self.producers[name]
-        self.held_back.pop(name, None)
         if self.queue.durable:
             self.queue.manager.journal.delete(producer.key(self.queue.name, name))
 
@@ -179,10 +197,24 @@ def publish_once(manager: QueueManager, plan: PublishPlan, bodies: list[bytes], 
         plan.topic, plan.properties_kind, plan.properties, plan.persistent, options.without_identity()
     )
     once.aim(manager, tuple([identities.queue for identities in fresh]))
+    # made before anything is queued: what cannot be written down cannot be taken
+    records = [record for identities in fresh for record in identities.records(options, digest, now_ms)]
     outcome = manager.publish(once, bodies[:1], now_ms)
+    if outcome == ACCEPTED:
+        for record in records:
+            manager.journal.put(*record)
     for identities in fresh:
         if outcome == ACCEPTED:
             identities.remember(options, digest, now_ms)
         elif outcome == REFUSED_DEPTH:
-            identities.hold_back(options)
+            identities.note_refused(options, now_ms)
     return outcome
+
+
+def is_remembered(plan: PublishPlan, outcome: int) -> bool:
+    """Whether a refusal is to be told only when the open commit, which remembers it, is durable.
+
+    Told before, a crash could make a queue forget it, take what the producer sends next, and then confirm
+    the refused publish as one that was taken before.
+    """
+    return plan.durable and bool(plan.options.producer_id) and outcome in (REFUSED_DEPTH, REFUSED_ORDER)

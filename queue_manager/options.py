@@ -7,7 +7,7 @@ from typing import Final
 
 from config import limits
 from queue_manager.errors import InvalidArgument
-from queue_manager.staging.tags import TAG_NAMES, StageTag, read_tag
+from queue_manager.staging.tags import TAG_NAMES, StageTag, number, read_tag
 
 # AMQP headers and MQTT user properties of these names
 DELAY: Final = "x-delay"
@@ -18,7 +18,6 @@ PRODUCER_SEQUENCE: Final = "x-producer-sequence"
 NAMES: Final = (DELAY, DELIVER_AT, DEDUPLICATION_ID, PRODUCER_ID, PRODUCER_SEQUENCE, *TAG_NAMES)
 
 TIME_MS_MAX: Final = 253_402_300_799_999  # the end of the year 9999
-_PRODUCER_SEQUENCE_MAX: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +76,7 @@ def read_options(
         deliver_at_ms=_number(DELIVER_AT, values.get(DELIVER_AT), TIME_MS_MAX),
         deduplication_id=_text(DEDUPLICATION_ID, values.get(DEDUPLICATION_ID)),
         producer_id=producer_id,
-        producer_sequence=_number(PRODUCER_SEQUENCE, sequence, _PRODUCER_SEQUENCE_MAX),
+        producer_sequence=number(values, PRODUCER_SEQUENCE) if producer_id else 0,
         stage=read_tag(values),
     )
 

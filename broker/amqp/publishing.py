@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -15,6 +16,7 @@ from protocols.amqp091.methods import BasicReturn
 from queue_manager import address as addresses
 from queue_manager import outcomes
 from queue_manager.errors import InvalidAddress, QueueManagerError, QueueNotFound
+from queue_manager.identities import is_remembered
 from queue_manager.options import PLAIN, PublishOptions
 from queue_manager.outcomes import ACCEPTED, REFUSED_SIZE
 from queue_manager.plan import PublishPlan
@@ -33,10 +35,20 @@ class Publisher:
     """The publishing half of a channel.
 
     In confirm mode publishes are numbered from 1; everything up to a number is confirmed at once when the
-    commit holding it is durable. `_waiting` counts commits whose confirms are still out.
+    commit holding it is durable. `_waiting` counts commits whose confirms are still out. `_refused` are
+    numbers that are refused, told when that is durable and before any greater one is confirmed.
     """
 
-    __slots__ = ("_confirmed", "_staged", "_waiting", "channel", "confirming", "sequence")
+    __slots__ = (
+        "_confirmed",
+        "_late",
+        "_refused",
+        "_staged",
+        "_waiting",
+        "channel",
+        "confirming",
+        "sequence",
+    )
 
     def __init__(self, channel: AmqpChannel) -> None:
         self.channel = channel
@@ -44,6 +56,8 @@ class Publisher:
         self.sequence = 0
         self._confirmed = 0
         self._waiting = 0
+        self._refused: deque[int] = deque()
+        self._late = _LateRefusals(self)
         self._staged: staging.StagedProperties | None = None  # only of who stages
 
     def publish(self, run: PublishRun) -> None:
@@ -130,7 +144,14 @@ class Publisher:
     def committed(self, tokens: list[int]) -> None:
         """See `queue_manager.journal.Waiter`: everything up to the last token is durable."""
         self._waiting -= 1
+        if self._refused:
+            self.channel.frontend.transport.guard(self._nack_late, tokens[-1])
         self.channel.frontend.transport.guard(self._ack, tokens[-1])
+
+    def refused_durably(self, tokens: list[int]) -> None:
+        """That everything up to the last token was refused or taken is durable."""
+        self._waiting -= 1
+        self.channel.frontend.transport.guard(self._nack_late, tokens[-1])
 
     def _plan(self, shape: PublishShape, now_ms: int) -> PublishPlan | None:
         """Resolve exchange and routing key; None when that closed the channel."""
@@ -247,7 +268,9 @@ class Publisher:
             routing_key=run.shape.routing_key,
             reason=outcomes.REASONS[outcome],
         )
-        if self.confirming:
+        if self.confirming and is_remembered(plan, outcome):
+            self._refuse_late()
+        elif self.confirming:
             self._nack(1)
 
     def _commit(self, run: PublishRun) -> None:
@@ -277,6 +300,25 @@ class Publisher:
                 connection.output.append(hot.encode_nack(channel.number, self.sequence, False))
         channel.frontend.transport.want_flush()
 
+    def _refuse_late(self) -> None:
+        """Refuse one publish in confirm mode when what was done so far is durable."""
+        self.sequence += 1
+        self._refused.append(self.sequence)
+        journal = self.channel.frontend.hub.shard.manager.journal
+        if self._late not in journal.waiters:
+            self._waiting += 1
+        journal.wait(self._late, self.sequence)
+
+    def _nack_late(self, sequence: int) -> None:
+        channel = self.channel
+        connection = channel.frontend.connection
+        is_open = not channel.closed and connection.channel_is_open(channel.number)
+        while self._refused and self._refused[0] <= sequence:
+            number = self._refused.popleft()
+            if is_open:
+                connection.output.append(hot.encode_nack(channel.number, number, False))
+        channel.frontend.transport.want_flush()
+
     def _return(self, run: PublishRun) -> None:
         """Give back mandatory messages no queue takes (4.2.6: before their confirm)."""
         channel = self.channel
@@ -284,3 +326,16 @@ class Publisher:
         method = BasicReturn(c.NO_ROUTE, c.REPLY_NAMES[c.NO_ROUTE], shape.exchange, shape.routing_key)
         for body in run.bodies:
             channel.frontend.connection.send_content(channel.number, method, shape.properties, body)
+
+
+class _LateRefusals:
+    """Has a publisher told when his refusals are durable."""
+
+    __slots__ = ("_publisher",)
+
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+
+    def committed(self, tokens: list[int]) -> None:
+        """See `queue_manager.journal.Waiter`."""
+        self._publisher.refused_durably(tokens)

@@ -15,6 +15,7 @@ from protocols.mqtt.events import PublishRun, PublishShape
 from protocols.mqtt.properties import Properties
 from queue_manager import address, outcomes
 from queue_manager.errors import InvalidArgument, LimitReached, PreconditionFailed, QueueManagerError
+from queue_manager.identities import is_remembered
 from queue_manager.outcomes import ACCEPTED, REFUSED_IDENTITY, REFUSED_ORDER
 from queue_manager.plan import PublishPlan
 from storage.envelope import PROPERTIES_MQTT, PROPERTIES_NONE
@@ -172,7 +173,11 @@ class QueueTarget:
             return
         hub.counters.publishes_refused += 1
         code = c.IMPLEMENTATION_SPECIFIC_ERROR if outcome in _WRONG_IDENTITY else c.QUOTA_EXCEEDED
-        refuse(publisher, run, code, outcomes.REASONS[outcome])
+        reason = outcomes.REASONS[outcome]
+        if publisher is not None and run.packet_ids and is_remembered(plan, outcome):
+            manager.journal.wait(LateRefusal(publisher, run, code, reason), 0)
+        else:
+            refuse(publisher, run, code, reason)
 
     def _aim(self, hub: Hub, now_ms: int) -> PublishPlan:
         shape = self._shape
@@ -186,6 +191,22 @@ class QueueTarget:
             self._plan = manager.plan(shape.topic, kind, block, shape.qos > 0, options)
         self._plan.aim(manager, queues)
         return self._plan
+
+
+class LateRefusal:
+    """Tells a publisher that his publish was refused, when that is durable."""
+
+    __slots__ = ("_arguments", "_publisher")
+
+    def __init__(self, publisher: MqttFrontend, run: PublishRun, reason_code: int, reason: str) -> None:
+        self._publisher = publisher
+        self._arguments = (publisher, run, reason_code, reason)
+
+    def committed(self, tokens: list[int]) -> None:
+        """See `queue_manager.journal.Waiter`."""
+        transport = self._publisher.transport
+        transport.guard(refuse, *self._arguments)
+        transport.want_flush()
 
 
 class Refusal:

@@ -51,8 +51,8 @@ class OracleQueue:
     def __init__(self) -> None:
         self.log: list[bytes] = []
         self.seen: dict[str, tuple[int, bytes]] = {}
-        self.producers: dict[str, tuple[int, bytes, int]] = {}
-        self.held_back: dict[str, int] = {}
+        self.producers: dict[str, tuple[int, bytes, int]] = {}  # -1: nothing taken yet
+        self.refused: dict[str, int] = {}
 
     def judge(self, options: PublishOptions, body: bytes, now_ms: int) -> str:
         name, sequence = options.producer_id, options.producer_sequence
@@ -67,7 +67,7 @@ class OracleQueue:
                 idle_ms = now_ms - min(used for _, _, used in self.producers.values())
                 if idle_ms < limits.PRODUCER_IDLE_MS_MIN:
                     return "window"
-            if name in self.held_back and sequence > self.held_back[name]:
+            if name in self.refused and sequence > self.refused[name]:
                 return "order"
         self.seen = {key: value for key, value in self.seen.items() if value[0] + WINDOW_MS > now_ms}
         if options.deduplication_id:
@@ -82,14 +82,24 @@ class OracleQueue:
         self.log.append(body)
         if options.deduplication_id:
             self.seen[options.deduplication_id] = (now_ms, body)
+        if options.producer_id:
+            self.note(options.producer_id, (options.producer_sequence, body, now_ms))
+            self.refused.pop(options.producer_id, None)
+
+    def refuse(self, options: PublishOptions, now_ms: int) -> None:
         name = options.producer_id
         if name:
-            if name not in self.producers and len(self.producers) == limits.PRODUCERS_PER_QUEUE_MAX:
-                oldest = min(self.producers, key=lambda key: self.producers[key][2])
-                del self.producers[oldest]
-                self.held_back.pop(oldest, None)
-            self.producers[name] = (options.producer_sequence, body, now_ms)
-            self.held_back.pop(name, None)
+            last, body, _ = self.producers.get(name, (-1, b"", 0))
+            self.note(name, (last, body, now_ms))
+            self.refused[name] = min(options.producer_sequence, self.refused.get(name, 99))
+
+    def note(self, name: str, progress: tuple[int, bytes, int]) -> None:
+        if name not in self.producers and len(self.producers) == limits.PRODUCERS_PER_QUEUE_MAX:
+            oldest = min(self.producers, key=lambda key: self.producers[key][2])
+            del self.producers[oldest]
+            self.refused.pop(oldest, None)
+        self.producers.pop(name, None)  # of equal times the one heard of first goes first
+        self.producers[name] = progress
 
 
 class IdentityModel(RuleBasedStateMachine):
@@ -172,9 +182,8 @@ class IdentityModel(RuleBasedStateMachine):
         for queue in new:
             if not full:
                 queue.take(options, bodies[0], self.clock.ms)
-            elif options.producer_id and len(queue.held_back) < limits.PRODUCERS_PER_QUEUE_MAX:
-                held = queue.held_back.get(options.producer_id, options.producer_sequence)
-                queue.held_back[options.producer_id] = min(held, options.producer_sequence)
+            else:
+                queue.refuse(options, self.clock.ms)
         return REFUSED_DEPTH if full else ACCEPTED
 
     @rule(ms=st.sampled_from([1, 300, 999, 1_000]))
@@ -198,7 +207,7 @@ class IdentityModel(RuleBasedStateMachine):
         self.oracle = copy.deepcopy(self.durable)
         self.oracle["mem"] = OracleQueue()
         for queue in self.oracle.values():
-            queue.held_back = {}
+            queue.producers = dict(sorted(queue.producers.items(), key=lambda item: (item[1][2], item[0])))
         self.declare()
 
     @rule(name=st.sampled_from(["a", "b"]))

@@ -111,6 +111,9 @@ def test_priority_is_there_once() -> None:
         {"x_producer_id": "p"},
         {"x_producer_sequence": 1},
         {"x_producer_sequence": "first", "x_producer_id": "p"},
+        {"x_producer_sequence": -1, "x_producer_id": "p"},
+        {"x_producer_sequence": "-1", "x_producer_id": "p"},
+        {"x_producer_sequence": str(1 << 63), "x_producer_id": "p"},
     ],
 )
 def test_what_is_wrong_is_refused_by_name(headers: dict[str, object]) -> None:
@@ -125,6 +128,7 @@ def test_a_wrong_expiration(expiration: str) -> None:
         amqp(expiration)
 
 
-def test_a_wrong_priority() -> None:
+@pytest.mark.parametrize("priority", ["high", "-1", "256", "9" * 5_000])
+def test_a_wrong_priority(priority: str) -> None:
     with pytest.raises(InvalidArgument, match="priority"):
-        mqtt(priority="high")
+        mqtt(priority=priority)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 from config import limits
@@ -35,6 +37,31 @@ def test_what_follows_a_refused_publish_waits_for_it() -> None:
     assert publish(manager, b"2", producer_id="p", producer_sequence=2) == ACCEPTED
     manager.purge(queue, NOW_MS)
     assert publish(manager, b"3", producer_id="p", producer_sequence=3) == ACCEPTED
+
+
+def test_a_refused_publish_is_written_down() -> None:
+    manager = make_manager()
+    queue = make_queue(manager, "jobs", depth_max=1)
+    key = producer.key("jobs", "p")
+    publish(manager, b"1")
+    assert publish(manager, b"7", producer_id="p", producer_sequence=7) == REFUSED_DEPTH
+    assert producer.decode(manager.journal.puts[key]) == (producer.NONE_TAKEN, NOW_MS, bytes(8), 7)
+    assert publish(manager, b"5", NOW_MS + 1, producer_id="p", producer_sequence=5) == REFUSED_DEPTH
+    assert publish(manager, b"6", NOW_MS + 1, producer_id="p", producer_sequence=6) == REFUSED_ORDER
+    assert producer.decode(manager.journal.puts[key]) == (producer.NONE_TAKEN, NOW_MS + 1, bytes(8), 5)
+    manager.purge(queue, NOW_MS)
+    assert publish(manager, b"5", producer_id="p", producer_sequence=5) == ACCEPTED
+    assert producer.decode(manager.journal.puts[key]).refused is None
+
+
+def test_nothing_is_queued_that_cannot_be_written_down() -> None:
+    manager = make_manager()
+    queue = make_queue(manager, "jobs")
+    manager.seal(NOW_MS)
+    with pytest.raises(struct.error):
+        publish(manager, b"1", producer_id="p", producer_sequence=1 << 64)
+    assert queue.depth() == 0
+    assert not manager.journal
 
 
 def test_the_producer_used_least_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,8 @@ def test_vectors():
     assert identified.encode(T0, bytes(range(8))) == value
     assert producer.key(QUEUE, "p") == unhex("01 11 6f 72 64 65 72 73 00 70")
     assert producer.encode(7, T0, bytes(range(8))) == unhex("07 00 00 00 00 00 00 00") + value
+    refused = producer.encode(producer.NONE_TAKEN, T0, bytes(range(8)), 9)
+    assert refused == unhex("ff ff ff ff ff ff ff ff") + value + unhex("09 00 00 00 00 00 00 00")
 
 
 @given(queue_ids, names, u64, digests)
@@ -36,11 +38,13 @@ def test_ids_round_trip(queue_id, name, seen_ms, digest):
     check_strict(identified.decode, value)
 
 
-@given(queue_ids, names, u64, u64, digests)
-def test_producers_round_trip(queue_id, name, sequence, seen_ms, digest):
+@given(queue_ids, names, st.integers(-1, (1 << 63) - 1), u64, digests, u64)
+def test_producers_round_trip(queue_id, name, sequence, seen_ms, digest, refused):
     key = producer.key(queue_id, name)
     assert producer.parse_key(key) == (queue_id, name)
     assert key.startswith(producer.prefix(queue_id))
     value = producer.encode(sequence, seen_ms, digest)
-    assert producer.decode(value) == (sequence, seen_ms, digest)
+    assert producer.decode(value) == (sequence, seen_ms, digest, None)
     check_strict(producer.decode, value)
+    assert producer.decode(value + refused.to_bytes(8, "little")) == (sequence, seen_ms, digest, refused)
+    check_strict(producer.decode, producer.encode(sequence, seen_ms, digest, refused), {len(value)})
