@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from broker.amqp import calls, committing, properties, staging
+from broker.amqp.late_refusals import LateRefusals
 from broker.amqp.options import may_ask, options_of
 from protocols.amqp091 import constants as c
 from protocols.amqp091 import content, hot
@@ -35,29 +35,18 @@ class Publisher:
     """The publishing half of a channel.
 
     In confirm mode publishes are numbered from 1; everything up to a number is confirmed at once when the
-    commit holding it is durable. `_waiting` counts commits whose confirms are still out. `_refused` are
-    numbers that are refused, told when that is durable and before any greater one is confirmed.
+    commit holding it is durable. `waiting` counts commits whose confirms are still out.
     """
 
-    __slots__ = (
-        "_confirmed",
-        "_late",
-        "_refused",
-        "_staged",
-        "_waiting",
-        "channel",
-        "confirming",
-        "sequence",
-    )
+    __slots__ = ("_confirmed", "_late", "_staged", "channel", "confirming", "sequence", "waiting")
 
     def __init__(self, channel: AmqpChannel) -> None:
         self.channel = channel
         self.confirming = False
         self.sequence = 0
         self._confirmed = 0
-        self._waiting = 0
-        self._refused: deque[int] = deque()
-        self._late = _LateRefusals(self)
+        self.waiting = 0
+        self._late = LateRefusals(self)
         self._staged: staging.StagedProperties | None = None  # only of who stages
 
     def publish(self, run: PublishRun) -> None:
@@ -143,15 +132,10 @@ class Publisher:
 
     def committed(self, tokens: list[int]) -> None:
         """See `queue_manager.journal.Waiter`: everything up to the last token is durable."""
-        self._waiting -= 1
-        if self._refused:
-            self.channel.frontend.transport.guard(self._nack_late, tokens[-1])
+        self.waiting -= 1
+        if self._late.numbers:
+            self.channel.frontend.transport.guard(self._late.tell, tokens[-1])
         self.channel.frontend.transport.guard(self._ack, tokens[-1])
-
-    def refused_durably(self, tokens: list[int]) -> None:
-        """That everything up to the last token was refused or taken is durable."""
-        self._waiting -= 1
-        self.channel.frontend.transport.guard(self._nack_late, tokens[-1])
 
     def _plan(self, shape: PublishShape, now_ms: int) -> PublishPlan | None:
         """Resolve exchange and routing key; None when that closed the channel."""
@@ -215,12 +199,12 @@ class Publisher:
         if not self.confirming:
             return
         self.sequence += count
-        if durable or self._waiting:
+        if durable or self.waiting:
             journal = self.channel.frontend.hub.shard.manager.journal
             tokens = journal.waiters.get(self)
             if tokens is None:
                 journal.waiters[self] = [self.sequence]
-                self._waiting += 1
+                self.waiting += 1
             else:
                 tokens[-1] = self.sequence
         else:
@@ -269,7 +253,8 @@ class Publisher:
             reason=outcomes.REASONS[outcome],
         )
         if self.confirming and is_remembered(plan, outcome):
-            self._refuse_late()
+            self.sequence += 1
+            self._late.add(self.sequence)
         elif self.confirming:
             self._nack(1)
 
@@ -294,29 +279,10 @@ class Publisher:
         connection = channel.frontend.connection
         for _ in range(count):
             self.sequence += 1
-            if not self._waiting:
+            if not self.waiting:
                 self._confirmed = self.sequence
             if connection.channel_is_open(channel.number):
                 connection.output.append(hot.encode_nack(channel.number, self.sequence, False))
-        channel.frontend.transport.want_flush()
-
-    def _refuse_late(self) -> None:
-        """Refuse one publish in confirm mode when what was done so far is durable."""
-        self.sequence += 1
-        self._refused.append(self.sequence)
-        journal = self.channel.frontend.hub.shard.manager.journal
-        if self._late not in journal.waiters:
-            self._waiting += 1
-        journal.wait(self._late, self.sequence)
-
-    def _nack_late(self, sequence: int) -> None:
-        channel = self.channel
-        connection = channel.frontend.connection
-        is_open = not channel.closed and connection.channel_is_open(channel.number)
-        while self._refused and self._refused[0] <= sequence:
-            number = self._refused.popleft()
-            if is_open:
-                connection.output.append(hot.encode_nack(channel.number, number, False))
         channel.frontend.transport.want_flush()
 
     def _return(self, run: PublishRun) -> None:
@@ -326,16 +292,3 @@ class Publisher:
         method = BasicReturn(c.NO_ROUTE, c.REPLY_NAMES[c.NO_ROUTE], shape.exchange, shape.routing_key)
         for body in run.bodies:
             channel.frontend.connection.send_content(channel.number, method, shape.properties, body)
-
-
-class _LateRefusals:
-    """Has a publisher told when his refusals are durable."""
-
-    __slots__ = ("_publisher",)
-
-    def __init__(self, publisher: Publisher) -> None:
-        self._publisher = publisher
-
-    def committed(self, tokens: list[int]) -> None:
-        """See `queue_manager.journal.Waiter`."""
-        self._publisher.refused_durably(tokens)

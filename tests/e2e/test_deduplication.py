@@ -78,3 +78,36 @@ def test_identities_survive_kill_9(own_broker, amqp_connect):
     assert amqp.count(channel, "jobs") == 2
     with pytest.raises(amqp.AMQPError):
         amqp.publish(channel, "jobs", "b", headers=numbered("p", 7))
+
+
+def test_a_negative_sequence_is_refused(channel, mqtt, queue):
+    device = mqtt()
+    user = [("x-producer-id", "p"), ("x-producer-sequence", "-1")]
+    assert device.publish(f"$queue/{queue}", b"a", user=user) == 0x83
+    assert amqp.count(channel, queue) == 0
+    with pytest.raises(amqp.ChannelClosedByBroker) as closed:
+        amqp.publish(channel, queue, "a", headers=numbered("p", -1))
+    assert closed.value.reply_code == 406
+
+
+def test_what_follows_a_refused_publish_waits_after_kill_9(own_broker, amqp_connect):
+    process = own_broker()
+    channel = amqp_connect(process).channel()
+    channel.confirm_delivery()
+    channel.queue_declare("jobs", durable=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    amqp.publish(channel, "jobs", "5", headers=numbered("p", 5))
+    with pytest.raises(amqp.AMQPError):
+        amqp.publish(channel, "jobs", "6", headers=numbered("p", 6))
+    device = MqttClient(process.mqtt_port).connect()
+    user = [("x-producer-id", "q"), ("x-producer-sequence", "2")]
+    assert device.publish("$queue/jobs", b"2", user=user) == 0x97
+    device.end()
+    process.restart(kill=True)
+    channel = amqp_connect(process).channel()
+    channel.confirm_delivery()
+    channel.queue_purge("jobs")
+    for follower in (numbered("p", 7), numbered("q", 3)):
+        with pytest.raises(amqp.AMQPError):
+            amqp.publish(channel, "jobs", "late", headers=follower)
+    amqp.publish(channel, "jobs", "6", headers=numbered("p", 6))
+    assert amqp.count(channel, "jobs") == 1
