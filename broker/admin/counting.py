@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def queue_view(queue: Queue) -> QueueView:
-    """A queue as it is now."""
+    """A queue as it is now; what failed and is done is known from `Shard.retention_known` on."""
     groups = list(queue.groups.values())
     is_stream = isinstance(queue, Stream)
     return QueueView(
@@ -51,7 +51,7 @@ def has_name(group: Group) -> bool:
 
 
 async def group_view(shard: Shard, group: Group) -> GroupView:
-    """A group as it is now; may read one log entry for the age of its oldest message."""
+    """A group as it is now; see `queue_view`. May read one log entry for the age of its oldest message."""
     parts = group.parts()
     oldest_ms = min([ms for part in parts if (ms := await _oldest_ms(shard, part))], default=0)
     ready, delayed, in_flight = group.ready_count(), group.delayed_count(), group.in_flight_count()

@@ -47,11 +47,13 @@ class Admin:
 
     async def queues(self) -> list[QueueView]:
         """All queues, by name."""
+        await self._shard.retention_known()
         queues = self._shard.manager.queues
         return [counting.queue_view(queues[name]) for name in sorted(queues) if not queues[name].is_lane]
 
     async def queue(self, name: str) -> QueueView:
         """One queue; raises QueueNotFound."""
+        await self._shard.retention_known()
         return counting.queue_view(self._find(name))
 
     async def declare(self, settings: QueueSettings | str) -> QueueView:
@@ -80,6 +82,7 @@ class Admin:
                 await shard.removal_done(settings.name)
         await grouping.create_missing(shard, queue, settings)
         await self._settle()
+        await self._shard.retention_known()
         return counting.queue_view(queue)
 
     async def delete(self, name: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
@@ -235,12 +238,14 @@ class Admin:
 
     async def groups(self, queue: str) -> list[GroupView]:
         """The consumer groups of a queue, by their IDs; raises QueueNotFound."""
+        await self._shard.retention_known()
         groups = [group for group in self._find(queue).groups.values() if counting.has_name(group)]
         groups.sort(key=lambda group: group.group_id)
         return [await counting.group_view(self._shard, group) for group in groups]
 
     async def group(self, queue: str, group: str) -> GroupView:
         """One group; raises QueueNotFound, GroupNotFound."""
+        await self._shard.retention_known()
         found = self._shard.manager.find_group(self._find(queue), group)
         return await counting.group_view(self._shard, found)
 
