@@ -44,6 +44,7 @@ from storage.records import (
     log_cursor,
     message_ids,
     metadata,
+    passed,
     producer,
     queue_account,
     queue_meta,
@@ -151,6 +152,10 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Grou
     async for key, value in scan_prefix(store, holes.PREFIX):
         recovery.restore_holes(manager, holes.parse_key(key), holes.decode(value))
     await _restore_group_removals(store, manager, groups)
+    async for key, value in scan_prefix(store, passed.PREFIX):
+        storage_id = passed.parse_key(key)
+        if storage_id in groups:
+            recovery.restore_passed(groups[storage_id], *passed.decode(value))
     await _restore_buckets(store, groups, now_ms)
     recovery.join_lanes(manager)
     await _restore_schedules(store, manager)

@@ -27,6 +27,7 @@ from storage.records import (
     identified,
     log_cursor,
     metadata,
+    passed,
     payload,
     payload_refs,
     producer,
@@ -195,7 +196,7 @@ async def _remove_group_records(
     journal.delete(claim_state.key(storage_id))
     journal.delete(group_position.key(storage_id))
     journal.delete(log_cursor.key(storage_id, removal.log_id))
-    for record in (attempts, taken_ahead, queue_account, group_removal):
+    for record in (attempts, taken_ahead, queue_account, group_removal, passed):
         await _remove_all(shard, record.prefix(storage_id))
     # failed messages, also those redriven since, outlive their log entries; several groups may hold one
     for prefix, read in (

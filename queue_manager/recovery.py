@@ -16,6 +16,7 @@ from queue_manager.group_removal import GroupRemoval, begin_after
 from queue_manager.kinds import queue_class
 from queue_manager.lanes.queue import Lane, LanedQueue, lane_name, split_lane_name
 from queue_manager.model import AVAILABLE, DONE, FAILED, Entry, Message
+from queue_manager.passed_over import PassedOver
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.queue import Queue
 from queue_manager.ranges import RangeSet
@@ -245,6 +246,15 @@ def restore_holes(manager: QueueManager, queue_name: str, ranges: Ranges) -> Non
     manager.trimmable[queue] = None
 
 
+def restore_passed(group: Group, due_ms: int, ranges: Ranges) -> None:
+    """What a group passed over by a reset and still keeps."""
+    kept = RangeSet()
+    for start, end in ranges:
+        kept.add(start, end)
+    kept.drop_before(group.queue.head_offset)
+    group.passed_over = PassedOver(group, kept, due_ms)
+
+
 def restore_group_removal(removal: GroupRemoval, group: Group | None) -> None:
     """A deletion or reset a crash interrupted; `group` is what bears the name now."""
     queue = removal.queue
@@ -312,6 +322,8 @@ def restore_released(queue: Queue, taken: dict[Group, RangeSet], kept: dict[Grou
         for purge in group.purges:
             for first_offset, _, count in (*purge.items, *purge.shared_items):
                 held.add(first_offset, first_offset + count)
+        if group.passed_over is not None:
+            held.add_all(group.passed_over.ranges)
         # what is still held below the head was redriven
         group.failed_offsets.add_all(held.intersection(below_head))
         released = held.complement(queue.head_offset, end).intersection(had)

@@ -36,6 +36,7 @@ STAGED_ROWS: Final = 0x17
 COMMITTED_EPOCH: Final = 0x18
 EPOCH: Final = 0x19
 GROUP_REMOVAL: Final = 0x1C
+PASSED: Final = 0x1D
 HOLES: Final = 0x1E
 
 BUCKET_EXPONENT_MAX: Final = 4  # 10^5 elements would not fit an array's u16 count

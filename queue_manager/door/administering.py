@@ -40,6 +40,9 @@ class Administering(Consuming):
         queue.released_known = True
         if queue.head_offset > priority_of(queue.head_offset) << LANE_SHIFT:
             self.removals.append(HeadRemoval(queue))  # what a crash kept from being trimmed
+        for group in queue.groups.values():
+            if group.passed_over is not None:
+                group.passed_over.arm()
         for group in [group for group in self.unborn if group.queue is queue]:
             self.unborn.remove(group)
             group.loading = False

@@ -14,11 +14,12 @@ from queue_manager.group_removal import GroupRemoval, begin_after
 from queue_manager.groups.settling import release_claim
 from queue_manager.lanes.group import LanedGroup
 from queue_manager.model import AVAILABLE, DONE, IN_FLIGHT, STALE, Message
+from queue_manager.passed_over import pass_over
 from queue_manager.queue import Queue
 from queue_manager.ranges import RangeSet
 from queue_manager.streams.group import StreamGroup
 from queue_manager.streams.start import StreamStart
-from storage.records import claim_state, group_position, log_cursor, queue_meta, queue_spec
+from storage.records import claim_state, group_position, log_cursor, passed, queue_meta, queue_spec
 from storage.records.group_removal import DELETE, RESET
 
 
@@ -68,6 +69,7 @@ class EndingGroups(Administering):
         journal.delete(claim_state.key(storage_id))
         journal.delete(group_position.key(storage_id))
         journal.delete(log_cursor.key(storage_id, queue.log_id))
+        journal.delete(passed.key(storage_id))
         if group.group_id:
             journal.delete(queue_spec.key(storage_id))
         else:
@@ -150,7 +152,7 @@ class EndingGroups(Administering):
         queue.groups[old.group_id] = new
         self._retire(old)
         if removal is not None:
-            self._divide(old, new, removal)
+            self._divide(old, new, removal, now_ms)
             new.mark_dirty()
         else:
             begin_after(new, old.next_claim)
@@ -158,8 +160,8 @@ class EndingGroups(Administering):
             queue.keeper.welcome(new)
         return new
 
-    def _divide(self, old: Group, new: Group, removal: GroupRemoval) -> None:
-        """What of the old group's messages comes again in the new one, and what is let go of."""
+    def _divide(self, old: Group, new: Group, removal: GroupRemoval, now_ms: int) -> None:
+        """What of the old group's messages comes again in the new one, what is let go of now or later."""
         queue = old.queue
         position = new.position
         begin_after(new, old.next_claim)
@@ -172,13 +174,14 @@ class EndingGroups(Administering):
         new.failed_count = old.failed_count - again.count()
         for start, end in again.pairs():
             queue.keep_again(start, end)
-        passed = RangeSet()
-        passed.add(queue.head_offset, position)
+        behind = RangeSet()
+        behind.add(queue.head_offset, position)
+        behind.discard_all(pass_over(old, new, now_ms))
         new.released = queue.released.copy()
-        new.released.add_all(passed)
+        new.released.add_all(behind)
         new.pass_over(queue.released)
         others = [group for group in queue.groups.values() if group is not new]
-        free = passed.intersection(_common(others)) if others else passed
+        free = behind.intersection(_common(others)) if others else behind
         free.discard_all(queue.released)
         self.let_go(removal, free)
 
@@ -250,6 +253,8 @@ class EndingGroups(Administering):
         group.forget_loaded()
         if group.delays is not None:
             group.delays.clear()
+        if group.passed_over is not None:
+            self.timers.forget(group.passed_over)
         if group.selection is not None:
             self.timers.forget(group.selection)
             group.selection.taken.erase(group.storage_id, self.journal)

@@ -19,6 +19,7 @@ from storage.layout import NUMBER_BITS, align_claim_number, bucket_capacity
 if TYPE_CHECKING:
     from queue_manager.delays import Delays
     from queue_manager.group import Group
+    from queue_manager.passed_over import PassedOver
     from queue_manager.queue import Queue
     from queue_manager.retention import Purge
     from queue_manager.selection import Selection
@@ -70,6 +71,7 @@ class GroupState:
         "name",
         "next_claim",
         "on_loaded",
+        "passed_over",
         "pattern",
         "position",
         "purges",
@@ -141,6 +143,7 @@ class GroupState:
         self.spec_written = False
         self.removed = False
         self.holes: RangeSet | None = None
+        self.passed_over: PassedOver | None = None
         self.front_seen: tuple[int, int, int] | None = None
         self.selection: Selection | None = None  # while consumers have filters, and until that is drained
         self.sticky: MessageGroups | None = None

@@ -114,6 +114,7 @@ class GroupModel(RuleBasedStateMachine):
         self.clock = FakeClock()
         self.deleted_at_end = deleted_at_end
         self.shared = shared
+        self.retention = retention
         self.cache = cache
         self.crashed = False
         self.bodies: list[tuple[bytes, str]] = []  # body and routing key, by offset
@@ -288,6 +289,10 @@ class GroupModel(RuleBasedStateMachine):
                 again[offset] = item
                 if item.state == DONE:
                     del again[offset]
+        if self.retention:
+            for offset in range(queue.head_offset, to):
+                if offset not in again and offset not in self.gone:
+                    again[offset] = Item(DONE)  # kept as if the group had done it
         self.manager.reset_group(self._real(group_id), [(to, 0)], self.clock.ms, force=True)
         self.groups[group_id] = again
         for offset in range(to):
@@ -527,7 +532,7 @@ class GroupModel(RuleBasedStateMachine):
             references = [key for key, _ in rows if key.startswith(payload_refs.PREFIX)]
             assert len(references) == (len(kept) if self.shared else 0)
         left = {key[1] for key, _ in rows if key[0] == layout.VERSION}
-        assert not left & {layout.ACTIVE, layout.DONE, layout.GROUP_REMOVAL, layout.REMOVAL}
+        assert not left & {layout.ACTIVE, layout.DONE, layout.GROUP_REMOVAL, layout.PASSED, layout.REMOVAL}
         check_memory(self.manager)
 
     def _drain_copy(self) -> None:
