@@ -15,27 +15,30 @@ if TYPE_CHECKING:
 
 
 class PassedOver:
-    """Offsets below a group's position that stay kept until `due_ms` (`FOREVER`: always), for a later reset.
+    """Offsets below a group's position that stay kept, for a later reset, since `passed_at_ms`.
 
-    The group does not count as having let go of them before; failed messages are never among them.
+    Until its queue's done retention ends the group does not count as having let go of them; failed messages
+    are never among them.
     """
 
-    __slots__ = ("due_ms", "group", "ranges")
+    __slots__ = ("group", "passed_at_ms", "ranges")
 
-    def __init__(self, group: Group, ranges: RangeSet, due_ms: int) -> None:
+    def __init__(self, group: Group, ranges: RangeSet, passed_at_ms: int) -> None:
         self.group = group
         self.ranges = ranges
-        self.due_ms = due_ms
+        self.passed_at_ms = passed_at_ms
 
     def write(self) -> None:
         """Put its record into the open commit."""
-        record = passed.encode(self.due_ms, self.ranges.pairs())
+        record = passed.encode(self.passed_at_ms, self.ranges.pairs())
         self.group.queue.manager.journal.put(passed.key(self.group.storage_id), record)
 
     def arm(self) -> None:
         """Have it end in time."""
-        if self.due_ms != FOREVER:
-            self.group.queue.manager.timers.set(self, self.due_ms)
+        queue = self.group.queue
+        retention_ms = queue.policy.done_retention_ms
+        if retention_ms != FOREVER:
+            queue.manager.timers.set(self, self.passed_at_ms + retention_ms)
 
     def on_timer(self, now_ms: int) -> None:
         """Let go of what no other group needs."""
@@ -60,15 +63,13 @@ class PassedOver:
 def pass_over(old: Group, new: Group, now_ms: int) -> RangeSet:
     """Keep what `new`, which takes the place of `old`, begins behind and `old` had not let go of; give it."""
     queue = new.queue
-    retention_ms = queue.policy.done_retention_ms
     held = RangeSet()
-    if retention_ms:
+    if queue.policy.done_retention_ms:
         held.add(queue.head_offset, new.position)
         for gone in (queue.released, old.released, new.failed_offsets):
             held.discard_all(gone)
     if held.starts:
-        due_ms = FOREVER if retention_ms == FOREVER else now_ms + retention_ms
-        new.passed_over = PassedOver(new, held, due_ms)
+        new.passed_over = PassedOver(new, held, now_ms)
         new.passed_over.write()
         new.passed_over.arm()
     else:

@@ -246,13 +246,13 @@ def restore_holes(manager: QueueManager, queue_name: str, ranges: Ranges) -> Non
     manager.trimmable[queue] = None
 
 
-def restore_passed(group: Group, due_ms: int, ranges: Ranges) -> None:
+def restore_passed(group: Group, passed_at_ms: int, ranges: Ranges) -> None:
     """What a group passed over by a reset and still keeps."""
     kept = RangeSet()
     for start, end in ranges:
         kept.add(start, end)
     kept.drop_before(group.queue.head_offset)
-    group.passed_over = PassedOver(group, kept, due_ms)
+    group.passed_over = PassedOver(group, kept, passed_at_ms)
 
 
 def restore_group_removal(removal: GroupRemoval, group: Group | None) -> None:

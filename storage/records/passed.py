@@ -1,16 +1,16 @@
 """Passed, type 1d: what a group was made to pass over by a reset and still keeps, as if it had done it.
 
     key    01 1d ‖ TB(queue ID of the group)
-    value  due_ms i64LE (-1: never) ‖ Ranges (as in `storage.ranges`)
+    value  passed_at_ms u64LE ‖ Ranges (as in `storage.ranges`)
 
-Written with the reset, replaced by the next one; deleted when it is due, with the group removal record that
-then lets go of the payloads, or with the group.
+Written with the reset, replaced by the next one. Deleted when the queue's done retention has passed since,
+with the group removal record that then lets go of the payloads, or with the group.
 """
 
 from typing import Final
 
 from storage import layout
-from storage.encoding import KeyReader, ValueReader, pack_i64
+from storage.encoding import KeyReader, ValueReader, pack_u64
 from storage.ranges import Ranges, encode_ranges, read_ranges
 
 NAME: Final = "passed"
@@ -34,14 +34,14 @@ def prefix(queue_id: str | None = None) -> bytes:
     return PREFIX if queue_id is None else layout.queue_prefix(layout.PASSED, queue_id)
 
 
-def encode(due_ms: int, ranges: Ranges) -> bytes:
-    return pack_i64(due_ms) + encode_ranges(ranges)
+def encode(passed_at_ms: int, ranges: Ranges) -> bytes:
+    return pack_u64(passed_at_ms) + encode_ranges(ranges)
 
 
 def decode(value: bytes) -> tuple[int, Ranges]:
-    """When it is due, and the offsets."""
+    """When that was, and the offsets."""
     reader = ValueReader(NAME, value)
-    due_ms = reader.i64("due_ms")
+    passed_at_ms = reader.u64("passed_at")
     ranges = read_ranges(reader, NAME, "ranges")
     reader.finish()
-    return due_ms, ranges
+    return passed_at_ms, ranges

@@ -1,13 +1,16 @@
-"""What administration tells right after a start."""
+"""What administration tells and does right after a start, and what resets leave over one."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+
+import pytest
 
 from broker.admin.views import GroupView, QueueView
 from broker.app import Broker
 from config.queue_settings import QueueSettings
-from tests.unit.broker.test_admin import Worker, fill
+from tests.unit.broker.test_admin import Worker, bodies, fill
 
 
 async def test_counts_are_right_at_once_after_a_start(tmp_path: Path) -> None:
@@ -32,3 +35,41 @@ async def test_counts_are_right_at_once_after_a_start(tmp_path: Path) -> None:
             else:
                 view = await (admin.queue("q") if call == "queue" else admin.group("q", ""))
             assert (view.failed, view.done, view.ready) == (5, 3, 2), call
+
+
+@pytest.mark.parametrize("retention", ["infinite", "1h"])
+async def test_a_reset_forward_can_be_taken_back(tmp_path: Path, retention: str) -> None:
+    storage = str(tmp_path / "data")
+    async with Broker(storage=storage) as broker:
+        await broker.admin.declare(QueueSettings(name="q", done_retention=retention))
+        await fill(broker, "q", 10)
+        worker = Worker(broker, "q", credit=6)
+        worker.settle("ack", 0, 1, 3)
+        worker.settle("reject", 2)
+        view = await broker.admin.reset_group("q", "", to=7, force=True)
+        assert (view.lag, view.done, view.failed) == (3, 6, 1)
+        assert worker.sink.offsets[-3:] == [7, 8, 9]
+        worker.close()
+    async with Broker(storage=storage) as broker:
+        view = await broker.admin.group("q", "")
+        assert (view.lag, view.done, view.failed) == (3, 6, 1)
+        view = await broker.admin.reset_group("q", "", to=1)
+        assert (view.lag, view.done, view.failed) == (9, 1, 0)
+    async with Broker(storage=storage) as broker:
+        view = await broker.admin.reset_group("q", "", to="earliest")
+        assert (view.lag, view.done) == (10, 0)
+        assert bodies(await broker.admin.browse("q")) == [b"%d" % number for number in range(10)]
+
+
+async def test_what_a_reset_passed_over_goes_when_its_retention_ends(tmp_path: Path) -> None:
+    storage = str(tmp_path / "data")
+    async with Broker(storage=storage) as broker:
+        await broker.admin.declare(QueueSettings(name="q", done_retention="200ms"))
+        await fill(broker, "q", 4)
+        await broker.admin.create_group("q", "late")
+        view = await broker.admin.reset_group("q", "late", to=3)
+        assert (view.lag, view.done) == (1, 3)
+    async with Broker(storage=storage) as broker:
+        await asyncio.sleep(0.3)
+        view = await broker.admin.reset_group("q", "late", to="earliest")
+        assert (view.lag, view.done) == (1, 0)

@@ -1,4 +1,4 @@
-"""Group removal (1c) and holes (1e)."""
+"""Group removal (1c), passed (1d) and holes (1e)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.errors import CorruptRecord
-from storage.records import group_removal, holes
+from storage.records import group_removal, holes, passed
 from storage.records.group_removal import DELETE, RESET, PendingGroupRemoval
-from tests.unit.storage.record_checks import QUEUE, check_key_strict, check_strict, queue_ids, u64, unhex
+from tests.unit.storage.record_checks import QUEUE, T0, check_key_strict, check_strict, queue_ids, u64, unhex
 
 RANGES = st.lists(st.integers(0, 1 << 40), max_size=8, unique=True).map(
     lambda numbers: (
@@ -27,6 +27,10 @@ def test_vectors() -> None:
         "02 00 71 33 01  64 00 00 00 00 00 00 00  00 00 00 00 00 00 00 00  07 00 00 00 00 00 00 00"
         "01 00 00 00  07 00 00 00 00 00 00 00  09 00 00 00 00 00 00 00  00 00 00 00"
     )
+    assert passed.key("orders\x1fbi") == unhex("01 1d 6f 72 64 65 72 73 1f 62 69 00")
+    assert passed.encode(T0, [(7, 9)]) == unhex(
+        "00 a8 da 76 9b 01 00 00  01 00 00 00  07 00 00 00 00 00 00 00  09 00 00 00 00 00 00 00"
+    )
     assert holes.key(QUEUE) == unhex("01 1e 6f 72 64 65 72 73")
     assert holes.encode([(7, 9)]) == unhex("01 00 00 00  07 00 00 00 00 00 00 00  09 00 00 00 00 00 00 00")
 
@@ -38,6 +42,8 @@ def test_keys(queue_id: str, number: int) -> None:
     assert key.startswith(group_removal.prefix(queue_id))
     check_key_strict(group_removal.parse_key, key)
     assert holes.parse_key(holes.key(queue_id)) == queue_id
+    assert passed.parse_key(passed.key(queue_id)) == queue_id
+    check_key_strict(passed.parse_key, passed.key(queue_id))
 
 
 @given(st.integers(0, RESET), u64, u64, u64, RANGES, RANGES)
@@ -56,6 +62,9 @@ def test_values(
     value = holes.encode(log)
     assert holes.decode(value) == log
     check_strict(holes.decode, value)
+    value = passed.encode(head, log)
+    assert passed.decode(value) == (head, log)
+    check_strict(passed.decode, value)
 
 
 @pytest.mark.parametrize("ranges", [[(3, 3)], [(4, 3)], [(1, 5), (4, 8)], [(5, 8), (1, 2)], [(1, 2), (2, 3)]])
