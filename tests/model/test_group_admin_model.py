@@ -58,6 +58,7 @@ class Item:
         self.state = state
         self.attempts = 0
         self.due_ms = 0
+        self.kept_ms = 0  # a reset passed over it, and brings it back before that time
 
     @property
     def is_open(self) -> bool:
@@ -276,7 +277,7 @@ class GroupModel(RuleBasedStateMachine):
                     again[offset] = Item(PASS)
                 continue
             old = items.get(offset)
-            if old is not None and old.state in (MUST, HELD, FAILED):
+            if old is not None and (old.state in (MUST, HELD, FAILED) or old.kept_ms > self.clock.ms):
                 again[offset] = Item(MUST)
                 if old.state == FAILED:
                     self._back(offset)
@@ -292,7 +293,7 @@ class GroupModel(RuleBasedStateMachine):
         if self.retention:
             for offset in range(queue.head_offset, to):
                 if offset not in again and offset not in self.gone:
-                    again[offset] = Item(DONE)  # kept as if the group had done it
+                    again[offset] = self._passed_over(items.get(offset))
         self.manager.reset_group(self._real(group_id), [(to, 0)], self.clock.ms, force=True)
         self.groups[group_id] = again
         for offset in range(to):
@@ -300,6 +301,28 @@ class GroupModel(RuleBasedStateMachine):
                 self._nobody_else(group_id, offset)
         self._drop_entries(group_id)
         self._load()
+
+    def _passed_over(self, item: Item | None) -> Item:
+        """A message as a reset forward leaves it: kept as if the group had done it."""
+        passed = Item(DONE)
+        if item is not None and (item.is_open or item.kept_ms > self.clock.ms):
+            passed.kept_ms = self.clock.ms + self.retention
+        return passed
+
+    @rule(
+        group=st.sampled_from(GROUPS),
+        to=st.integers(1, 40),
+        back=st.integers(0, 20),
+        ms=st.sampled_from([0, 0, 29_000, 61_000]),
+        crash=st.booleans(),
+    )
+    def there_and_back(self, group: str, to: int, back: int, ms: int, crash: bool) -> None:
+        self.reset(group, to)
+        self.wait(ms)
+        if crash:
+            self.crash(True, None)
+            self.sweep()
+        self.reset(group, back)
 
     @rule(group=st.sampled_from(GROUPS))
     def delete(self, group: str) -> None:
