@@ -269,6 +269,8 @@ class GroupModel(RuleBasedStateMachine):
             return
         queue = self.queue
         items = self.groups[group_id]
+        for offset, item in items.items():
+            assert item.kept_ms <= self.clock.ms or offset >= queue.head_offset
         to = min(max(to, queue.head_offset), len(self.bodies))
         again: Items = {}
         for offset in range(to, len(self.bodies)):
