@@ -1,6 +1,8 @@
 """Publishing once, by deduplication ID and by producer and sequence, over both protocols and a kill -9."""
 
 import pytest
+from pamqp import commands
+from pamqp import header as pamqp_header
 
 from tests.e2e import amqp
 from tests.e2e.amqp import Collector
@@ -111,3 +113,36 @@ def test_what_follows_a_refused_publish_waits_after_kill_9(own_broker, amqp_conn
             amqp.publish(channel, "jobs", "late", headers=follower)
     amqp.publish(channel, "jobs", "6", headers=numbered("p", 6))
     assert amqp.count(channel, "jobs") == 1
+
+
+@pytest.mark.parametrize("pattern", ["pr", "rp", "prprp", "rrp", "prr", "pxrp", "xrxr", "rxp"])
+def test_late_refusals_and_confirms_among_each_other(raw_amqp, channel, name, pattern):
+    """p: taken, r: refused because the queue is full, x: refused because of its body."""
+    channel.queue_declare(name, durable=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    amqp.publish(channel, name, "first", headers=once("x"))
+    free = f"{name}-free"
+    channel.queue_declare(free, durable=True, exclusive=True)
+    connection = raw_amqp()
+    connection.open_channel(confirm=True)
+    burst: list[bytes] = []
+    connection.send_bytes = burst.append
+    for number, letter in enumerate(pattern, 1):
+        if letter == "p":
+            connection.publish(1, f"$queue/{free}", b"taken")
+            continue
+        identity = numbered("p", number) if letter == "r" else once("x")
+        header = pamqp_header.ContentHeader(
+            0, 5, commands.Basic.Properties(headers=identity, delivery_mode=2)
+        )
+        connection.publish(1, name, b"other", header.marshal()[12:])
+    del connection.send_bytes
+    connection.send_bytes(b"".join(burst))
+    told: dict[int, str] = {}
+    while len(told) < len(pattern):
+        method = connection.expect((commands.Basic.Ack, commands.Basic.Nack))
+        tags = range(1, method.delivery_tag) if method.multiple else ()
+        kind = "p" if isinstance(method, commands.Basic.Ack) else "n"
+        assert method.delivery_tag not in told
+        for tag in (*[tag for tag in tags if tag not in told], method.delivery_tag):
+            told[tag] = kind
+    assert "".join(told[tag] for tag in sorted(told)) == pattern.replace("r", "n").replace("x", "n")
