@@ -2,7 +2,7 @@
 filters.
 
 What is done is kept for ever here, so it is exact what a reset brings back: everything from the place on
-that not every group was told to pass. A crash goes back to the last commit; one in the middle of a sweep
+but what every group began behind. A crash goes back to the last commit; one in the middle of a sweep
 cuts it in two.
 """
 
@@ -42,7 +42,7 @@ STARTS = st.sampled_from(["earliest", "latest", "time", "time"])
 
 
 class Group:
-    """What a group should know: the state of each message it is to be given, and what it was told to pass."""
+    """What a group should know: the state of each message it is to be given, and what it began behind."""
 
     def __init__(self, states: dict[int, str], passed: set[int]) -> None:
         self.states = states
@@ -171,10 +171,9 @@ class GroupKindsModel(RuleBasedStateMachine):
             if index not in passed and index not in self.gone
         }
         self.groups[group_id] = Group(states, passed)
-        self._let_go()
 
     def _let_go(self) -> None:
-        """What every group was told to pass is gone."""
+        """What every group began behind is gone."""
         if self.groups:
             self.gone |= set.intersection(*[group.passed for group in self.groups.values()])
 
@@ -185,6 +184,7 @@ class GroupKindsModel(RuleBasedStateMachine):
         passed, text = self._passed(start, at)
         run(grouping.create(self.shard, self.queue, group, "#", "", text))
         self._begin(group, passed)
+        self._let_go()
         run(self.shard.learn_past())
         self._commit()
         self._rest()
@@ -197,7 +197,11 @@ class GroupKindsModel(RuleBasedStateMachine):
         passed, text = self._passed(start, at)
         run(grouping.reset(self.shard, self.queue, group, text, True))
         self._drop_entries(group)
+        known = self.groups[group]
         self._begin(group, passed)
+        # what a reset passes over stays as what is done does
+        self.groups[group].passed = passed & known.passed
+        self._let_go()
         self._commit()
         self._rest()
 
@@ -347,7 +351,9 @@ class GroupKindsModel(RuleBasedStateMachine):
         self.sweep()
         rows = all_rows(self.store)
         types = {key[1] for key, _ in rows if key[0] == layout.VERSION}
-        assert not types & {layout.PAYLOAD, layout.DONE, layout.TAKEN_AHEAD, layout.HOLES}, types
+        assert not types & {layout.PAYLOAD, layout.DONE, layout.TAKEN_AHEAD, layout.PASSED, layout.HOLES}, (
+            types
+        )
         check_memory(self.manager)
 
 
