@@ -115,7 +115,7 @@ def test_what_follows_a_refused_publish_waits_after_kill_9(own_broker, amqp_conn
     assert amqp.count(channel, "jobs") == 1
 
 
-@pytest.mark.parametrize("pattern", ["pr", "rp", "prprp", "rrp", "prr", "pxrp", "xrxr", "rxp"])
+@pytest.mark.parametrize("pattern", ["rp", "prr", "pprp", "rprprp", "pxrp", "pprxr", "rxp"])
 def test_late_refusals_and_confirms_among_each_other(raw_amqp, channel, name, pattern):
     """p: taken, r: refused because the queue is full, x: refused because of its body."""
     channel.queue_declare(name, durable=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})

@@ -1,0 +1,93 @@
+"""Refusals that are told when they are durable, among the confirms of the same commits."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.amqp.late_refusals import LateRefusals
+from broker.amqp.publishing import Publisher
+from protocols.amqp091 import hot
+from queue_manager.journal import Journal
+
+
+class Connection:
+    """What a publisher needs of the objects around it."""
+
+    def __init__(self) -> None:
+        self.output: list[bytes] = []
+        self.manager = SimpleNamespace(journal=Journal())
+        frontend: Any = SimpleNamespace(connection=self, transport=self)
+        frontend.hub = SimpleNamespace(shard=SimpleNamespace(manager=self.manager))
+        channel: Any = SimpleNamespace(number=1, closed=False, frontend=frontend)
+        self.publisher = Publisher(channel)
+        self.publisher.confirming = True
+        self.late = LateRefusals(self.publisher)
+        self.publisher._late = self.late
+
+    def channel_is_open(self, number: int) -> bool:
+        return number == 1
+
+    def guard(self, call: Any, *arguments: Any) -> None:
+        call(*arguments)
+
+    def want_flush(self) -> None:
+        pass
+
+    def refuse(self) -> None:
+        self.publisher.sequence += 1
+        self.late.add(self.publisher.sequence)
+
+    def commit(self, journal: Journal) -> None:
+        for waiter, tokens in journal.waiters.items():
+            waiter.committed(tokens)
+
+    def seal(self) -> Journal:
+        journal: Journal = self.manager.journal
+        self.manager.journal = Journal()
+        return journal
+
+
+def ack(number: int, multiple: bool) -> bytes:
+    return hot.encode_ack(1, number, multiple)
+
+
+def nack(number: int) -> bytes:
+    return hot.encode_nack(1, number, False)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "told"),
+    [
+        ("prp", [nack(2), ack(3, True)]),
+        ("rp", [nack(1), ack(2, True)]),
+        ("prr", [ack(1, False), nack(2), nack(3)]),
+        ("rpr", [nack(1), nack(3), ack(2, True)]),
+    ],
+)
+def test_a_refusal_is_told_before_what_a_confirm_stands_for(pattern: str, told: list[bytes]) -> None:
+    connection = Connection()
+    for letter in pattern:
+        if letter == "p":
+            connection.publisher.confirm(1, durable=True)
+        else:
+            connection.refuse()
+    assert not connection.output
+    connection.commit(connection.seal())
+    assert connection.output == told
+    assert connection.publisher.waiting == 0
+
+
+def test_what_is_not_durable_waits_for_a_refusal_before_it() -> None:
+    connection = Connection()
+    connection.refuse()
+    first = connection.seal()
+    connection.publisher.confirm(1, durable=False)
+    second = connection.seal()
+    assert not connection.output
+    connection.commit(first)
+    assert connection.output == [nack(1)]
+    connection.commit(second)
+    assert connection.output == [nack(1), ack(2, True)]
