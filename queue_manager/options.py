@@ -7,7 +7,7 @@ from typing import Final
 
 from config import limits
 from queue_manager.errors import InvalidArgument
-from queue_manager.staging.tags import TAG_NAMES, StageTag, number, read_tag
+from queue_manager.staging.tags import NUMBER_MAX, TAG_NAMES, StageTag, read_tag
 
 # AMQP headers and MQTT user properties of these names
 DELAY: Final = "x-delay"
@@ -76,7 +76,7 @@ def read_options(
         deliver_at_ms=_number(DELIVER_AT, values.get(DELIVER_AT), TIME_MS_MAX),
         deduplication_id=_text(DEDUPLICATION_ID, values.get(DEDUPLICATION_ID)),
         producer_id=producer_id,
-        producer_sequence=number(values, PRODUCER_SEQUENCE) if producer_id else 0,
+        producer_sequence=_number(PRODUCER_SEQUENCE, sequence, NUMBER_MAX),
         stage=read_tag(values),
     )
 

@@ -30,7 +30,7 @@ def options_of(block: bytes) -> PublishOptions:
 
 
 def _priority(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) > 255:
+    if not text.isascii() or not text.isdigit() or len(text) > 19 or int(text) > 255:
         raise InvalidArgument(f"user property priority is 0 to 255, not {text!r}")
     return int(text)
 
