@@ -111,7 +111,6 @@ def test_priority_is_there_once() -> None:
         {"x_producer_id": "p"},
         {"x_producer_sequence": 1},
         {"x_producer_sequence": "first", "x_producer_id": "p"},
-        {"x_producer_sequence": -1, "x_producer_id": "p"},
         {"x_producer_sequence": "-1", "x_producer_id": "p"},
         {"x_producer_sequence": str(1 << 63), "x_producer_id": "p"},
     ],
