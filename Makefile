@@ -59,7 +59,7 @@ pipeline-demo: setup-spark
 	$(BIN)/python -m examples.pipeline_demo
 
 test: setup-dev lint types
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "not long" -n 3 --dist loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "not long" -n 4 --dist loadfile --no-loadscope-reorder
 
 test-spark: setup-spark
 	$(BIN)/python -m pytest tests/spark

@@ -570,7 +570,7 @@ class StreamModel(RuleBasedStateMachine):
 
 
 TestStreamModel = StreamModel.TestCase
-TestStreamModel.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+TestStreamModel.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
 
 
 @pytest.mark.long

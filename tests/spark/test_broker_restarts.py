@@ -9,6 +9,8 @@ import pytest
 from tests.e2e.broker_process import BrokerProcess
 from tests.spark.helpers import Queue, Source
 
+pytestmark = pytest.mark.long
+
 WAIT_MAX_S = 60
 
 

@@ -5,6 +5,8 @@ import pytest
 from tests.e2e import amqp
 from tests.spark.helpers import Queue
 
+pytestmark = pytest.mark.long
+
 
 def load(spark, listed, **options):
     return spark.read.format("sluice").options(**listed.options(**options)).load()

@@ -112,6 +112,7 @@ def test_from_a_stream_into_a_queue(spark, broker, tmp_path):
     assert 41 <= source.status(**{"x-group-id": "copier"})["committed"] <= 131
 
 
+@pytest.mark.long
 def test_what_retention_took_is_an_error_unless_told_otherwise(spark, broker, tmp_path):
     from pyspark.errors import StreamingQueryException
 

@@ -48,6 +48,7 @@ def rows(directory):
     return [json.loads(line) for path in directory.glob("*.json") for line in path.read_text().splitlines()]
 
 
+@pytest.mark.long
 def test_alerts_archive_and_dead_letters(spark, broker, tmp_path, capfd):
     url = f"amqp://127.0.0.1:{broker.amqp_port}/"
     Queue(broker, "telemetry", **{"x-queue-type": "stream"})
