@@ -9,7 +9,7 @@ help:
 	@echo "make run         set up and start the broker (MQTT 1883, AMQP 5672, data under ./data)"
 	@echo "make demo        the main job end to end, with a kill -9 in the middle"
 	@echo "make pipeline-demo  devices, Spark, workers; the Spark driver is killed, and every alert accounted for"
-	@echo "make test        set up and run all tests (about 4 minutes on 2 cores)"
+	@echo "make test        set up and run all tests (4 to 5 minutes on 2 cores)"
 	@echo "make test-spark  the Spark bridge with a real local Spark; then make test runs them, too"
 	@echo "make test-long   the same with the long modes of model and crash tests"
 	@echo "make soak        half an hour of mixed load: does anything grow, does anything get lost?"
