@@ -145,17 +145,7 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Grou
         )
         if UNBORN in spec.extensions:
             recovery.hold_back(groups[storage_id])
-    async for key, value in scan_prefix(store, taken_ahead.PREFIX):
-        storage_id, chunk = taken_ahead.parse_key(key)
-        if storage_id in groups:
-            recovery.restore_taken(groups[storage_id], chunk, taken_ahead.decode(value))
-    async for key, value in scan_prefix(store, holes.PREFIX):
-        recovery.restore_holes(manager, holes.parse_key(key), holes.decode(value))
-    await _restore_group_removals(store, manager, groups)
-    async for key, value in scan_prefix(store, passed.PREFIX):
-        storage_id = passed.parse_key(key)
-        if storage_id in groups:
-            recovery.restore_passed(groups[storage_id], *passed.decode(value))
+    await _restore_released(store, manager, groups)
     await _restore_buckets(store, groups, now_ms)
     recovery.join_lanes(manager)
     await _restore_schedules(store, manager)
@@ -169,6 +159,21 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Grou
         for group in groups.values()
         if not isinstance(group, StreamGroup) and group not in unborn
     }
+
+
+async def _restore_released(store: Store, manager: QueueManager, groups: dict[str, Group]) -> None:
+    """What groups took or passed out of order, and what was let go of where they cannot tell."""
+    async for key, value in scan_prefix(store, taken_ahead.PREFIX):
+        storage_id, chunk = taken_ahead.parse_key(key)
+        if storage_id in groups:
+            recovery.restore_taken(groups[storage_id], chunk, taken_ahead.decode(value))
+    async for key, value in scan_prefix(store, holes.PREFIX):
+        recovery.restore_holes(manager, holes.parse_key(key), holes.decode(value))
+    await _restore_group_removals(store, manager, groups)
+    async for key, value in scan_prefix(store, passed.PREFIX):
+        storage_id = passed.parse_key(key)
+        if storage_id in groups:
+            recovery.restore_passed(groups[storage_id], *passed.decode(value))
 
 
 async def _restore_removals(store: Store, manager: QueueManager) -> None:

@@ -7,6 +7,8 @@ moment it is claimed for the first time. Plain slotted classes: they are made on
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
+from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
 from storage.envelope import EnvelopeTemplate
@@ -53,6 +55,23 @@ class Message:
         """The metadata of the message as records hold it."""
         template = self.template
         return _pack_head(template.head, self.offset, self.received_at_ms) + template.suffix
+
+
+def make_messages(
+    first_id: int, offset: int, bodies: list[bytes], templates: Iterable[EnvelopeTemplate], now_ms: int
+) -> list[Message]:
+    """Messages with IDs and offsets that follow on, one for each body."""
+    count = len(bodies)
+    return list(
+        map(
+            Message,
+            range(first_id, first_id + count),
+            range(offset, offset + count),
+            bodies,
+            templates,
+            repeat(now_ms),
+        )
+    )
 
 
 class Entry:

@@ -11,7 +11,7 @@ from queue_manager.errors import InvalidAddress, LimitReached
 from queue_manager.group import Group
 from queue_manager.group_removal import begin_after, first_claim
 from queue_manager.keeper import Keeper
-from queue_manager.model import Message
+from queue_manager.model import make_messages
 from queue_manager.open_entries import OpenEntries
 from queue_manager.overflow import waiting_bytes
 from queue_manager.patterns import MATCH_ALL
@@ -310,19 +310,7 @@ class Queue:
         """Append one message per body, IDs from `first_id` on."""
         count = len(bodies)
         offset = self.tail.next_offset
-        self.tail.append(
-            list(
-                map(
-                    Message,
-                    range(first_id, first_id + count),
-                    range(offset, offset + count),
-                    bodies,
-                    repeat(template),
-                    repeat(now_ms),
-                )
-            ),
-            body_bytes,
-        )
+        self.tail.append(make_messages(first_id, offset, bodies, repeat(template), now_ms), body_bytes)
         if self.durable:
             self.open_entries.add(template, first_id, offset, now_ms, count)
             self.manager.appended[self] = None
@@ -337,21 +325,8 @@ class Queue:
         now_ms: int,
     ) -> None:
         """As `append`, each message with a template of its own that asks for nothing."""
-        count = len(bodies)
         offset = self.tail.next_offset
-        self.tail.append_varied(
-            list(
-                map(
-                    Message,
-                    range(first_id, first_id + count),
-                    range(offset, offset + count),
-                    bodies,
-                    templates,
-                    repeat(now_ms),
-                )
-            ),
-            body_bytes,
-        )
+        self.tail.append_varied(make_messages(first_id, offset, bodies, templates, now_ms), body_bytes)
         if self.durable:
             self.open_entries.add_varied(templates, first_id, offset, now_ms)
             self.manager.appended[self] = None
