@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("pyspark")
+
 import spark_bridge
 from spark_bridge.pipelines import telemetry
 from tests.e2e import amqp
