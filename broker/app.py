@@ -107,9 +107,10 @@ class Broker:
     async def __aexit__(self, *error: object) -> None:
         await self.stop()
 
-    async def start(self, store: Store | None = None) -> None:
+    async def start(self, store: Store | None = None, *, take_over: bool = False) -> None:
         """Open the store (or use the given one), recover, listen.
 
+        `take_over` fences another process that has the storage directory open, instead of leaving it to it.
         Raises StorageError, OSError, RuntimeError when it was started and not stopped.
         """
         if self._is_started:
@@ -120,14 +121,14 @@ class Broker:
         if self._hub is not None:  # again, maybe in another event loop
             self.failed = asyncio.Event()
         try:
-            await self._start(store)
+            await self._start(store, take_over=take_over)
         except BaseException:
             self._is_started = False
             raise
 
-    async def _start(self, store: Store | None) -> None:
+    async def _start(self, store: Store | None, *, take_over: bool) -> None:
         if store is None:
-            opened = await open_store(self.settings.storage)
+            opened = await open_store(self.settings.storage, take_over=take_over)
             for note in opened.notes:
                 _log.warning("storage.note", note=note)
             if fast_batch_status() != "on":

@@ -51,6 +51,9 @@ def _serve(
     ready_file: Annotated[
         Path | None, typer.Option(help="Written (JSON: pid, ports) when the broker serves.")
     ] = None,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="End another broker that has the storage directory open.")
+    ] = False,
 ) -> None:
     """Run the broker until SIGTERM or Ctrl-C. Flags win over the environment, that over the file."""
     overrides = {"storage.url": storage, "listeners.mqtt.port": mqtt, "listeners.amqp.port": amqp}
@@ -60,7 +63,7 @@ def _serve(
         for problem in error.problems:
             typer.echo(problem, err=True)
         raise typer.Exit(EXIT_CONFIG) from None
-    raise typer.Exit(serve.run(settings, ready_file))
+    raise typer.Exit(serve.run(settings, ready_file, take_over=take_over))
 
 
 @config_app.command("check")

@@ -19,7 +19,7 @@ from broker.app import Broker
 from broker.version import PRODUCT, VERSION
 from config.settings import LogSettings, Settings
 from queue_manager.errors import QueueManagerError
-from storage.errors import StorageError
+from storage.errors import StorageError, StoreInUse
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -27,22 +27,25 @@ EXIT_FAILED: Final = 1
 _log: Final = structlog.get_logger("broker")
 
 
-def run(settings: Settings, ready_file: Path | None) -> int:
+def run(settings: Settings, ready_file: Path | None, *, take_over: bool = False) -> int:
     """Serve until SIGTERM, SIGINT or a failure of the store; gives the process's exit code."""
     configure_logging(settings.log)
     _tune_threads()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(settings, ready_file))
+        return runner.run(_serve(settings, ready_file, take_over=take_over))
 
 
-async def _serve(settings: Settings, ready_file: Path | None) -> int:
+async def _serve(settings: Settings, ready_file: Path | None, *, take_over: bool) -> int:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     broker = Broker(settings)
     try:
-        await broker.start()
+        await broker.start(take_over=take_over)
+    except StoreInUse as error:
+        print(f"sluicemq: cannot start: {error.reason}; --take-over ends it", file=sys.stderr)
+        return EXIT_FAILED
     except (StorageError, QueueManagerError) as error:
         print(f"sluicemq: cannot start: {error.reason}", file=sys.stderr)
         return EXIT_FAILED

@@ -13,6 +13,10 @@ class StoreFenced(StorageError):
     """Another process opened the same database. Final: this process must stop taking messages."""
 
 
+class StoreInUse(StorageError):
+    """Another process, which `reason` names, has the storage open; it was left alone."""
+
+
 class StoreUnavailable(StorageError):
     """The object store or disk does not answer now; a retry may help.
 

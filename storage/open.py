@@ -11,8 +11,10 @@
 import asyncio
 import os
 import tempfile
+from collections.abc import Awaitable
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from slatedb.uniffi import (
     Db,
@@ -29,7 +31,8 @@ from slatedb.uniffi import (
 from config import limits
 from config.settings import StorageSettings
 from storage.batch import WriteOps
-from storage.errors import StorageError, StoreUnavailable
+from storage.directory_lock import DirectoryLock
+from storage.errors import StorageError, StoreInUse, StoreUnavailable
 from storage.fast_batch import enable_fast_batch
 from storage.local_sync import LocalSync
 from storage.records import format_marker
@@ -49,15 +52,21 @@ _SCHEMES: Final = {
 _BUCKET_KEY: Final = {"s3": "bucket", "gs": "google_bucket", "az": "azure_container_name"}
 _CACHE_ID: Final = 1
 
+_Result = TypeVar("_Result")
 
-async def open_store(settings: StorageSettings, *, memory: ObjectStore | None = None) -> SlateStore:
-    """Open (or create) the database at `settings.url`; whoever had it open is fenced.
 
-    `memory` keeps the contents of a `memory:` store so that a test can open them again. The store's `notes`
-    say what an operator should know. Raises StorageError: StoreUnavailable when the place does not answer in
-    `limits.STORE_OPEN_TIMEOUT_S`, FormatTooNew when a newer SluiceMQ wrote the data.
+async def open_store(
+    settings: StorageSettings, *, take_over: bool = False, memory: ObjectStore | None = None
+) -> SlateStore:
+    """Open (or create) the database at `settings.url`.
+
+    A local directory that another process has open is left to it, unless `take_over`: then that process is
+    fenced. In an object store whoever had the database open is fenced in any case. `memory` keeps the
+    contents of a `memory:` store so that a test can open them again. The store's `notes` say what an operator
+    should know. Raises StorageError: StoreInUse when a local directory is in use, StoreUnavailable when the
+    place does not answer in `limits.STORE_OPEN_TIMEOUT_S`, FormatTooNew when a newer SluiceMQ wrote the data.
     """
-    store = await open_database(settings, memory=memory)
+    store = await open_database(settings, take_over=take_over, memory=memory)
     try:
         await check_format(store)
     except BaseException:
@@ -66,20 +75,16 @@ async def open_store(settings: StorageSettings, *, memory: ObjectStore | None = 
     return store
 
 
-async def open_database(settings: StorageSettings, *, memory: ObjectStore | None = None) -> SlateStore:
+async def open_database(
+    settings: StorageSettings, *, take_over: bool = False, memory: ObjectStore | None = None
+) -> SlateStore:
     """`open_store` without a look at what is inside."""
     await enable_fast_batch()
-    try:
-        async with asyncio.timeout(limits.STORE_OPEN_TIMEOUT_S):
-            if settings.url == "memory:":
-                return await _open_memory(memory)
-            if "://" in settings.url:
-                return await _open_remote(settings.url)
-            return await _open_local(Path(settings.url), settings.sync)
-    except TimeoutError:
-        raise StoreUnavailable(
-            f"opening: {settings.url} does not answer (waited {limits.STORE_OPEN_TIMEOUT_S} s)"
-        ) from None
+    if settings.url == "memory:":
+        return await _in_time(settings.url, _open_memory(memory))
+    if "://" in settings.url:
+        return await _in_time(settings.url, _open_remote(settings.url))
+    return await _open_local(settings.url, settings.sync, take_over=take_over)
 
 
 async def check_format(store: SlateStore) -> None:
@@ -103,19 +108,64 @@ async def _open_memory(memory: ObjectStore | None) -> SlateStore:
     return SlateStore(database, "memory (nothing survives a restart)")
 
 
-async def _open_local(root: Path, sync: str) -> SlateStore:
+async def _in_time(url: str, step: Awaitable[_Result]) -> _Result:
+    try:
+        async with asyncio.timeout(limits.STORE_OPEN_TIMEOUT_S):
+            return await step
+    except TimeoutError:
+        raise StoreUnavailable(
+            f"opening: {url} does not answer (waited {limits.STORE_OPEN_TIMEOUT_S} s)"
+        ) from None
+
+
+async def _open_local(url: str, sync: str, *, take_over: bool) -> SlateStore:
+    locking = asyncio.get_running_loop().run_in_executor(None, partial(_lock_directory, Path(url), take_over))
+    lock = await _in_time(url, locking)
+    try:
+        store = await _in_time(url, _open_directory(lock, sync))
+    except BaseException:
+        lock.release()
+        raise
+    try:
+        await lock.wait(limits.STORE_TAKE_OVER_TIMEOUT_S)  # who has it is fenced and about to end
+    except StorageError as error:
+        await store.close()
+        raise StorageError(f"{error.reason}; it cannot write any more, but has not ended: kill it") from error
+    return store
+
+
+def _lock_directory(path: Path, take_over: bool) -> DirectoryLock:
+    """Make the directory if it is absent, and lock it; the lock is not held if another has it and is to be
+    taken over from.
+    """
+    lock = DirectoryLock(_writable_directory(path))
+    try:
+        lock.take()
+    except StoreInUse:
+        if not take_over:
+            raise
+    return lock
+
+
+async def _open_directory(lock: DirectoryLock, sync: str) -> SlateStore:
     loop = asyncio.get_running_loop()
-    root = await loop.run_in_executor(None, _writable_directory, root)
+    root = lock.directory
     builder = ObjectStoreBuilder(ObjectStoreType.LOCAL)
     builder.with_config("local_path", str(root))
     object_store = builder.build()
     directory = root / DATABASE
     notes = await set_aside_torn(directory, DATABASE, object_store, strict=sync == "always")
+    if lock.note:
+        notes.append(lock.note)
     database = await _build(DATABASE, object_store, local=True)
     if sync != "always":
         notes.append("storage.sync is os: a power cut may take messages that were confirmed")
         return SlateStore(
-            database, f"{root} (written by the kernel when it likes)", directory=directory, notes=tuple(notes)
+            database,
+            f"{root} (written by the kernel when it likes)",
+            directory=directory,
+            lock=lock,
+            notes=tuple(notes),
         )
     try:
         local_sync = await loop.run_in_executor(None, LocalSync, directory)
@@ -123,7 +173,12 @@ async def _open_local(root: Path, sync: str) -> SlateStore:
         await database.shutdown()
         raise
     return SlateStore(
-        database, f"{root} (fsync before confirm)", sync=local_sync, directory=directory, notes=tuple(notes)
+        database,
+        f"{root} (fsync before confirm)",
+        sync=local_sync,
+        directory=directory,
+        lock=lock,
+        notes=tuple(notes),
     )
 
 

@@ -21,7 +21,8 @@ from slatedb.uniffi import (
 
 from config import limits
 from storage.batch import WriteOps
-from storage.errors import StorageError, StoreFull, StoreUnavailable
+from storage.directory_lock import DirectoryLock
+from storage.errors import StorageError, StoreFenced, StoreFull, StoreUnavailable
 from storage.fast_batch import fill_batch
 from storage.fast_rows import next_rows
 from storage.local_sync import LocalSync
@@ -68,6 +69,7 @@ class SlateStore:
         "_description",
         "_directory",
         "_flush_interval_s",
+        "_lock",
         "_next_flush",
         "_sweep_thread",
         "_sweeper",
@@ -84,18 +86,21 @@ class SlateStore:
         *,
         sync: LocalSync | None = None,
         directory: Path | None = None,
+        lock: DirectoryLock | None = None,
         flush_interval_ms: int = 0,
         notes: tuple[str, ...] = (),
     ) -> None:
         """Serve `database`; with `sync` a write is on disk when it returns (needs a running event loop).
 
-        `directory`: where a local database lies. `flush_interval_ms`: flushes start at least this far apart.
-        `notes`: what an operator should read about the opening.
+        `directory`: where a local database lies; `lock`: what keeps others out of it, released by `close` or
+        when another has taken over. `flush_interval_ms`: flushes start at least this far apart. `notes`: what
+        an operator should read about the opening.
         """
         self._database = database
         self._description = description
         self._sync = sync
         self._directory = directory
+        self._lock = lock
         self._flush_interval_s = flush_interval_ms / 1000
         self._next_flush = 0.0
         self._applied: WriteOps | None = None  # written, but not known to be durable
@@ -126,7 +131,7 @@ class SlateStore:
         except TimeoutError:
             raise self._late("reading") from None
         except SLATE_ERRORS as error:
-            raise translate(error, "reading") from error
+            raise self._failed(error, "reading") from error
 
     async def scan(
         self, start: bytes, end: bytes | None, *, limit: int, reverse: bool = False
@@ -155,7 +160,7 @@ class SlateStore:
         except TimeoutError:
             raise self._late("scanning") from None
         except SLATE_ERRORS as error:
-            raise translate(error, "scanning") from error
+            raise self._failed(error, "scanning") from error
 
     def check(self) -> None:
         """Raise StorageError if the database was closed under us: another broker opened it, or it broke."""
@@ -163,7 +168,7 @@ class SlateStore:
             return
         reason = self._database.status().close_reason
         if reason is not None and reason != CloseReason.CLEAN:
-            raise translate(Error.Closed(reason, "closed in the background"), "checking")
+            raise self._failed(Error.Closed(reason, "closed in the background"), "checking")
 
     def prepare(self, ops: WriteOps) -> None:
         """Fill the batch, which costs the processor, while an earlier one may be waiting for the disk."""
@@ -197,7 +202,7 @@ class SlateStore:
         except TimeoutError:
             raise self._late("writing") from None
         except SLATE_ERRORS as error:
-            raise translate(error, "writing") from error
+            raise self._failed(error, "writing") from error
         finally:
             if watch is not None:
                 watch.stop()
@@ -223,8 +228,12 @@ class SlateStore:
             if not (isinstance(error, Error.Closed) and error.reason == CloseReason.CLEAN):
                 raise translate(error, "closing") from error
         finally:
-            if self._sync is not None:
-                await self._finish_sync(self._sync)
+            try:
+                if self._sync is not None:
+                    await self._finish_sync(self._sync)
+            finally:
+                if self._lock is not None:
+                    self._lock.release()
 
     async def _apply(self, ops: WriteOps) -> None:
         synced_before = self._sync.wal_synced if self._sync is not None else 0
@@ -271,6 +280,12 @@ class SlateStore:
         for thread in (self._commit_thread, self._sweep_thread):
             if thread is not None:
                 thread.shutdown(wait=False)
+
+    def _failed(self, error: Exception, doing: str) -> StorageError:
+        failure = translate(error, doing)
+        if isinstance(failure, StoreFenced) and self._lock is not None:
+            self._lock.release()  # whoever took over waits for it
+        return failure
 
     def _late(self, doing: str, waited_s: float = limits.STORE_CALL_TIMEOUT_S) -> StorageError:
         if self._directory is not None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,9 @@ class BrokerFailed(Exception):
 class BrokerProcess:
     """One broker and its storage directory; may be stopped, killed and started again on the same storage.
 
-    `config` overrides the defaults of the configuration file, section by section. The attributes `ports`
-    (by listener name) and `pid` hold while it runs. Every start takes new free ports, unless `restart` is
-    told otherwise.
+    `config` overrides the defaults of the configuration file, section by section; `arguments` are further
+    options of `serve`. The attributes `ports` (by listener name) and `pid` hold while it runs. Every start
+    takes new free ports, unless `restart` is told otherwise.
     """
 
     def __init__(
@@ -53,12 +54,14 @@ class BrokerProcess:
         *,
         storage: str | None = None,
         environment: dict[str, str] | None = None,
+        arguments: Sequence[str] = (),
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self.config = config or {}
         self.storage = storage or str(directory / "data")
         self.environment = environment or {}
+        self.arguments = arguments
         self.config_file = directory / "sluicemq.yaml"
         self.ready_file = directory / "ready.json"
         self.log_file = directory / "broker.log"
@@ -92,7 +95,7 @@ class BrokerProcess:
         self.config_file.write_text(yaml.safe_dump(self.config), "utf-8")
         command = [sys.executable, "-m", "broker", "serve", "--config", str(self.config_file)]
         command += ["--storage", self.storage, "--mqtt", "0", "--amqp", str(self._amqp_port_wanted)]
-        command += ["--ready-file", str(self.ready_file)]
+        command += ["--ready-file", str(self.ready_file), *self.arguments]
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
                 command,

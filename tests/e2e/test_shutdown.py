@@ -68,14 +68,30 @@ def publish_for(seconds: float, channel, queue: str) -> None:
         time.sleep(0.05)
 
 
-def test_second_broker_takes_the_storage_over(own_broker, amqp_connect, tmp_path):
+def test_second_broker_on_a_directory_names_the_first_and_leaves_it_alone(own_broker, amqp_connect, tmp_path):
+    first = own_broker()
+    channel = amqp_connect(first).channel()
+    channel.confirm_delivery()
+    channel.queue_declare("work", durable=True)
+    second = BrokerProcess(tmp_path / "second", storage=first.storage)
+    with pytest.raises(BrokerFailed, match="exited with 1"):
+        second.start()
+    assert f"{first.storage} is in use by process {first.pid} since " in second.log
+    assert "--take-over" in second.log
+    assert second.log.count("\n") == 1
+    publish_for(2, channel, "work")
+    assert first.alive
+    assert "fenced" not in first.log.lower()
+
+
+def test_second_broker_takes_the_directory_over_when_told_to(own_broker, amqp_connect, tmp_path):
     """The first is fenced: it confirms nothing more, says why and exits with an error."""
     first = own_broker()
     channel = amqp_connect(first).channel()
     channel.confirm_delivery()
     channel.queue_declare("work", durable=True)
     amqp.publish(channel, "work", "before")
-    second = BrokerProcess(tmp_path / "second", storage=first.storage)
+    second = BrokerProcess(tmp_path / "second", storage=first.storage, arguments=["--take-over"])
     try:
         second.start()
         with pytest.raises(amqp.AMQPError):

@@ -6,6 +6,7 @@ import random
 import pytest
 
 from config.settings import StorageSettings
+from storage.errors import StoreInUse
 from storage.open import open_store
 from tests.storage_faults.children import Writer, check_rows
 
@@ -37,11 +38,25 @@ async def test_kill_9_while_tables_are_written(tmp_path):
     await store.close()
 
 
-async def test_a_second_opener_takes_over_a_running_one(tmp_path):
+async def test_second_opener_leaves_a_running_one_alone(tmp_path):
     writer = Writer(str(tmp_path))
     await asyncio.to_thread(writer.start)
     await asyncio.to_thread(writer.run_to, 20)
+    assert writer.process is not None
+    with pytest.raises(StoreInUse, match=f"in use by process {writer.process.pid} since"):
+        await open_store(StorageSettings(url=str(tmp_path)))
+    await asyncio.to_thread(writer.run_to, writer.confirmed + 20)
+    await asyncio.to_thread(writer.kill)
     store = await open_store(StorageSettings(url=str(tmp_path)))
+    await check_rows(store, writer.confirmed)
+    await store.close()
+
+
+async def test_second_opener_takes_over_from_a_running_one_when_told_to(tmp_path):
+    writer = Writer(str(tmp_path))
+    await asyncio.to_thread(writer.start)
+    await asyncio.to_thread(writer.run_to, 20)
+    store = await open_store(StorageSettings(url=str(tmp_path)), take_over=True)
     assert writer.process is not None
     code = await asyncio.to_thread(writer.process.wait, 20)
     assert code != 0, "the fenced writer ends with an error"

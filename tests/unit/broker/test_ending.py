@@ -90,10 +90,9 @@ async def test_clients_of_a_failed_broker_are_sent_away_and_nobody_is_let_in(tmp
     connection = await aio_pika.connect(port=first.ports["amqp"])
     reasons = []
     connection.close_callbacks.add(lambda sender, error: (reasons.append(error), lost.set()))
-    async with (
-        aiomqtt.Client("127.0.0.1", first.ports["mqtt"], protocol=aiomqtt.ProtocolVersion.V5) as mqtt,
-        Broker(storage=str(tmp_path)),
-    ):
+    async with aiomqtt.Client("127.0.0.1", first.ports["mqtt"], protocol=aiomqtt.ProtocolVersion.V5) as mqtt:
+        heir = Broker(storage=str(tmp_path))
+        await heir.start(take_over=True)
         with pytest.raises(BrokerStopped):
             await asyncio.wait_for(first.admin.publish("orders", b"tea"), 5)
         await asyncio.wait_for(lost.wait(), 5)
@@ -105,3 +104,4 @@ async def test_clients_of_a_failed_broker_are_sent_away_and_nobody_is_let_in(tmp
             with pytest.raises(OSError):
                 await asyncio.open_connection("127.0.0.1", port)
         await first.stop()
+        await heir.stop()

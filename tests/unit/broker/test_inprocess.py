@@ -1,13 +1,14 @@
 """broker.app: a broker in the test's own process, and what a declaration finds after a first use."""
 
 import asyncio
+import os
 import threading
 
 import pika
 import pytest
 
 from broker.app import Broker
-from storage.errors import StorageError
+from storage.errors import StorageError, StoreInUse
 from storage.memory_store import MemoryStore
 
 
@@ -93,15 +94,27 @@ async def test_a_broker_that_failed_to_start_or_failed_starts_again(tmp_path):
     with pytest.raises(StorageError):
         await broker.start(closed_store())
     await broker.start()
-    async with Broker(storage=str(tmp_path)):
-        with pytest.raises(StorageError):
-            await broker.admin.declare("orders")
-        assert broker.failed.is_set()
+    heir = Broker(storage=str(tmp_path))
+    await heir.start(take_over=True)
+    with pytest.raises(StorageError):
+        await broker.admin.declare("orders")
+    assert broker.failed.is_set()
     await broker.stop()
+    await heir.stop()
     async with broker:
         assert not broker.failed.is_set()
         assert broker.failure is None
         await broker.admin.declare("orders")
+
+
+async def test_second_broker_on_a_directory_is_refused_until_the_first_stops(tmp_path):
+    second = Broker(storage=str(tmp_path))
+    async with Broker(storage=str(tmp_path)) as first:
+        with pytest.raises(StoreInUse, match=f"in use by process {os.getpid()} since"):
+            await second.start()
+        await first.admin.declare("orders")
+    async with second:
+        assert [view.name for view in await second.admin.queues()] == ["orders"]
 
 
 def closed_store():

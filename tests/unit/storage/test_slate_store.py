@@ -23,8 +23,14 @@ def opener(request, tmp_path, monkeypatch):
     else:
         settings = StorageSettings(url=str(tmp_path), sync=request.param.removeprefix("disk, "))
 
+    opened: list[SlateStore] = []
+
     async def open_again() -> SlateStore:
-        return await open_database(settings, memory=memory)
+        for store in opened:
+            if store._lock is not None:
+                store._lock.release()  # as the death of its process would
+        opened.append(await open_database(settings, memory=memory))
+        return opened[-1]
 
     return open_again
 
