@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.load import amqp, amqp_wire
 from benchmarks.load.target import Target
 from broker.clock import Clock
-from broker.shard import Shard
+from broker.engine.shard import Shard
 from config.settings import StorageSettings
 from queue_manager.consumer import UNLIMITED, Consumer
 from queue_manager.definitions import QueueDefinition
@@ -86,7 +86,7 @@ async def fill(directory: str, message_count: int, size: int) -> float:
         manager.publish(plan, [b"x" * size] * count, shard.clock.now_ms())
         shard.wake()
         await asyncio.sleep(0)
-        await shard.room_to_write()
+        await shard.commits.room_to_write()
     await shard.barrier()
     seconds = time.perf_counter() - begun
     await shard.close()

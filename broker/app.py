@@ -14,12 +14,12 @@ from broker.admin.door import Admin
 from broker.amqp.frontend import AmqpFrontend
 from broker.clock import Clock
 from broker.configured import declare_configured, default_policy
+from broker.engine.shard import Shard
 from broker.frontend import Frontend
 from broker.hub import Hub
 from broker.memory import memory_returner
 from broker.mqtt.frontend import MqttFrontend
 from broker.pubsub import PubSub
-from broker.shard import Shard
 from broker.transport import Transport
 from config import limits
 from config.settings import (

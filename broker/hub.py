@@ -12,9 +12,9 @@ from broker.refusals import RefusalLog
 from config.settings import Settings
 
 if TYPE_CHECKING:
+    from broker.engine.shard import Shard
     from broker.mqtt.frontend import MqttFrontend
     from broker.pubsub import PubSub
-    from broker.shard import Shard
     from broker.transport import Transport
 
 
@@ -38,7 +38,7 @@ class Hub:
         self.browse_count = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._flush_scheduled = False
-        shard.on_committed = self._on_committed
+        shard.commits.on_committed = self._on_committed
 
     def has_work(self) -> bool:
         """Whether `settle_turn` has anything to do."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from broker import scheduled
 from broker.admin import counting, log_view
 from broker.admin.views import MessageView, Page, State
 from broker.amqp import properties
+from broker.engine import scheduled
 from config import limits
 from protocols.amqp091 import content
 from queue_manager.errors import InvalidArgument
@@ -22,7 +22,7 @@ from storage.envelope import EnvelopeTemplate, TemplateCache, read_head
 from storage.records import done, failed
 
 if TYPE_CHECKING:
-    from broker.shard import Shard
+    from broker.engine.shard import Shard
 
 STATES: Final[tuple[State, ...]] = ("ready", "in_flight", "delayed", "scheduled", "failed", "done")
 ROWS_PER_SCAN: Final = 16
@@ -217,7 +217,7 @@ async def _settled(shard: Shard, group: Group, state: State, after: int) -> Asyn
     queue = group.queue
     if not queue.durable:
         return
-    await shard.retention_known()
+    await shard.sweeper.retention_known()
     shard.manager.flush_with_next_commit(group)
     await shard.barrier()
     record = failed if state == "failed" else done

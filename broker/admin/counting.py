@@ -14,7 +14,7 @@ from queue_manager.streams.group import StreamGroup
 from queue_manager.streams.stream import Stream
 
 if TYPE_CHECKING:
-    from broker.shard import Shard
+    from broker.engine.shard import Shard
 
 
 def queue_view(queue: Queue) -> QueueView:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from broker import redrive, scheduled
 from broker.admin import browsing, counting, grouping, moving, publishing
 from broker.admin.checking import checks_arguments
 from broker.admin.grouping import Start
 from broker.admin.views import GroupView, Page, Published, QueueView, State
 from broker.configured import policy_of
+from broker.engine import redrive, scheduled
 from config.names import check_queue_name
 from config.queue_settings import QueueSettings
 from config.settings import Settings
@@ -21,7 +21,7 @@ from queue_manager.patterns import MATCH_ALL
 from queue_manager.queue import Queue
 
 if TYPE_CHECKING:
-    from broker.shard import Shard
+    from broker.engine.shard import Shard
 
 
 @checks_arguments
@@ -47,13 +47,13 @@ class Admin:
 
     async def queues(self) -> list[QueueView]:
         """All queues, by name."""
-        await self._shard.retention_known()
+        await self._shard.sweeper.retention_known()
         queues = self._shard.manager.queues
         return [counting.queue_view(queues[name]) for name in sorted(queues) if not queues[name].is_lane]
 
     async def queue(self, name: str) -> QueueView:
         """One queue; raises QueueNotFound."""
-        await self._shard.retention_known()
+        await self._shard.sweeper.retention_known()
         return counting.queue_view(self._find(name))
 
     async def declare(self, settings: QueueSettings | str) -> QueueView:
@@ -79,10 +79,10 @@ class Admin:
                 queue = shard.manager.declare(definition, shard.clock.now_ms())
                 break
             except QueueBusy:
-                await shard.removal_done(settings.name)
+                await shard.sweeper.removal_done(settings.name)
         await grouping.create_missing(shard, queue, settings)
         await self._settle()
-        await self._shard.retention_known()
+        await self._shard.sweeper.retention_known()
         return counting.queue_view(queue)
 
     async def delete(self, name: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
@@ -221,7 +221,7 @@ class Admin:
         limit: int | None = None,
         per_second: float | None = None,
     ) -> int:
-        """Have a group try its failed messages again; see `broker.redrive.redrive_failed`."""
+        """Have a group try its failed messages again; see `broker.engine.redrive`."""
         return await redrive.redrive_failed(
             self._shard, queue, group, limit=limit, offsets=offsets, per_second=per_second
         )
@@ -229,7 +229,7 @@ class Admin:
     async def redrive_dead_letters(
         self, queue: str, *, to: str | None = None, limit: int | None = None, per_second: float | None = None
     ) -> int:
-        """Send dead letters back to where they came from; see `broker.redrive.redrive_dead_letters`."""
+        """Send dead letters back to where they came from; see `broker.engine.redrive`."""
         return await redrive.redrive_dead_letters(
             self._shard, queue, target=to, limit=limit, per_second=per_second
         )
@@ -238,14 +238,14 @@ class Admin:
 
     async def groups(self, queue: str) -> list[GroupView]:
         """The consumer groups of a queue, by their IDs; raises QueueNotFound."""
-        await self._shard.retention_known()
+        await self._shard.sweeper.retention_known()
         groups = [group for group in self._find(queue).groups.values() if counting.has_name(group)]
         groups.sort(key=lambda group: group.group_id)
         return [await counting.group_view(self._shard, group) for group in groups]
 
     async def group(self, queue: str, group: str) -> GroupView:
         """One group; raises QueueNotFound, GroupNotFound."""
-        await self._shard.retention_known()
+        await self._shard.sweeper.retention_known()
         found = self._shard.manager.find_group(self._find(queue), group)
         return await counting.group_view(self._shard, found)
 
@@ -265,7 +265,7 @@ class Admin:
         InvalidArgument, LimitReached, PreconditionFailed if it is there.
         """
         group = await grouping.create(self._shard, self._find(queue), name, pattern, selector, start)
-        await self._shard.retention_known()
+        await self._shard.sweeper.retention_known()
         await self._settle()
         return await counting.group_view(self._shard, group)
 

@@ -17,7 +17,7 @@ from queue_manager.streams.start import FIRST, NEXT, OFFSET, TIMESTAMP, StreamSt
 from queue_manager.streams.stream import Stream
 
 if TYPE_CHECKING:
-    from broker.shard import Shard
+    from broker.engine.shard import Shard
     from queue_manager.manager import QueueManager
 
 Start = str | int | datetime
@@ -50,7 +50,7 @@ async def create(shard: Shard, queue: Queue, name: str, pattern: str, selector: 
     places = None
     if wanted != EARLIEST:
         _check_offset(queue, wanted)
-        await shard.retention_known()
+        await shard.sweeper.retention_known()
         places = await _places(shard, queue, wanted)
     _check(queue)
     return shard.manager.create_group(queue, name, pattern, places, selector)
@@ -86,7 +86,7 @@ async def reset(shard: Shard, queue: Queue, group_id: str, to: Start, force: boo
         now_ms = shard.clock.now_ms()
         return manager.reset_group(group, (), now_ms, start=_stream_start(wanted), force=force)
     _check_offset(queue, wanted)
-    await shard.retention_known()
+    await shard.sweeper.retention_known()
     async with shard.redriving:
         places = await _places(shard, queue, wanted)
         _check(queue)
@@ -97,7 +97,7 @@ async def reset(shard: Shard, queue: Queue, group_id: str, to: Start, force: boo
 async def delete(shard: Shard, queue: Queue, group_id: str, force: bool) -> None:
     """Delete a group; see `Admin.delete_group`."""
     shard.manager.find_group(queue, group_id)
-    await shard.retention_known()
+    await shard.sweeper.retention_known()
     async with shard.redriving:
         _check(queue)
         shard.manager.delete_group(queue, group_id, shard.clock.now_ms(), force=force)

@@ -11,7 +11,7 @@ from storage.envelope import TemplateCache, read_head
 from storage.records import metadata
 
 if TYPE_CHECKING:
-    from broker.shard import Shard
+    from broker.engine.shard import Shard
     from queue_manager.queue import Queue
 
 ENTRIES_PER_SCAN: Final = 16

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from broker.admin import browsing
 from broker.admin.views import State
-from broker.redrive import Pace, loaded, note
+from broker.engine.redrive import Pace, loaded, note
 from config import limits
 from queue_manager.errors import InvalidArgument
 from queue_manager.group import Group
@@ -18,7 +18,7 @@ from storage.encoding import prefix_end
 from storage.records import done, failed
 
 if TYPE_CHECKING:
-    from broker.shard import Shard
+    from broker.engine.shard import Shard
 
 
 async def move(
@@ -61,7 +61,7 @@ async def _move_ready(
             elif not looked_at:
                 break
             else:
-                await shard.room_to_write()
+                await shard.commits.room_to_write()
     finally:
         moving.end(shard.clock.now_ms())
         manager.dispatch(shard.clock.now_ms())
@@ -71,9 +71,9 @@ async def _move_ready(
 
 
 async def _move_failed(shard: Shard, group: Group, target: Queue, bound: int, pace: Pace) -> int:
-    await shard.retention_known()
+    await shard.sweeper.retention_known()
     async with shard.redriving:
-        await shard.groups_removed(group.queue)
+        await shard.sweeper.groups_removed(group.queue)
         moving = FailedMove(group, target, bound)
         start = failed.prefix(group.storage_id)
         while moving.left:
@@ -102,7 +102,7 @@ async def _move_failed(shard: Shard, group: Group, target: Queue, bound: int, pa
                 continue
             now_ms = shard.clock.now_ms()
             note(shard, pace, moving.move(bucket_id, value, done_value, bodies, asked[:read_count], now_ms))
-            await shard.room_to_write()
+            await shard.commits.room_to_write()
         await shard.barrier()
     return bound - moving.left
 
@@ -139,7 +139,7 @@ async def copy(
                 more = False
         left -= copied
         note(shard, pace, copied)
-        await shard.room_to_write()
+        await shard.commits.room_to_write()
         if not more and read_count == len(found):
             break
     await shard.barrier()

@@ -18,7 +18,7 @@ from queue_manager.plan import PublishPlan
 from storage.envelope import PROPERTIES_AMQP, PROPERTIES_NONE
 
 if TYPE_CHECKING:
-    from broker.shard import Shard
+    from broker.engine.shard import Shard
 
 
 def publish(

@@ -9,7 +9,7 @@ from typing import Any, SupportsIndex, TypeVar
 
 import pytest
 
-from broker.shard import Shard
+from broker.engine.shard import Shard
 from queue_manager.consumer import UNLIMITED, Consumer, CreditPool
 from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import AccessRefused, QueueBusy
@@ -171,7 +171,7 @@ class Harness:
             )
         )
         self.manager = self.shard.manager
-        self.shard.on_committed = self.oracle.committed
+        self.shard.commits.on_committed = self.oracle.committed
         self.confirmations = Confirmations()
         self.consumers: list[tuple[OracleConsumer, Consumer, ModelSink]] = []
         self.pullers: dict[OracleQueue, tuple[OracleConsumer, Consumer, ModelSink]] = {}
@@ -510,7 +510,7 @@ class Harness:
             or manager.skipped
             or manager.unread_purges
             or any(purge.bucket_id == NO_BUCKET for purge in purges)
-            or any(self._takes_references_back(j) for j in (manager.journal, *self.shard._sealed))
+            or any(self._takes_references_back(j) for j in (manager.journal, *self.shard.commits._sealed))
         )
 
     def _takes_references_back(self, journal: Journal) -> bool:

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from broker import dead_letters, filter_fields
-from broker.redrive import redrive_failed
-from broker.shard import Shard
+from broker.engine.redrive import redrive_failed
+from broker.engine.shard import Shard
 from config import limits
 from protocols.amqp091.content import Properties, decode_headers, encode_properties
 from queue_manager.definitions import QueueDefinition

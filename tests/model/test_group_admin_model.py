@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker.redrive import redrive_failed
-from broker.shard import Shard
+from broker.engine.redrive import redrive_failed
+from broker.engine.shard import Shard
 from queue_manager.consumer import Consumer
 from queue_manager.definitions import QueueDefinition
 from queue_manager.group import Group
@@ -492,7 +492,7 @@ class GroupModel(RuleBasedStateMachine):
         for group_id, items in self.groups.items():
             group = queue.groups[group_id]
             assert group.in_flight_count() == sum(item.state == HELD for item in items.values())
-            if self.shard._retention_ready:
+            if self.shard.done_records.are_known:
                 assert group.failed_count == sum(item.state == FAILED for item in items.values())
 
     # the end

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from broker.admin import grouping
-from broker.shard import Shard
+from broker.engine.shard import Shard
 from queue_manager.consumer import Consumer
 from queue_manager.definitions import QueueDefinition
 from queue_manager.filters.consumer_filter import consumer_filter
@@ -185,7 +185,7 @@ class GroupKindsModel(RuleBasedStateMachine):
         run(grouping.create(self.shard, self.queue, group, "#", "", text))
         self._begin(group, passed)
         self._let_go()
-        run(self.shard.learn_past())
+        run(self.shard.done_records.learn())
         self._commit()
         self._rest()
 

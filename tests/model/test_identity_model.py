@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker.shard import Shard
+from broker.engine.shard import Shard
 from config import limits
 from queue_manager.definitions import QueueDefinition
 from queue_manager.options import PublishOptions
@@ -132,7 +132,7 @@ class IdentityModel(RuleBasedStateMachine):
                 cache_bytes_max=0,
             )
         )
-        self.shard.on_committed = self.committed
+        self.shard.commits.on_committed = self.committed
 
     def committed(self) -> None:
         self.durable = copy.deepcopy(self.oracle)

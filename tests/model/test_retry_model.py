@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from broker import dead_letters
-from broker.redrive import redrive_dead_letters, redrive_failed
-from broker.shard import Shard
+from broker.engine.redrive import redrive_dead_letters, redrive_failed
+from broker.engine.shard import Shard
 from protocols.amqp091.content import decode_headers
 from queue_manager.consumer import UNLIMITED, Consumer
 from queue_manager.definitions import QueueDefinition
@@ -364,7 +364,7 @@ class RetryModel(RuleBasedStateMachine):
         assert group.delayed_count() == len(delayed)
         assert group.ready_count() == len(waiting) - len(delayed)
         assert group.in_flight_count() == sum(item.state == "held" for item in self.items)
-        if self.shard._retention_ready:
+        if self.shard.done_records.are_known:
             assert group.failed_count == sum(item.state == "failed" for item in self.items)
         assert self.manager.find("dead").ready_count() == len(self.dead)
 

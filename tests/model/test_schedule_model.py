@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker.scheduled import cancel_scheduled, list_scheduled
-from broker.shard import Shard
+from broker.engine.scheduled import cancel_scheduled, list_scheduled
+from broker.engine.shard import Shard
 from config import limits
 from queue_manager.consumer import UNLIMITED
 from queue_manager.definitions import QueueDefinition
@@ -101,7 +101,7 @@ class ScheduleModel(RuleBasedStateMachine):
                 cache_bytes_max=0,
             )
         )
-        self.shard.on_committed = self.committed
+        self.shard.commits.on_committed = self.committed
         self.shard.wake = self.fire_due  # type: ignore[method-assign]
 
     def fire_due(self) -> None:

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker.shard import Shard
+from broker.engine.shard import Shard
 from queue_manager.consumer import Consumer
 from queue_manager.definitions import QueueDefinition
 from queue_manager.filters.consumer_filter import consumer_filter

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker import message_groups
-from broker.shard import Shard
+from broker.engine.shard import Shard
 from config import limits
 from protocols.amqp091.content import Properties, encode_properties
 from queue_manager.consumer import UNLIMITED, Consumer, CreditPool

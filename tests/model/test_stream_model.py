@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker.shard import Shard
+from broker.engine.shard import Shard
 from config import limits
 from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import GroupNotFound, InvalidArgument, PreconditionFailed
@@ -210,7 +210,7 @@ class StreamModel(RuleBasedStateMachine):
                 cache_bytes_max=0,
             )
         )
-        self.shard.on_committed = self.committed
+        self.shard.commits.on_committed = self.committed
         self.shard.manager.fields.of_template = fields_of
 
     def stream(self, name: str) -> Stream:

@@ -1,10 +1,10 @@
-"""broker.shard: commits, loads and cleaning go on whatever happens, and in bounded steps."""
+"""broker.engine.shard: commits, loads and cleaning go on whatever happens, and in bounded steps."""
 
 import asyncio
 
 import pytest
 
-from broker.shard import Shard
+from broker.engine.shard import Shard
 from config import limits
 from queue_manager.definitions import QueueDefinition
 from queue_manager.policy import QueuePolicy
@@ -148,7 +148,7 @@ async def test_leases_end_while_something_large_is_removed(shard, monkeypatch):
         await asyncio.Event().wait()
 
     monkeypatch.setattr(shard.store, "scan", scan_for_ever)
-    shard._retention_ready = True
+    shard.done_records.are_known = True
     shard.manager.delete(doomed, shard.clock.now_ms())
     shard.start()
     shard.wake()

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from broker.shard import Shard
+from broker.engine.shard import Shard
 from queue_manager.consumer import UNLIMITED, Consumer
 from queue_manager.definitions import QueueDefinition
 from queue_manager.model import Entry, Message
@@ -227,13 +227,13 @@ async def test_references_count_what_is_not_in_the_store_yet() -> None:
     declare(shard, "one", ("shop/#",))
     two = declare(shard, "two", ("shop/#",))
     publish(shard, 1, "shop/eu")
-    assert await shard.references(0) == 2
+    assert await shard.references.count(0) == 2
     sink = subscribe(shard, two)
     shard.manager.dispatch(shard.clock.now_ms())
     shard.manager.ack(sink.entries, shard.clock.now_ms())
     sealed = asyncio.create_task(shard.commit_once(everything=True))
     await until_pending(store)
     await shard.sweep_once()
-    assert await shard.references(0) == 1
+    assert await shard.references.count(0) == 1
     store.make_durable()
     await sealed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.log_reader import LogReader
+from broker.engine.log_reader import LogReader
 from config import limits
 from queue_manager.policy import QueuePolicy
 from storage.batch import WriteOps

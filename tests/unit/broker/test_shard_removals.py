@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker import removals
-from broker.shard import Shard
+from broker.engine.removals import Removals
 from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import QueueBusy
 from queue_manager.removal import Removal
@@ -168,15 +167,15 @@ def test_a_name_is_free_again_when_nothing_is_left_of_its_queue() -> None:
 def test_a_queue_deleted_while_another_is_being_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     h = two_queues()
     h.publish("$queue/two", 5)
-    perform = removals.perform
+    perform = Removals.perform
 
-    async def perform_and_delete(shard: Shard, removal: Removal) -> None:
-        await perform(shard, removal)
+    async def perform_and_delete(removals: Removals, removal: Removal) -> None:
+        await perform(removals, removal)
         if "two" in h.oracle.queues:
             h.publish("$queue/two", 5)
             h.delete(queue(h, "two"))
 
-    monkeypatch.setattr(removals, "perform", perform_and_delete)
+    monkeypatch.setattr(Removals, "perform", perform_and_delete)
     h.delete(queue(h, "one"))
     h.sweep()
     monkeypatch.undo()

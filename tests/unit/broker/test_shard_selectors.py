@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.redrive import redrive_dead_letters, redrive_failed
-from broker.shard import Shard
+from broker.engine.redrive import redrive_dead_letters, redrive_failed
+from broker.engine.shard import Shard
 from queue_manager.definitions import QueueDefinition
 from queue_manager.queue import Queue
 from storage.memory_store import MemoryStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.shard import Shard
+from broker.engine.shard import Shard
 from queue_manager.manager import ACCEPTED
 from queue_manager.options import PublishOptions
 from queue_manager.staging.tags import EpochPart, StageTag

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.shard import Shard
+from broker.engine.shard import Shard
 from config import limits
 from queue_manager.consumer import UNLIMITED
 from queue_manager.definitions import QueueDefinition

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker import removals
-from broker.shard import Shard
+from broker.engine.removals import Removals
+from broker.engine.shard import Shard
 from config import limits
 from queue_manager.manager import ACCEPTED
 from queue_manager.options import PublishOptions
@@ -174,7 +174,7 @@ def test_what_the_last_group_finished_stays_away(monkeypatch: pytest.MonkeyPatch
     async def fail(*_: object) -> None:
         raise StorageError("gone")
 
-    monkeypatch.setattr(removals, "perform", fail)  # the end comes before the log is trimmed
+    monkeypatch.setattr(Removals, "perform", fail)  # the end comes before the log is trimmed
     with pytest.raises(StorageError):
         drive(shard.sweep_once())
     assert queue.head_offset == 3

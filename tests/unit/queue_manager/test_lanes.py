@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.shard import Shard
+from broker.engine.shard import Shard
 from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import PreconditionFailed, QueueNotFound
 from queue_manager.lanes.queue import lane_name

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.shard import Shard
+from broker.engine.shard import Shard
 from config import limits
 from queue_manager.definitions import QueueDefinition
 from queue_manager.manager import QueueManager

@@ -15,7 +15,7 @@ from storage.records import metadata, payload
 from storage.store import Store
 
 if TYPE_CHECKING:
-    from broker.log_reader import LogReader
+    from broker.engine.log_reader import LogReader
 
 FIRST_ENTRIES: Final = 12
 _ELEMENT_HEAD_BYTES: Final = 30  # message ID, length, and what of the envelope differs by message

@@ -7,9 +7,9 @@ retention needs, the done and failed records, is read afterwards in the backgrou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Final
 
+from broker.engine.scan import scan_prefix
 from config import limits
 from queue_manager import recovery
 from queue_manager.definitions import UNBORN, StoredQueue
@@ -64,22 +64,6 @@ from storage.sequence import SequenceAllocator, decode_block
 from storage.store import Store
 
 SCANS_AT_ONCE: Final = 32  # one by one where there are no more queues than that
-
-
-async def scan_prefix(
-    store: Store, prefix: bytes, rows: int | None = None
-) -> AsyncIterator[tuple[bytes, bytes]]:
-    """Every row whose key begins with `prefix`, in key order; `rows` are read at a time."""
-    rows = limits.RECOVERY_ROWS_PER_SCAN if rows is None else rows
-    start = prefix
-    end = prefix_end(prefix)
-    while True:
-        part = await store.scan(start, end, limit=rows)
-        for row in part:
-            yield row
-        if len(part) < rows:
-            return
-        start = part[-1][0] + b"\x00"
 
 
 async def open_log(store: Store) -> MetadataLog:

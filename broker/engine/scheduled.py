@@ -12,7 +12,7 @@ from storage.envelope import EnvelopeTemplate, TemplateCache, decode_envelope
 from storage.records import payload_refs, scheduled
 
 if TYPE_CHECKING:
-    from broker.shard import Shard
+    from broker.engine.shard import Shard
     from queue_manager.queue import Queue
 
 
@@ -74,9 +74,9 @@ async def cancel_scheduled(shard: Shard, queue_name: str, due_ms: int, message_i
     if value is None or queue.deleted:
         return False
     shared = decode_envelope(value).shared
-    left = await shard.references(message_id) - 1 if shared else 0
+    left = await shard.references.count(message_id) - 1 if shared else 0
     raw = scheduled.key(queue_name, *key)
-    if queue.deleted or due_ms <= shard.clock.now_ms() or shard.is_being_deleted(raw):
+    if queue.deleted or due_ms <= shard.clock.now_ms() or shard.references.is_being_deleted(raw):
         return False
     if shared:
         if left > 0:

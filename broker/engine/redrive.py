@@ -7,15 +7,15 @@ import math
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from broker.ending import resolve
-from broker.recovery import scan_prefix
+from broker.engine.ending import resolve
+from broker.engine.scan import scan_prefix
 from config import limits
 from queue_manager.errors import GroupNotFound, InvalidArgument
 from queue_manager.redrive import DeadLetterRedrive, FailedRedrive
 from storage.records import done, failed
 
 if TYPE_CHECKING:
-    from broker.shard import Shard
+    from broker.engine.shard import Shard
 
 
 class Pace:
@@ -69,11 +69,11 @@ async def redrive_failed(
         raise GroupNotFound(f"queue {queue!r} has no consumer group {group_id!r}")
     if not group.queue.durable:
         return 0
-    await shard.retention_known()
+    await shard.sweeper.retention_known()
     total = 0
     async with shard.redriving:
         for part in group.parts():
-            await shard.groups_removed(part.queue)
+            await shard.sweeper.groups_removed(part.queue)
             if part.removed:
                 return total
             redrive = FailedRedrive(part, _bounded(limit) - total, offsets)
@@ -95,7 +95,7 @@ async def _redrive_group(shard: Shard, redrive: FailedRedrive, pace: Pace) -> in
         if group.queue.deleted or group.removed:
             break
         total += note(shard, pace, redrive.take_closed(bucket_id, value, done_value, shard.clock.now_ms()))
-        await shard.commit_room()
+        await shard.commits.room_for_deletes()
     while redrive.left and not (group.queue.deleted or group.removed):
         count = redrive.take_open(shard.clock.now_ms(), await pace.next_step())
         if not count:
@@ -138,7 +138,7 @@ async def redrive_dead_letters(
             elif not looked_at:
                 break
             else:
-                await shard.room_to_write()
+                await shard.commits.room_to_write()
     finally:
         redrive.end(shard.clock.now_ms())
         manager.dispatch(shard.clock.now_ms())
@@ -164,7 +164,7 @@ def note(shard: Shard, pace: Pace, count: int) -> int:
 
 async def loaded(shard: Shard, redrive: DeadLetterRedrive) -> None:
     """Wait for what is being read back."""
-    if not shard.is_running:
+    if not shard.wakeups.is_running:
         await shard.load_once()
         return
     loaded = shard.ending.future()

@@ -1,0 +1,1 @@
+"""What drives the core and the store: commits, loads, recovery, removals."""

@@ -1,0 +1,162 @@
+"""Commits: sealed by the manager, written to the store, told to who waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from broker.clock import Clock
+from broker.engine.ending import Ending, resolve
+from broker.engine.store_retry import StoreRetry
+from broker.engine.wakeups import Wakeups
+from config import limits
+from queue_manager.journal import Journal
+from queue_manager.manager import QueueManager
+from storage.batch import WriteOps
+from storage.store import Store
+
+
+class CommitLoop:
+    """While one commit is being made durable the next is sealed and prepared, and one more collects.
+
+    `on_committed` is called when a commit is durable and its waiters have been told.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        manager: QueueManager,
+        clock: Clock,
+        wakeups: Wakeups,
+        ending: Ending,
+        retry: StoreRetry,
+    ) -> None:
+        self._store = store
+        self._manager = manager
+        self._clock = clock
+        self._wakeups = wakeups
+        self._ending = ending
+        self._retry = retry
+        self._sealed: list[Journal] = []  # sealed and not yet in the store, oldest first
+        self._closing = False
+        self.on_committed: Callable[[], None] = lambda: None
+
+    async def run(self) -> None:
+        """Commit whenever something is due, until `stop`."""
+        writing: asyncio.Task[None] | None = None
+        wake = self._wakeups.commit
+        while not self._closing:
+            if writing is not None and writing.done():
+                await writing
+                writing = None
+            due_ms = self._manager.needs_commit(self._clock.now_ms())
+            if due_ms == 0 and writing is not None and not self._is_worth_preparing():
+                # a small commit loses nothing by collecting until the one before it is durable
+                wake.clear()
+                await wake.wait()
+                continue
+            if due_ms == 0:
+                sealed = self._seal()
+                if sealed is not None:
+                    if writing is not None:
+                        await writing
+                    writing = asyncio.create_task(self._finish(*sealed))
+                    writing.add_done_callback(lambda task: wake.set())
+                # let the loop read what arrived meanwhile, so that the next commit is a large one
+                await asyncio.sleep(0)
+                continue
+            wake.clear()
+            if due_ms is None:
+                await wake.wait()
+            else:
+                try:
+                    await asyncio.wait_for(wake.wait(), due_ms / 1000)
+                except TimeoutError:
+                    pass
+        if writing is not None:
+            await writing
+
+    def stop(self) -> None:
+        """Have `run` end with the commit that is being written; trouble is not waited out any more."""
+        self._closing = True
+        self._retry.stop()
+        self._wakeups.commit.set()
+
+    async def commit_once(self, *, everything: bool = False) -> bool:
+        """Write the open commit, if it is due, and tell who waits for it; whether there was one."""
+        if everything:
+            for group in self._manager.dirty_groups:
+                group.flushed_at_ms = 0
+        sealed = self._seal()
+        if sealed is None:
+            return False
+        await self._finish(*sealed)
+        return True
+
+    def _is_worth_preparing(self) -> bool:
+        return len(self._manager.journal.puts) >= limits.PREPARED_PUTS_MIN
+
+    def _seal(self) -> tuple[Journal, WriteOps] | None:
+        """Close the open commit and make it ready to be written."""
+        journal = self._manager.seal(self._clock.now_ms())
+        if journal is None:
+            return None
+        ops = journal.write_ops()
+        self._store.prepare(ops)
+        self._sealed.append(journal)
+        return journal, ops
+
+    async def _finish(self, journal: Journal, ops: WriteOps) -> None:
+        """Write a sealed commit, then tell who waits for it."""
+        if ops:
+            await self._retry.take(partial(self._store.write, ops))
+        self._sealed.remove(journal)
+        self._manager.committed(journal, self._clock.now_ms())
+        for waiter, tokens in journal.waiters.items():
+            waiter.committed(tokens)
+        if self._manager.loads:
+            self._wakeups.load.set()
+        self.on_committed()
+
+    # waiting for commits
+
+    async def barrier(self) -> None:
+        """Wait until everything done so far is durable; raises BrokerStopped if it will not be."""
+        if not self._wakeups.is_running:
+            await self.commit_once()
+            return
+        durable = self._ending.future()
+        self._manager.journal.wait(_Barrier(durable), 0)
+        self._wakeups.wake()
+        await durable
+
+    async def room_to_write(self) -> None:
+        """Wait while more payload waits for the store than publishers may leave there."""
+        if self._manager.uncommitted_bytes() > limits.UNCOMMITTED_BYTES_MAX:
+            await self.barrier()
+
+    async def room_for_deletes(self) -> None:
+        """Wait until the open commit is small enough to add more background deletes to it."""
+        manager = self._manager
+        due_count = len(manager.journal.deletes) + sum(map(len, manager.skipped.values()))
+        if due_count > limits.BACKGROUND_DELETES_PER_COMMIT_MAX:
+            await self.barrier()
+
+    def unwritten(self) -> Iterator[Journal]:
+        """What is not in the store yet: the open commit, then the sealed ones, newest first."""
+        yield self._manager.journal
+        yield from reversed(self._sealed)
+
+
+class _Barrier:
+    """A waiter that only notes that its commit is durable."""
+
+    __slots__ = ("_durable",)
+
+    def __init__(self, durable: asyncio.Future[None]) -> None:
+        self._durable = durable
+
+    def committed(self, tokens: list[int]) -> None:
+        """As `queue_manager.journal.Waiter`."""
+        resolve(self._durable)

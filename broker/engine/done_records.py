@@ -1,0 +1,55 @@
+"""The done and failed records of recovered groups: read in the background, as only retention needs them."""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker.clock import Clock
+from broker.engine import recovery
+from broker.engine.ending import Ending, resolve
+from queue_manager.group import Group
+from queue_manager.manager import QueueManager
+from queue_manager.ranges import RangeSet
+from storage.store import Store
+
+
+class DoneRecords:
+    """Learns once after a start what groups did before it; nothing is purged until then.
+
+    `taken` is what each recovered group had taken, as `recovery.recover` gives it.
+    """
+
+    def __init__(
+        self, store: Store, manager: QueueManager, clock: Clock, ending: Ending, taken: dict[Group, RangeSet]
+    ) -> None:
+        self._store = store
+        self._manager = manager
+        self._clock = clock
+        self._ending = ending
+        self._taken = taken
+        self._waiting: list[asyncio.Future[None]] = []
+        self.are_known = False
+
+    async def learn(self) -> None:
+        """Read the records, if that has not been done."""
+        if self.are_known:
+            return
+        manager = self._manager
+        await recovery.recover_done(self._store, self._taken)
+        self._taken = {}
+        self.are_known = True
+        for future in self._waiting:
+            resolve(future)
+        for queue in manager.queues.values():
+            if not queue.released_known:
+                manager.past_known(queue, self._clock.now_ms())
+        manager.dispatch(self._clock.now_ms())
+
+    def known(self) -> asyncio.Future[None]:
+        """What to wait for until somebody has called `learn`."""
+        known = self._ending.future()
+        if self.are_known:
+            resolve(known)
+        else:
+            self._waiting.append(known)
+        return known

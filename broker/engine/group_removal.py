@@ -1,0 +1,136 @@
+"""Taking away what only a deleted group kept, or a group before its reset."""
+
+from __future__ import annotations
+
+from broker.engine.commit_loop import CommitLoop
+from broker.engine.payload_references import SHARED_FLAG, PayloadReferences, drop_reference
+from broker.engine.scan import scan_prefix
+from config import limits
+from queue_manager.group_removal import GroupRemoval
+from queue_manager.manager import QueueManager
+from storage import layout
+from storage.envelope import read_head
+from storage.records import active, attempts, done, failed, metadata, payload
+from storage.store import Store
+
+
+class GroupRemover:
+    """Removes what a group leaves behind: payloads, references and what is left to do change together."""
+
+    def __init__(
+        self, store: Store, manager: QueueManager, commits: CommitLoop, references: PayloadReferences
+    ) -> None:
+        self._store = store
+        self._manager = manager
+        self._commits = commits
+        self._references = references
+
+    async def remove(self, removal: GroupRemoval) -> None:
+        """Do it to the end: payloads, references and what is left to do change together, in steps."""
+        await self._release_logged(removal)
+        if removal.has_rows:
+            await self._remove_rows(removal)
+        self._manager.group_removed(removal)
+        # the next removal must not find the same rows again
+        await self._commits.barrier()
+
+    async def _release_logged(self, removal: GroupRemoval) -> None:
+        """Let go of the payloads of `log_free`, which the log tells."""
+        manager = self._manager
+        queue = removal.queue
+        free = removal.log_free
+        if not free.starts:
+            return
+        for scan in manager.log.scan_bounds(queue.log_id, queue.head_sequence):
+            start = scan.start
+            while free.starts:
+                rows = await self._store.scan(start, scan.end, limit=limits.REMOVAL_ENTRIES_PER_STEP)
+                if not rows:
+                    break
+                found = []
+                offset = 0
+                for _, value in rows:
+                    for message_id, envelope in metadata.decode(value):
+                        flags, offset, _ = read_head(envelope)
+                        if free.contains(offset):
+                            found.append((message_id, bool(flags & SHARED_FLAG)))
+                if found or offset >= free.starts[0]:
+                    await self._release(found)
+                    free.discard(0, offset + 1)
+                    manager.journal.put(removal.key(), removal.encode())
+                await self._commits.room_for_deletes()
+                start = rows[-1][0] + b"\x00"
+        for first, last in free.pairs():
+            free.discard(first, last)  # the log has nothing of these
+
+    async def _release(self, found: list[tuple[int, bool]]) -> None:
+        """Let go of payloads; whatever is added to the journal right after this goes with them."""
+        counts = await self._references.counts(message_id for message_id, is_shared in found if is_shared)
+        journal = self._manager.journal
+        for message_id, is_shared in found:
+            if is_shared:
+                drop_reference(journal, message_id, counts[message_id])
+            else:
+                journal.delete(payload.key(message_id))
+
+    async def _remove_rows(self, removal: GroupRemoval) -> None:
+        """Delete the buckets of the group's earlier life; each row with what it tells in one commit."""
+        storage_id = removal.storage_id
+        # a message may be in two of them at a crash, never with a payload in none: failed ones go last
+        for prefix, decode in (
+            (active.prefix(storage_id), _active_elements),
+            (done.prefix(storage_id), _settled_elements),
+        ):
+            async for key, value in scan_prefix(self._store, prefix, limits.REMOVAL_ENTRIES_PER_STEP):
+                if _is_earlier(removal, key):
+                    await self._drop(removal, key, decode(value), None)
+        async for key, value in scan_prefix(
+            self._store, failed.prefix(storage_id), limits.REMOVAL_ENTRIES_PER_STEP
+        ):
+            if not _is_earlier(removal, key):
+                continue
+            messages = failed.decode(value)
+            kept = [m for m in messages if removal.keeps_failed(read_head(m.metadata)[1])]
+            gone = [m for m in messages if not removal.keeps_failed(read_head(m.metadata)[1])]
+            if gone:
+                remaining = done.encode_packed([done.pack_done(*m) for m in kept]) if kept else None
+                await self._drop(removal, key, [(m.message_id, m.metadata) for m in gone], remaining)
+
+    async def _drop(
+        self,
+        removal: GroupRemoval,
+        key: bytes,
+        elements: list[tuple[int, bytes]],
+        remaining: bytes | None,
+    ) -> None:
+        found = []
+        for message_id, envelope in elements:
+            flags, offset, _ = read_head(envelope)
+            if removal.lets_go(offset):
+                found.append((message_id, bool(flags & SHARED_FLAG)))
+        await self._release(found)
+        journal = self._manager.journal
+        own = removal.queue.groups.get(removal.group_id)
+        for message_id, _ in elements:
+            journal.delete(attempts.key(removal.storage_id, message_id))
+            if own is not None:
+                own.attempts_log.pop(message_id, None)
+                own.attempts_dirty.discard(message_id)
+        if remaining is None:
+            journal.delete(key)
+        else:
+            journal.put(key, remaining)
+        await self._commits.room_for_deletes()
+
+
+def _is_earlier(removal: GroupRemoval, key: bytes) -> bool:
+    return int.from_bytes(key[-8:], "big") & layout.NUMBER_MASK < removal.claim_end
+
+
+def _active_elements(value: bytes) -> list[tuple[int, bytes]]:
+    available, in_flight = active.decode(value)
+    return [(row[0], row[3]) for row in available] + [(row[0], row[5]) for row in in_flight]
+
+
+def _settled_elements(value: bytes) -> list[tuple[int, bytes]]:
+    return [(message.message_id, message.metadata) for message in done.decode(value)]

@@ -1,0 +1,48 @@
+"""What time brings: leases end, and whatever the manager's timers wait for."""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker.clock import Clock
+from broker.engine.wakeups import Wakeups
+from config import limits
+from queue_manager.manager import QueueManager
+from storage.store import Store
+
+
+class LeaseLoop:
+    """Apart from the sweep, which may take long: leases end in time while a large queue is removed."""
+
+    def __init__(self, store: Store, manager: QueueManager, clock: Clock, wakeups: Wakeups) -> None:
+        self._store = store
+        self._manager = manager
+        self._clock = clock
+        self._wakeups = wakeups
+
+    async def run(self) -> None:
+        """Return claims whose lease has ended, twice a second."""
+        while True:
+            await asyncio.sleep(limits.SWEEP_INTERVAL_MS / 1000)
+            self.expire_once()
+
+    def expire_once(self) -> None:
+        """Return claims whose lease has ended."""
+        self._store.check()
+        self._manager.expire(self._clock.now_ms())
+        self._wakeups.wake()
+
+    async def run_timers(self) -> None:
+        """Call the manager when something is due by its timers."""
+        timers = self._manager.timers
+        wake = self._wakeups.timers
+        while True:
+            due_ms = timers.next_ms()
+            timers.is_earlier = False
+            wake.clear()
+            try:
+                wait_s = None if due_ms is None else max(0, due_ms - self._clock.now_ms()) / 1000
+                await asyncio.wait_for(wake.wait(), wait_s)
+            except TimeoutError:
+                self._manager.fire_timers(self._clock.now_ms())
+                self._wakeups.wake()

@@ -1,0 +1,91 @@
+"""Performing the manager's loads."""
+
+from __future__ import annotations
+
+from broker.clock import Clock
+from broker.engine.done_records import DoneRecords
+from broker.engine.log_reader import LogReader
+from broker.engine.store_retry import StoreRetry
+from broker.engine.stream_reader import StreamBlockReader
+from broker.engine.wakeups import Wakeups
+from queue_manager.group import Group
+from queue_manager.loads import BodiesLoad, Load, LogLoad, ScanLoad, StreamLoad
+from queue_manager.manager import QueueManager
+from storage.store import Store
+
+
+class Loader:
+    """Reads what the manager asks for, one load after the other, and brings it back."""
+
+    def __init__(
+        self,
+        store: Store,
+        manager: QueueManager,
+        clock: Clock,
+        wakeups: Wakeups,
+        retry: StoreRetry,
+        reader: LogReader,
+        done_records: DoneRecords,
+    ) -> None:
+        self._store = store
+        self._manager = manager
+        self._clock = clock
+        self._wakeups = wakeups
+        self._retry = retry
+        self._reader = reader
+        self._stream_reader = StreamBlockReader(store, manager.log, reader)
+        self._done_records = done_records
+
+    async def run(self) -> None:
+        """Load whenever there is something to be loaded."""
+        wake = self._wakeups.load
+        while True:
+            await wake.wait()
+            wake.clear()
+            await self._retry.take(self.load_once)
+
+    async def load_once(self) -> bool:
+        """Perform the loads that are asked for, until there are none; whether there were any."""
+        manager = self._manager
+        performed = False
+        if manager.unborn and not self._wakeups.is_running:  # otherwise the sweep does it
+            await self._done_records.learn()
+            performed = True
+        while manager.loads:
+            await self._perform(manager.loads[0])
+            performed = True
+            self._wakeups.wake()
+        return performed
+
+    async def _perform(self, load: Load) -> None:
+        """Perform the first load; it leaves the list once it was read."""
+        manager = self._manager
+        if isinstance(load, ScanLoad):
+            found = await self._store.scan(load.start, load.end, limit=load.limit)
+            manager.loads.pop(0)
+            manager.rows_loaded(load, found, self._clock.now_ms())
+        elif isinstance(load, BodiesLoad):
+            bodies, read_count = await self._reader.read_payloads(load.message_ids)
+            manager.loads.pop(0)
+            manager.bodies_loaded(load, bodies, read_count, self._clock.now_ms())
+        elif load.group.queue.deleted or load.group.removed:
+            manager.loads.pop(0)
+            self._abandon(load.group)
+        elif isinstance(load, LogLoad):
+            if isinstance(load, StreamLoad):
+                rows, next_offset, sequence = await self._stream_reader.read(load)
+            else:
+                rows, next_offset, sequence = await self._reader.read_log(load)
+            manager.loads.pop(0)
+            manager.log_loaded(load, rows, next_offset, sequence, self._clock.now_ms())
+        else:
+            bodies, read_count = await self._reader.read_for(load)
+            manager.loads.pop(0)
+            manager.payloads_loaded(load, bodies, read_count, self._clock.now_ms())
+
+    def _abandon(self, group: Group) -> None:
+        """Tell who waits for a load of a deleted queue; he sees that it is deleted."""
+        waiting = group.on_loaded
+        group.on_loaded = []
+        for call in waiting:
+            call(self._clock.now_ms())

@@ -1,0 +1,54 @@
+"""Payloads that several queues share, and letting go of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from broker.engine.commit_loop import CommitLoop
+from queue_manager.journal import Journal
+from storage.records import payload, payload_refs
+from storage.store import Store
+
+SHARED_FLAG: Final = 0x10
+"""Of an envelope: the payload's queues are counted."""
+
+
+class PayloadReferences:
+    """The counts of queues that need a payload, unwritten commits included."""
+
+    def __init__(self, store: Store, commits: CommitLoop) -> None:
+        self._store = store
+        self._commits = commits
+
+    async def count(self, message_id: int) -> int:
+        """How many queues need the payload; 0: none counted."""
+        key = payload_refs.key(message_id)
+        for journal in self._commits.unwritten():
+            if key in journal.deletes:
+                return 0
+            if key in journal.puts:
+                return payload_refs.decode(journal.puts[key])
+        value = await self._store.get(key)
+        return 0 if value is None else payload_refs.decode(value)
+
+    async def counts(self, message_ids: Iterable[int]) -> dict[int, int]:
+        """As `count`, by message ID."""
+        return {message_id: await self.count(message_id) for message_id in message_ids}
+
+    def is_being_deleted(self, key: bytes) -> bool:
+        """Whether a commit that is not written yet deletes this record."""
+        return any(key in journal.deletes for journal in self._commits.unwritten())
+
+    async def release(self, journal: Journal, message_id: int) -> None:
+        """Take back one queue's reference to a shared payload; the last one takes the payload along."""
+        drop_reference(journal, message_id, await self.count(message_id))
+
+
+def drop_reference(journal: Journal, message_id: int, count: int) -> None:
+    """Take back one of `count` references to a shared payload; the last one takes the payload along."""
+    if count > 1:
+        journal.put(payload_refs.key(message_id), payload_refs.encode(count - 1))
+    else:
+        journal.delete(payload_refs.key(message_id))
+        journal.delete(payload.key(message_id))

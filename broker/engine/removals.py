@@ -1,0 +1,76 @@
+"""Performing removals: whatever the manager wants found by scanning and deleted."""
+
+from __future__ import annotations
+
+from broker.engine.commit_loop import CommitLoop
+from broker.engine.group_removal import GroupRemover
+from broker.engine.log_trim import LogTrimmer
+from broker.engine.payload_references import PayloadReferences
+from broker.engine.queue_removal import QueueRemover
+from broker.engine.stream_trim import StreamTrimmer
+from queue_manager.group_removal import GroupRemoval
+from queue_manager.manager import QueueManager
+from queue_manager.removal import HeadRemoval, QueueRemoval, RangeRemoval, Removal, StreamTrim
+from storage.errors import StorageError
+from storage.store import Store
+
+
+class Removals:
+    """Gives each removal to what knows how to do it.
+
+    The deletes go into open commits, a bounded number into each.
+    """
+
+    def __init__(
+        self, store: Store, manager: QueueManager, commits: CommitLoop, references: PayloadReferences
+    ) -> None:
+        self._manager = manager
+        self._commits = commits
+        self._logs = LogTrimmer(store, manager, commits)
+        self._streams = StreamTrimmer(store, manager, commits, references)
+        self._groups = GroupRemover(store, manager, commits, references)
+        self._queues = QueueRemover(store, manager, commits, references)
+
+    async def perform(self, removal: Removal) -> None:
+        """Do one removal to its end."""
+        if isinstance(removal, RangeRemoval):
+            await self._logs.release_range(removal)
+        elif isinstance(removal, StreamTrim):
+            await self._streams.trim(removal.queue)
+        elif isinstance(removal, HeadRemoval):
+            await self._logs.trim(removal.queue)
+        elif isinstance(removal, GroupRemoval):
+            await self._groups.remove(removal)
+        else:
+            await self._queues.remove(removal)
+
+    async def finish_queues(self) -> None:
+        """After a start: do the removals of queues first.
+
+        A name must be wholly free before records are written under it again.
+        """
+        removals = self._manager.removals
+        while removals and isinstance(removals[0], QueueRemoval):
+            await self.perform(removals.pop(0))
+
+    async def perform_due(self) -> None:
+        """Do what is to be removed now; what a StorageError keeps from being done stays to be done."""
+        due = _distinct(self._manager.removals)
+        self._manager.removals = []
+        try:
+            # what is to be found by scanning must be in the store
+            await self._commits.barrier()
+            while due:
+                await self.perform(due[0])
+                due.pop(0)
+        except StorageError:
+            if due and isinstance(due[0], QueueRemoval):
+                due[0].released = None  # a second run must not take back references twice
+            self._manager.removals = due + self._manager.removals
+            raise
+
+
+def _distinct(removals: list[Removal]) -> list[Removal]:
+    """Of several trims of one queue's log the last does the work of all."""
+    last = {removal.queue: removal for removal in removals if isinstance(removal, HeadRemoval)}
+    return [r for r in removals if not isinstance(r, HeadRemoval) or last[r.queue] is r]

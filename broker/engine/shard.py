@@ -1,0 +1,172 @@
+"""One database with its queues: the queue manager, and the loops that write, read and clean up for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import structlog
+
+from broker.clock import Clock
+from broker.engine import recovery
+from broker.engine.commit_loop import CommitLoop
+from broker.engine.done_records import DoneRecords
+from broker.engine.ending import Ending
+from broker.engine.lease_loop import LeaseLoop
+from broker.engine.loader import Loader
+from broker.engine.log_reader import LogReader
+from broker.engine.payload_references import PayloadReferences
+from broker.engine.removals import Removals
+from broker.engine.store_retry import StoreRetry
+from broker.engine.sweeper import Sweeper
+from broker.engine.wakeups import Wakeups
+from queue_manager.group import Group
+from queue_manager.manager import QueueManager
+from queue_manager.policy import QueuePolicy
+from queue_manager.ranges import RangeSet
+from storage.errors import StorageError
+from storage.store import Store
+
+_log: Final = structlog.get_logger("broker.shard")
+
+
+class Shard:
+    """A store, the manager of the queues in it, and the loops that drive them.
+
+    The manager is synchronous; the loops are what waits. Each step of theirs can also be taken by itself:
+    tests drive it so. `on_failure` is called once, with the reason, when the store fails for good: nothing
+    may be confirmed any more.
+    """
+
+    def __init__(
+        self, store: Store, manager: QueueManager, clock: Clock, taken: dict[Group, RangeSet]
+    ) -> None:
+        self.store = store
+        self.manager = manager
+        self.clock = clock
+        self.failure: StorageError | None = None
+        self.ending = Ending()
+        self.on_failure: Callable[[StorageError], None] = lambda error: None
+        self.wakeups = Wakeups(manager)
+        retry = StoreRetry(clock)
+        self.commits = CommitLoop(store, manager, clock, self.wakeups, self.ending, retry)
+        self.references = PayloadReferences(store, self.commits)
+        self.reader = LogReader(store, manager.log)
+        self.done_records = DoneRecords(store, manager, clock, self.ending, taken)
+        self.loader = Loader(store, manager, clock, self.wakeups, retry, self.reader, self.done_records)
+        self.leases = LeaseLoop(store, manager, clock, self.wakeups)
+        self.removals = Removals(store, manager, self.commits, self.references)
+        self.sweeper = Sweeper(
+            manager,
+            clock,
+            self.wakeups,
+            self.ending,
+            retry,
+            self.commits,
+            self.references,
+            self.leases,
+            self.done_records,
+            self.removals,
+        )
+        self.redriving = asyncio.Lock()  # one redrive of failed messages at a time
+        self._tasks: list[asyncio.Task[None]] = []
+        self.is_closed = False
+
+    @classmethod
+    async def open(
+        cls,
+        store: Store,
+        clock: Clock,
+        *,
+        default_policy: QueuePolicy,
+        auto_create: bool,
+        cache_bytes_max: int,
+    ) -> Shard:
+        """Recover the queues in `store`; nothing runs before `start`."""
+        manager = QueueManager(
+            default_policy=default_policy,
+            auto_create=auto_create,
+            cache_bytes_max=cache_bytes_max,
+            log=await recovery.open_log(store),
+            message_ids=await recovery.open_message_ids(store),
+        )
+        shard = cls(store, manager, clock, await recovery.recover(store, manager, clock.now_ms()))
+        await shard.removals.finish_queues()
+        manager.removals += [r for queue in manager.queues.values() for r in queue.group_removals]
+        return shard
+
+    def start(self) -> None:
+        """Begin committing, loading and cleaning in the background."""
+        self.wakeups.started()
+        for loop in (
+            self.commits.run(),
+            self.loader.run(),
+            self.sweeper.run(),
+            self.leases.run(),
+            self.leases.run_timers(),
+        ):
+            self._tasks.append(asyncio.create_task(self._run(loop)))
+
+    def wake(self) -> None:
+        """Something was done to the manager: see to commits and loads in this loop turn."""
+        self.wakeups.wake()
+
+    # steps
+
+    async def barrier(self) -> None:
+        """Wait until everything done so far is durable; raises BrokerStopped if it will not be."""
+        await self.commits.barrier()
+
+    async def commit_once(self, *, everything: bool = False) -> bool:
+        """Write the open commit, if it is due, and tell who waits for it; whether there was one."""
+        return await self.commits.commit_once(everything=everything)
+
+    async def load_once(self) -> bool:
+        """Perform the loads that are asked for, until there are none; whether there were any."""
+        return await self.loader.load_once()
+
+    async def sweep_once(self) -> None:
+        """Expire leases, purge done records, trim logs, remove what deleted queues left."""
+        await self.sweeper.sweep_once()
+
+    def expire_once(self) -> None:
+        """Return claims whose lease has ended."""
+        self.leases.expire_once()
+
+    # the end
+
+    async def close(self) -> None:
+        """Write what is open, stop the tasks, close the store; who still waits then gets BrokerStopped."""
+        self.commits.stop()
+        for task in self._tasks[1:]:  # the commit loop ends by itself, with what it is writing
+            task.cancel()
+        try:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            if self.failure is None:
+                try:
+                    await self.commits.commit_once(everything=True)
+                except StorageError as error:
+                    _log.error("storage.close_failed", reason=error.reason)
+                    self.ending.end(error)
+            self.ending.end(self.failure)
+            await self.store.close()
+            self.is_closed = True
+        finally:
+            self.ending.end(self.failure)
+
+    async def _run(self, loop: Coroutine[Any, Any, None]) -> None:
+        """Run a loop of this shard; without any one of them nothing may be confirmed any more."""
+        try:
+            await loop
+        except StorageError as error:
+            self._fail(error)
+        except Exception as error:
+            _log.exception("shard.internal_error")
+            self._fail(StorageError(f"internal error: {type(error).__name__}: {error}"))
+
+    def _fail(self, error: StorageError) -> None:
+        if self.failure is None:
+            self.failure = error
+            self.ending.end(error)
+            self.on_failure(error)

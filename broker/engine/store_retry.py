@@ -1,0 +1,45 @@
+"""Waiting out trouble of the store that may pass."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+
+from broker.clock import Clock
+from config import limits
+from storage.errors import StoreFull, StoreUnavailable
+
+_log: Final = structlog.get_logger("broker.shard")
+
+
+class StoreRetry:
+    """Takes steps again that the store failed at, as long as there is hope."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._stopped = False
+
+    def stop(self) -> None:
+        """The shard closes: a step that fails from now on is not taken again."""
+        self._stopped = True
+
+    async def take(self, step: Callable[[], Awaitable[object]]) -> None:
+        """Take a step; trouble that may pass is waited out, while publishers are held back.
+
+        Raises StorageError once it has lasted `limits.STORE_RETRY_MS_MAX`.
+        """
+        delay_ms = limits.STORE_RETRY_DELAY_MS_MIN
+        give_up = self._clock.monotonic() + limits.STORE_RETRY_MS_MAX / 1000
+        while True:
+            try:
+                await step()
+                return
+            except (StoreUnavailable, StoreFull) as error:
+                if self._stopped or self._clock.monotonic() >= give_up:
+                    raise
+                _log.error("storage.retry", reason=error.reason, delay_ms=delay_ms)
+                await asyncio.sleep(delay_ms / 1000)
+                delay_ms = min(2 * delay_ms, limits.STORE_RETRY_DELAY_MS_MAX)

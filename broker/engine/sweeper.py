@@ -1,0 +1,123 @@
+"""What is done from time to time beside everything else: purging, trimming, removing."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Final
+
+from broker.clock import Clock
+from broker.engine.commit_loop import CommitLoop
+from broker.engine.done_records import DoneRecords
+from broker.engine.ending import Ending, resolve
+from broker.engine.lease_loop import LeaseLoop
+from broker.engine.payload_references import PayloadReferences
+from broker.engine.removals import Removals
+from broker.engine.store_retry import StoreRetry
+from broker.engine.wakeups import Wakeups
+from config import limits
+from queue_manager.manager import QueueManager
+from queue_manager.queue import Queue
+from queue_manager.retention import Purge
+from storage.errors import StorageError
+
+POLL_INTERVAL_S: Final = 0.01
+
+
+class Sweeper:
+    """Purges what retention ends for, and performs removals."""
+
+    def __init__(
+        self,
+        manager: QueueManager,
+        clock: Clock,
+        wakeups: Wakeups,
+        ending: Ending,
+        retry: StoreRetry,
+        commits: CommitLoop,
+        references: PayloadReferences,
+        leases: LeaseLoop,
+        done_records: DoneRecords,
+        removals: Removals,
+    ) -> None:
+        self._manager = manager
+        self._clock = clock
+        self._wakeups = wakeups
+        self._ending = ending
+        self._retry = retry
+        self._commits = commits
+        self._references = references
+        self._leases = leases
+        self._done_records = done_records
+        self._removals = removals
+
+    async def run(self) -> None:
+        """Sweep twice a second, and when somebody waits for it."""
+        wake = self._wakeups.sweep
+        while True:
+            try:
+                await asyncio.wait_for(wake.wait(), limits.SWEEP_INTERVAL_MS / 1000)
+            except TimeoutError:
+                pass
+            wake.clear()
+            await self._retry.take(self.sweep_once)
+
+    async def sweep_once(self) -> None:
+        """Expire leases, purge done records, trim logs, remove what deleted queues left."""
+        self._leases.expire_once()
+        await self._done_records.learn()
+        while purges := self._manager.take_purges(self._clock.now_ms()):
+            await self._purge(purges)
+            if sum(map(Purge.message_count, purges)) < limits.PURGED_MESSAGES_PER_SWEEP_MAX:
+                break
+            await self._commits.room_for_deletes()
+        for _ in range(limits.REMOVAL_ROUNDS_PER_SWEEP_MAX):
+            # under load each commit leaves more to remove: for the next sweep, or purges never had a turn
+            if not self._manager.removals:
+                break
+            await self._removals.perform_due()
+        self._wakeups.wake()
+
+    async def _purge(self, purges: list[Purge]) -> None:
+        references: dict[int, int] = {}
+        try:
+            for purge in purges:
+                for _, first_id, count in purge.shared_items:
+                    references.update(await self._references.counts(range(first_id, first_id + count)))
+        except StorageError:
+            self._manager.unread_purges += purges
+            raise
+        self._manager.apply_purges(purges, references)
+
+    # waiting for what a sweep brings about
+
+    async def retention_known(self) -> None:
+        """Wait until the done and failed records have been read, which happens soon after the start."""
+        if not self._wakeups.is_running:
+            await self.sweep_once()
+        elif not self._done_records.are_known:
+            known = self._done_records.known()
+            self._wakeups.sweep.set()
+            await known
+
+    async def groups_removed(self, queue: Queue) -> None:
+        """Wait until nothing is left of what the queue's deleted and reset groups kept."""
+        while queue.group_removals and not queue.deleted:
+            self._ending.check()
+            if self._wakeups.is_running:
+                self._wakeups.sweep.set()
+                await asyncio.sleep(POLL_INTERVAL_S)
+            else:
+                await self.sweep_once()
+
+    async def removal_done(self, name: str) -> None:
+        """Wait until nothing is left of a deleted queue of that name."""
+        waiting = self._manager.removing.get(name)
+        if waiting is None:
+            return
+        gone = self._ending.future()
+        waiting.append(partial(resolve, gone))
+        self._wakeups.wake()
+        if not self._wakeups.is_running:
+            await self.sweep_once()
+        await gone

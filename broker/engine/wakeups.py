@@ -1,0 +1,37 @@
+"""Which loops of a shard have something to do."""
+
+from __future__ import annotations
+
+import asyncio
+
+from queue_manager.manager import QueueManager
+
+
+class Wakeups:
+    """The signals between whoever does something to the manager and the loops that follow it up.
+
+    `is_running`: the loops were started; otherwise whoever waits for a step takes it.
+    """
+
+    def __init__(self, manager: QueueManager) -> None:
+        self._manager = manager
+        self.is_running = False
+        self.commit = asyncio.Event()
+        self.load = asyncio.Event()
+        self.sweep = asyncio.Event()
+        self.timers = asyncio.Event()
+
+    def started(self) -> None:
+        """The loops run from now on."""
+        self.is_running = True
+
+    def wake(self) -> None:
+        """Something was done to the manager: see to commits and loads in this loop turn."""
+        manager = self._manager
+        self.commit.set()
+        if manager.loads:
+            self.load.set()
+        if manager.removing or manager.unborn:
+            self.sweep.set()
+        if manager.timers.is_earlier:
+            self.timers.set()
