@@ -30,9 +30,10 @@ class Collector:
     def __init__(self) -> None:
         self.entries: list[Entry] = []
 
-    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
+    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
         """See `queue_manager.consumer.Sink`."""
         self.entries += entries or []
+        return True
 
     def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
         """See `queue_manager.consumer.Sink`."""

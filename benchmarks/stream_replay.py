@@ -44,7 +44,7 @@ class Reader:
         self._offset = 0
         self.done = asyncio.Event()
 
-    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
+    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
         """See `queue_manager.consumer.Sink`."""
         assert messages[0].offset == self._offset
         self._offset += len(messages)
@@ -54,6 +54,7 @@ class Reader:
         self._left -= len(messages)
         if not self._left:
             self.done.set()
+        return True
 
     def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
         """See `queue_manager.consumer.Sink`."""

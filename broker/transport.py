@@ -151,12 +151,17 @@ class Transport(asyncio.Protocol):
             self._ended = True
             self.guard(self.frontend.gone)
 
-    def guard(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Call what acts for this client: our bug must cost one connection, not the broker."""
+    def guard(self, call: Callable[..., None], *arguments: Any) -> bool:
+        """Call what acts for this client: our bug must cost one connection, not the broker.
+
+        Gives whether it went well; if not, the connection ends.
+        """
         try:
             call(*arguments)
         except Exception:
             self._fail()
+            return False
+        return True
 
     def _fail(self) -> None:
         _log.exception("connection.internal_error", peer=self.peer)

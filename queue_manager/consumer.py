@@ -18,11 +18,13 @@ UNLIMITED: Final = 1 << 62
 class Sink(Protocol):
     """What a front-end gives for each consumer: where deliveries go."""
 
-    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
-        """Send `messages`, in order. `entries` are their claims; None: settled by being sent.
+    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
+        """Send `messages`, in order; give whether that could be done.
 
-        All messages of one call are either first deliveries or all redeliveries
-        (`entries[0].attempts > 1`).
+        `entries` are their claims; None: first deliveries to a `no_ack` consumer. Claims of a `no_ack`
+        consumer are done once this gives True, and not to be kept. All messages of one call are either first
+        deliveries or all redeliveries (`entries[0].attempts > 1`). A consumer whose sink gives False had
+        better go: what it could not send returns when it does.
         """
 
     def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
@@ -54,9 +56,9 @@ class Consumer:
     """One consumer of one group.
 
     `credit_max` is how many unsettled messages it may hold (UNLIMITED when it set no bound). `in_flight`
-    maps message offset to Entry in order of claiming. `no_ack` consumers hold nothing. Of consumers with
-    credit only those of the highest `priority` are given messages. `late_held`: how many claims it had left
-    when it last let a lease end; -1 if that does not count any more.
+    maps message offset to Entry in order of claiming. `no_ack` consumers hold only what is being sent, or
+    could not be. Of consumers with credit only those of the highest `priority` are given messages.
+    `late_held`: how many claims it had left when it last let a lease end; -1 if that does not count any more.
     """
 
     __slots__ = (

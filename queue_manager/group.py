@@ -135,7 +135,7 @@ class Group(GroupSettling):
         while self.returned:
             entries = self._claim_returned(consumer, count, now_ms)
             if entries:
-                consumer.sink.deliver(consumer, [entry.message for entry in entries], entries)
+                self.hand_out(consumer, entries)
             if entries or self.loading:
                 return len(entries)
         messages = self._take(count)
@@ -143,16 +143,41 @@ class Group(GroupSettling):
             messages = self.queue.keeper.choose(self, messages, now_ms)
         if not messages:
             return 0
-        entries_or_none = self._claim_fresh(messages, consumer, now_ms)
-        consumer.sink.deliver(consumer, messages, entries_or_none)
+        self.hand_out_fresh(consumer, messages, now_ms)
         return len(messages)
 
-    def _claim_fresh(self, messages: list[Message], consumer: Consumer, now_ms: int) -> list[Entry] | None:
-        """First claims, in order of offsets; None if they are settled by being sent and leave no trace."""
+    def hand_out_fresh(self, consumer: Consumer, messages: list[Message], now_ms: int) -> None:
+        """Claim and deliver messages just taken from the log, in order of offsets.
+
+        To a `no_ack` consumer they are delivered first: what its sink did not take is claimed as anybody
+        else's would be, what it took is claimed done.
+        """
+        if not consumer.no_ack:
+            entries = self._claim_fresh(messages, consumer, IN_FLIGHT, now_ms)
+            consumer.sink.deliver(consumer, messages, entries)
+            return
+        state = IN_FLIGHT
+        try:
+            if consumer.sink.deliver(consumer, messages, None):
+                state = DONE
+        finally:
+            entries = self._claim_fresh(messages, consumer, state, now_ms)
+            if state == IN_FLIGHT and not consumer.active:
+                self.requeue(entries, now_ms, delay_ms=0)
+
+    def hand_out(self, consumer: Consumer, entries: list[Entry]) -> None:
+        """Deliver claims; those of a `no_ack` consumer are done once its sink took them."""
+        taken = consumer.sink.deliver(consumer, [entry.message for entry in entries], entries)
+        if taken and consumer.no_ack:
+            self.settle_sent(entries)
+
+    def _claim_fresh(
+        self, messages: list[Message], consumer: Consumer, state: int, now_ms: int
+    ) -> list[Entry]:
+        """First claims, in order of offsets: IN_FLIGHT, or DONE, which leaves no trace but in buckets."""
         durable = self.queue.durable
-        if consumer.no_ack and not durable:
-            return None
-        state = DONE if consumer.no_ack else IN_FLIGHT
+        if state == DONE and not durable:
+            return []
         claim = self.next_claim
         count = len(messages)
         self.next_claim = claim + count
@@ -179,7 +204,7 @@ class Group(GroupSettling):
                 for number, message in enumerate(messages, claim)
             ]
         if state == DONE:
-            return None
+            return entries
         consumer.in_flight.update(zip([message.offset for message in messages], entries, strict=True))
         consumer.bytes_in_flight += sum([len(message.body or b"") for message in messages])
         if consumer.pool is not None:
@@ -214,16 +239,11 @@ class Group(GroupSettling):
         bucket = entry.bucket
         if bucket is not None:
             self._mark_bucket(bucket)
-        if consumer.no_ack:
-            entry.state = DONE
-            if bucket is not None:
-                bucket.open_count -= 1
-        else:
-            entry.state = IN_FLIGHT
-            consumer.in_flight[entry.message.offset] = entry
-            consumer.bytes_in_flight += len(entry.message.body or b"")
-            if consumer.pool is not None:
-                consumer.pool.in_flight += 1
+        entry.state = IN_FLIGHT
+        consumer.in_flight[entry.message.offset] = entry
+        consumer.bytes_in_flight += len(entry.message.body or b"")
+        if consumer.pool is not None:
+            consumer.pool.in_flight += 1
         if entry.attempts > 1:
             self.redelivered_count += 1
 

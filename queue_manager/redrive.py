@@ -258,10 +258,11 @@ class DeadLetterRedrive:
 
     # the sink
 
-    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
+    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
         """See `queue_manager.consumer.Sink`."""
         assert entries is not None
         self._taken += zip(messages, entries, strict=True)
+        return True
 
     def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
         """See `queue_manager.consumer.Sink`."""

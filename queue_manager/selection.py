@@ -190,9 +190,8 @@ class Selection(Scanning):
         taken = self.taken
         taken.add([message.offset for message in messages])
         self._moved()
-        entries = self.group._claim_fresh(messages, consumer, now_ms)
         self._let_go(messages)
-        consumer.sink.deliver(consumer, messages, entries)
+        self.group.hand_out_fresh(consumer, messages, now_ms)
         return len(messages)
 
     def _pop_found(self, view: View, end: int, count: int, now_ms: int) -> list[Message]:
@@ -231,7 +230,7 @@ class Selection(Scanning):
             self.group.claim_again(entry, consumer, now_ms)
             entries.append(entry)
         if entries:
-            consumer.sink.deliver(consumer, [entry.message for entry in entries], entries)
+            self.group.hand_out(consumer, entries)
         return len(entries)
 
     def _finish(self, now_ms: int) -> None:

@@ -60,9 +60,9 @@ class AmqpConsumer:
         self._appender: NumberAppender | None = None
         self._unflushed_bytes = 0
 
-    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
+    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
         """See `queue_manager.consumer.Sink`."""
-        self.channel.frontend.transport.guard(self._deliver, consumer, messages, entries)
+        return self.channel.frontend.transport.guard(self._deliver, consumer, messages, entries)
 
     def _deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
         channel = self.channel

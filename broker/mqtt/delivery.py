@@ -40,18 +40,20 @@ class MqttConsumer:
         self._constant = b""
         self._topics: dict[str, bytes] = {}
 
-    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
+    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
         """See `queue_manager.consumer.Sink`."""
-        self._client.transport.guard(self._deliver, messages, entries)
+        return self._client.transport.guard(self._deliver, messages, entries)
 
     def _deliver(self, messages: list[Message], entries: list[Entry] | None) -> None:
         client = self._client
+        claims = None if self.consumer.no_ack else entries
         if client.connection.protocol_version == c.MQTT_5:
             now_ms = client.hub.clock.now_ms()
             for index, message in enumerate(messages):
-                self._deliver_5(message, None if entries is None else entries[index], now_ms)
+                attempts = 1 if entries is None else entries[index].attempts
+                self._deliver_5(message, None if claims is None else claims[index], attempts, now_ms)
         else:
-            self._deliver_3(messages, entries)
+            self._deliver_3(messages, claims)
         client.transport.want_flush()
 
     def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
@@ -62,7 +64,7 @@ class MqttConsumer:
         """See `queue_manager.consumer.Sink`."""
         self._client.consumer_cancelled(self, reason)
 
-    def _deliver_3(self, messages: list[Message], entries: list[Entry] | None) -> None:
+    def _deliver_3(self, messages: list[Message], claims: list[Entry] | None) -> None:
         start = 0
         count = len(messages)
         while start < count:
@@ -77,12 +79,12 @@ class MqttConsumer:
                     False,
                     b"",
                     [m.body or b"" for m in messages[start:end]],
-                    None if entries is None else entries[start:end],
+                    None if claims is None else claims[start:end],
                 )
             )
             start = end
 
-    def _deliver_5(self, message: Message, entry: Entry | None, now_ms: int) -> None:
+    def _deliver_5(self, message: Message, claim: Entry | None, attempts: int, now_ms: int) -> None:
         if not self._constant:
             group = self.consumer.group
             self._constant = pair(b"group-id", (group.group_id or "").encode()) + pair(
@@ -95,7 +97,7 @@ class MqttConsumer:
                 pair(b"message-id", self.consumer.group.queue.name.encode() + b":" + offset),
                 self._constant,
                 pair(b"offset", offset),
-                pair(b"attempts", b"1" if entry is None else str(entry.attempts).encode()),
+                pair(b"attempts", str(attempts).encode()),
             )
         )
         if self.identifier is not None:
@@ -107,7 +109,7 @@ class MqttConsumer:
                 False,
                 block,
                 [message.body or b""],
-                None if entry is None else [entry],
+                None if claim is None else [claim],
                 by_ack=not self.explicit,
             )
         )

@@ -95,6 +95,8 @@ class MqttFrontend(Frontend):
 
     def resume(self) -> None:
         """See `Frontend.resume`."""
+        if self.connection.closed:
+            return
         self.paused = False
         self._slow_noted = False
         for consumer in self.consumers.values():

@@ -32,8 +32,8 @@ def takes_as_is(subscription: Subscription, shape: PublishShape, version: int) -
 
 
 class Outgoing:
-    """Messages alike but for their payloads. `entries` are their claims; `by_ack`: a PUBACK (QoS 2: PUBCOMP)
-    settles them.
+    """Messages alike but for their payloads. `entries` are their claims, which QoS 0 has not; `by_ack`: a
+    PUBACK (QoS 2: PUBCOMP) settles them.
     """
 
     __slots__ = ("by_ack", "entries", "payloads", "properties", "qos", "retain", "topic_bytes")

@@ -32,7 +32,7 @@ class MqttStreamConsumer(MqttConsumer):
         if entries is None or entries[0].attempts == 1:
             self.group.take_gap()  # MQTT 3.1.1 has only the log line
 
-    def _deliver_5(self, message: Message, entry: Entry | None, now_ms: int) -> None:
+    def _deliver_5(self, message: Message, claim: Entry | None, attempts: int, now_ms: int) -> None:
         group = self.group
         stream = group.stream
         offset = str(message.offset).encode()
@@ -42,7 +42,7 @@ class MqttStreamConsumer(MqttConsumer):
             pair(b"group-id", group.group_id.encode()),
             pair(b"queue", stream.name.encode()),
             pair(b"offset", offset),
-            pair(b"attempts", b"1" if entry is None else str(entry.attempts).encode()),
+            pair(b"attempts", str(attempts).encode()),
             pair(b"x-stream-offset", offset),
             pair(b"x-stream-timestamp", str(message.received_at_ms).encode()),
         ]
@@ -54,7 +54,7 @@ class MqttStreamConsumer(MqttConsumer):
                 pair(b"x-work-committed-offset", str(committed).encode()),
                 pair(b"x-work-acked", b"true" if message.offset < committed else b"false"),
             )
-        if group.gap and (entry is None or entry.attempts == 1):
+        if group.gap and attempts == 1:
             pairs.append(pair(b"x-stream-gap", str(group.take_gap()).encode()))
         block = b"".join(pairs)
         if self.identifier is not None:
@@ -66,7 +66,7 @@ class MqttStreamConsumer(MqttConsumer):
                 False,
                 block,
                 [message.body or b""],
-                None if entry is None else [entry],
+                None if claim is None else [claim],
                 by_ack=not self.explicit,
             )
         )

@@ -72,6 +72,19 @@ class GroupSettling(GroupReading):
                     keeper.watch(new.group, new, entry.message.body)
         self.mark_dispatch()
 
+    def settle_sent(self, entries: list[Entry]) -> None:
+        """Mark claims of a `no_ack` consumer done: its sink took them."""
+        for entry in entries:
+            if entry.state != IN_FLIGHT:
+                continue
+            release_claim(entry)
+            entry.state = DONE
+            bucket = entry.bucket
+            if bucket is not None:
+                bucket.open_count -= 1
+                entry.group.touch(bucket)
+        self.mark_dispatch()
+
     def give_back(
         self, entries: list[Entry], now_ms: int, *, failed: bool = False, delay_ms: int | None = None
     ) -> None:

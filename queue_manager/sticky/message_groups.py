@@ -149,7 +149,7 @@ class MessageGroups(BindingTable):
             entries = self._claim(seat, consumer.credit(), below, now_ms)
             if not entries:
                 return
-            consumer.sink.deliver(consumer, [entry.message for entry in entries], entries)
+            self.group.hand_out(consumer, entries)
 
     def _claim(self, seat: Seat, count: int, below: int, now_ms: int) -> list[Entry]:
         """Claim up to `count` of what was placed below that rank: all first attempts, or all later ones."""
@@ -213,7 +213,7 @@ class MessageGroups(BindingTable):
             entries += claimed
         if entries:
             self.group.mark_dispatch()  # there may be room now for what others could have
-            consumer.sink.deliver(consumer, [entry.message for entry in entries], entries)
+            self.group.hand_out(consumer, entries)
         return len(entries)
 
     def _place_next(self, lane: Group, puller: Seat, now_ms: int) -> bool:

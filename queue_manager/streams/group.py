@@ -23,10 +23,12 @@ class StreamGroup(StreamCursor):
         self._now_ms = now_ms
         super().dispatch(now_ms)
 
-    def _claim_fresh(self, messages: list[Message], consumer: Consumer, now_ms: int) -> list[Entry] | None:
+    def _claim_fresh(
+        self, messages: list[Message], consumer: Consumer, state: int, now_ms: int
+    ) -> list[Entry]:
         self._commit_later(now_ms)
-        if consumer.no_ack:
-            return None
+        if state == DONE:
+            return []
         entries = [
             Entry(message, self, message.offset, None, 1, IN_FLIGHT, consumer, now_ms) for message in messages
         ]

@@ -110,7 +110,7 @@ class ModelSink:
         self.revoked_offsets: set[int] = set()
         self.cancelled_count = 0
 
-    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
+    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
         assert messages
         group = self.consumer.group
         if entries is not None:
@@ -126,6 +126,7 @@ class ModelSink:
                 None if entries is None else entries[index],
                 self.harness.clock.ms,
             )
+        return True
 
     def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
         self.revoked_offsets |= {entry.message.offset for entry in entries}

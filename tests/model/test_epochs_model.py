@@ -67,8 +67,9 @@ class Reader:
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
 
-    def deliver(self, consumer: Any, messages: list[Any], entries: Any) -> None:
+    def deliver(self, consumer: Any, messages: list[Any], entries: Any) -> bool:
         self.bodies += [message.body for message in messages]
+        return True
 
     def revoked(self, consumer: Any, entries: Any) -> None:
         raise AssertionError

@@ -89,8 +89,9 @@ class Taker:
     def __init__(self) -> None:
         self.taken: list[Any] = []
 
-    def deliver(self, consumer: Any, messages: list[Any], entries: Any) -> None:
+    def deliver(self, consumer: Any, messages: list[Any], entries: Any) -> bool:
         self.taken += zip(messages, entries, strict=True)
+        return True
 
     def revoked(self, consumer: Any, entries: Any) -> None:
         pass

@@ -74,9 +74,10 @@ class Taker:
     def __init__(self) -> None:
         self.taken: list[tuple[Message, Entry]] = []
 
-    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
+    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
         assert entries is not None
         self.taken += zip(messages, entries, strict=True)
+        return True
 
     def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
         pass

@@ -50,9 +50,10 @@ class OracleGroup:
         self.came: list[tuple[bytes, Entry]] = []
         self.consumer: Consumer | None = None
 
-    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
+    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
         assert entries is not None
         self.came += [(message.body or b"", entry) for message, entry in zip(messages, entries, strict=True)]
+        return True
 
     def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
         self.give_back([place for place, entry in self.held.items() if entry in entries])

@@ -22,7 +22,7 @@ from queue_manager.consumer import Consumer
 from queue_manager.definitions import QueueDefinition
 from queue_manager.filters.consumer_filter import consumer_filter
 from queue_manager.filters.fields import Fields
-from queue_manager.model import Entry, Message
+from queue_manager.model import IN_FLIGHT, Entry, Message
 from queue_manager.policy import QueuePolicy
 from queue_manager.tail import MESSAGE_OVERHEAD_BYTES, RELEASED, RELEASED_BYTES
 from storage.envelope import EnvelopeTemplate
@@ -87,10 +87,11 @@ class Taker:
         self.no_ack = no_ack
         self.consumer: Consumer
 
-    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
+    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
         for index, message in enumerate(messages):
             entry = None if entries is None else entries[index]
             self.model.delivered(self, message, entry)
+        return True
 
     def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
         pass
@@ -105,12 +106,13 @@ class Auditor:
     def __init__(self, model: SelectorModel) -> None:
         self.model = model
 
-    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
+    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
         for message in messages:
             item = self.model.items[int(message.body or b"")]
             assert not item.is_audited or item.may_be_gone
             item.is_audited = True
             item.may_be_gone = False
+        return True
 
     def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
         pass
@@ -216,10 +218,11 @@ class SelectorModel(RuleBasedStateMachine):
         assert message.offset == self.first_offset + item.number
         item.attempts += 1
         item.due_ms = 0
-        if entry is None or entry.state == 2:
+        assert entry is None or (entry.state == IN_FLIGHT and entry.attempts == item.attempts)
+        if taker.no_ack:
             item.state = "done"
             return
-        assert entry.attempts == item.attempts
+        assert entry is not None
         item.state = "held"
         item.lease_end_ms = self.clock.ms + LEASE_MS
         self.entries[item.number] = entry

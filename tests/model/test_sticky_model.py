@@ -86,10 +86,11 @@ class Member:
         self.consumer: Consumer
         self.pulls = False
 
-    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
+    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
         assert entries is None or len({entry.attempts > 1 for entry in entries}) <= 1
         for index, message in enumerate(messages):
             self.machine.delivered(self, message, None if entries is None else entries[index])
+        return True
 
     def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
         pass

@@ -77,7 +77,7 @@ class Reader:
         self.held: dict[int, Any] = {}
         self.consumer: Any = None
 
-    def deliver(self, consumer: Any, messages: list[Any], entries: Any) -> None:
+    def deliver(self, consumer: Any, messages: list[Any], entries: Any) -> bool:
         log = self.model.logs[self.group.stream]
         for index, message in enumerate(messages):
             offset = message.offset
@@ -90,6 +90,7 @@ class Reader:
                 self.group.position = offset + 1
             if entries is not None and not self.no_ack:
                 self.held[offset] = entries[index]
+        return True
 
     def revoked(self, consumer: Any, entries: list[Any]) -> None:
         for entry in entries:

@@ -8,6 +8,7 @@ from pamqp import commands
 
 from broker.amqp.delivery import AmqpConsumer
 from broker.app import Broker
+from broker.mqtt.outbound import Outbound
 from protocols.amqp091.content import decode_headers
 from tests.e2e.raw_amqp import RawAmqp, method_frame
 from tests.e2e.raw_mqtt import PUBACK, PUBLISH, SUBACK, RawMqtt, publish, subscribe, user_property
@@ -186,6 +187,58 @@ async def test_our_bug_in_a_delivery_costs_the_consumer_and_not_the_publisher(br
         return consumer.close_reason()
 
     assert (await asyncio.to_thread(client))[0] == 541
+
+
+@pytest.mark.parametrize("returned", [False, True])
+@pytest.mark.parametrize("consumer_kind", ["qos 0", "qos 1", "no-ack", "ack"])
+async def test_our_bug_in_a_delivery_settles_nothing(
+    broker, amqp, mqtt, monkeypatch, consumer_kind, returned
+):
+    def fail(*arguments):
+        raise KeyError("bug")
+
+    def unlucky_consumer():
+        if consumer_kind.startswith("qos"):
+            client = mqtt()
+            client.send_bytes(subscribe("$share/g/$queue/q", int(consumer_kind[-1])))
+            client.expect(SUBACK)
+        else:
+            client = amqp()
+            consume(client, no_ack=consumer_kind == "no-ack", arguments={"x-consumer-group": "g"})
+        return client
+
+    def client():
+        publisher = amqp()
+        declare(publisher)
+        publisher.send(1, commands.Confirm.Select())
+        publisher.expect(commands.Confirm.SelectOk)
+        holder = amqp()
+        consume(holder, arguments={"x-consumer-group": "g"})
+        if returned:
+            publisher.publish(1, "q", b"x")
+            delivered(holder)
+        else:
+            holder.call(1, commands.Channel.Close(0, "", 0, 0), commands.Channel.CloseOk)
+        for sink, method in (
+            (Outbound, "send"),
+            (AmqpConsumer, "_deliver_first"),
+            (AmqpConsumer, "_redeliver"),
+        ):
+            monkeypatch.setattr(sink, method, fail)
+        unlucky = unlucky_consumer()
+        if returned:
+            holder.drop()
+        else:
+            publisher.publish(1, "q", b"x")
+        reason = unlucky.farewell() if consumer_kind.startswith("qos") else unlucky.close_reason()[0]
+        assert reason in (0x80, 541)
+        monkeypatch.undo()
+        worker = amqp()
+        consume(worker, arguments={"x-consumer-group": "g"})
+        return delivered(worker)
+
+    received = await asyncio.to_thread(client)
+    assert (received.body, received.method.redelivered) == (b"x", True)
 
 
 # answers nobody reads

@@ -35,6 +35,7 @@ class Sink:
 
     def deliver(self, consumer, messages, entries):
         self.entries += entries
+        return True
 
     def revoked(self, consumer, entries):
         self.revoked_count = len(entries)

@@ -24,9 +24,10 @@ class Sink:
         self.offsets: list[int] = []
         self.entries: list[Entry] = []
 
-    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
+    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
         self.offsets += [message.offset for message in messages]
         self.entries += entries or []
+        return True
 
     def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
         pass

@@ -67,10 +67,11 @@ class BodySink(Sink):
         self.bodies: list[bytes] = []
         self.properties: list[bytes] = []
 
-    def deliver(self, consumer, messages, entries) -> None:
+    def deliver(self, consumer, messages, entries) -> bool:
         super().deliver(consumer, messages, entries)
         self.bodies += [message.body for message in messages]
         self.properties += [message.template.properties for message in messages]
+        return True
 
 
 @pytest.fixture

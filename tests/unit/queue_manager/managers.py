@@ -30,9 +30,10 @@ class Sink:
     def offsets(self) -> list[int]:
         return [offset for call in self.calls for offset in call]
 
-    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
+    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
         self.calls.append([message.offset for message in messages])
         self.entries += entries or []
+        return True
 
     def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
         self.revoked_count += len(entries)

@@ -316,6 +316,7 @@ class StuffedSink(Sink):
     def deliver(self, consumer, messages, entries):
         super().deliver(consumer, messages, entries)
         consumer.paused = True
+        return True
 
 
 def test_messages_without_a_key_do_not_wait_for_who_cannot_take_them_any_more() -> None:
