@@ -1,0 +1,68 @@
+"""Every example of docs/semantics runs as it stands and prints what the page says."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.e2e.broker_process import PROJECT, BrokerProcess
+
+pytestmark = pytest.mark.extension
+
+EXAMPLE_TIMEOUT_S = 20
+_EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n+```text\n(?P<output>.*?)```", re.DOTALL)
+
+
+class Example(NamedTuple):
+    """A program of a page, and what the page says that it prints."""
+
+    page: str
+    code: str
+    output: str
+
+
+def _examples() -> list[Example]:
+    return [
+        Example(f"{path.stem}-{number}", match["code"], match["output"])
+        for path in sorted((PROJECT / "docs" / "semantics").glob("*.md"))
+        for number, match in enumerate(_EXAMPLE.finditer(path.read_text("utf-8")), start=1)
+    ]
+
+
+@pytest.fixture(scope="module")
+def documented_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker of these examples alone: they use plain names for their queues."""
+    broker = BrokerProcess(tmp_path_factory.mktemp("documented"))
+    yield broker.start()
+    broker.kill9()
+
+
+@pytest.mark.parametrize("example", _examples(), ids=lambda example: example.page)
+def test_example_prints_what_its_page_says(
+    example: Example, documented_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    ports = {"5672": documented_broker.amqp_port, "1883": documented_broker.mqtt_port}
+    program = tmp_path / "example.py"
+    program.write_text(re.sub(r"\b(5672|1883)\b", lambda port: str(ports[port[0]]), example.code), "utf-8")
+
+    run = subprocess.run(
+        [sys.executable, str(program)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=EXAMPLE_TIMEOUT_S,
+        check=False,
+    )
+
+    assert run.stderr == ""
+    assert run.stdout == example.output
+
+
+def test_each_page_but_the_index_has_an_example() -> None:
+    pages = {path.stem for path in (PROJECT / "docs" / "semantics").glob("*.md")} - {"README"}
+
+    assert {example.page.rpartition("-")[0] for example in _examples()} == pages
