@@ -6,7 +6,7 @@ For tests and for brokers that need to keep nothing.
 import asyncio
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from storage.batch import WriteOps
@@ -34,6 +34,9 @@ class MemoryStore:
     async def get(self, key: bytes) -> bytes | None:
         self._check_open()
         return self._rows.get(key)
+
+    async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return [await self.get(key) for key in keys]
 
     async def scan(
         self, start: bytes, end: bytes | None, *, limit: int, reverse: bool = False

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -132,6 +133,10 @@ class SlateStore:
             raise self._late("reading") from None
         except SLATE_ERRORS as error:
             raise self._failed(error, "reading") from error
+
+    async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """As `get`, of many keys at a time. Raises StorageError."""
+        return await asyncio.gather(*map(self.get, keys))
 
     async def scan(
         self, start: bytes, end: bytes | None, *, limit: int, reverse: bool = False

@@ -1,5 +1,6 @@
 """The ordered key-value store everything durable lies in, as the rest of the program sees it."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from storage.batch import WriteOps
@@ -13,6 +14,10 @@ class Store(Protocol):
 
     async def get(self, key: bytes) -> bytes | None:
         """The value of `key`, or None. Sees every write that was begun, durable or not."""
+        ...
+
+    async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """As `get`, of many keys: read together, so that it takes about as long as one of them."""
         ...
 
     async def scan(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from broker.clock import Clock
-from broker.engine import recovery
 from broker.engine.ending import Ending, resolve
+from broker.engine.recovery.done import recover_done
 from queue_manager.group import Group
 from queue_manager.manager import QueueManager
 from queue_manager.ranges import RangeSet
@@ -16,7 +16,7 @@ from storage.store import Store
 class DoneRecords:
     """Learns once after a start what groups did before it; nothing is purged until then.
 
-    `taken` is what each recovered group had taken, as `recovery.recover` gives it.
+    `taken` is what each recovered group had taken, as `recovery.start.recover` gives it.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class DoneRecords:
         if self.are_known:
             return
         manager = self._manager
-        await recovery.recover_done(self._store, self._taken)
+        await recover_done(self._store, self._taken)
         self._taken = {}
         self.are_known = True
         for future in self._waiting:

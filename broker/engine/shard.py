@@ -9,7 +9,6 @@ from typing import Any, Final
 import structlog
 
 from broker.clock import Clock
-from broker.engine import recovery
 from broker.engine.commit_loop import CommitLoop
 from broker.engine.done_records import DoneRecords
 from broker.engine.ending import Ending
@@ -17,6 +16,7 @@ from broker.engine.lease_loop import LeaseLoop
 from broker.engine.loader import Loader
 from broker.engine.log_reader import LogReader
 from broker.engine.payload_references import PayloadReferences
+from broker.engine.recovery import start
 from broker.engine.removals import Removals
 from broker.engine.store_retry import StoreRetry
 from broker.engine.sweeper import Sweeper
@@ -88,10 +88,10 @@ class Shard:
             default_policy=default_policy,
             auto_create=auto_create,
             cache_bytes_max=cache_bytes_max,
-            log=await recovery.open_log(store),
-            message_ids=await recovery.open_message_ids(store),
+            log=await start.open_log(store),
+            message_ids=await start.open_message_ids(store),
         )
-        shard = cls(store, manager, clock, await recovery.recover(store, manager, clock.now_ms()))
+        shard = cls(store, manager, clock, await start.recover(store, manager, clock.now_ms()))
         await shard.removals.finish_queues()
         manager.removals += [r for queue in manager.queues.values() for r in queue.group_removals]
         return shard

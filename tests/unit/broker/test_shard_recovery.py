@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
+from broker.engine.shard import Shard
+from config import limits
 from queue_manager.policy import QueuePolicy
+from storage.memory_store import MemoryStore
+from storage.records import done, failed
 from tests.model.drain import drain
-from tests.model.harness import Harness
+from tests.model.harness import DEFAULT_POLICY, Harness
 from tests.model.leaks import all_rows
 from tests.model.oracle import OracleQueue
 
@@ -217,3 +223,44 @@ def test_a_queue_s_offsets_go_on_after_everything_was_consumed() -> None:
     h.publish("$queue/one", 1)
     assert h.manager.find("one").tail.next_offset == 22
     drain(h)
+
+
+class CountingStore(MemoryStore):
+    """Notes by how many keys values are asked for."""
+
+    def __init__(self, rows: dict[bytes, bytes]) -> None:
+        super().__init__(rows=rows)
+        self.key_counts: list[int] = []
+
+    async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        self.key_counts.append(len(keys))
+        return [await super(CountingStore, self).get(key) for key in keys]
+
+    async def get(self, key: bytes) -> bytes | None:
+        if key[1] in (done.PREFIX[1], failed.PREFIX[1]):
+            self.key_counts.append(1)
+        return await super().get(key)
+
+
+async def test_the_records_of_open_buckets_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "RECOVERY_BUCKETS_AT_ONCE", 3)
+    h = two_queues(count=50)  # ten to a bucket
+    for name in ("one", "two"):
+        h.subscribe(queue(h, name))
+    h.quiesce()
+    h.settle("ack", h.held_items()[::10])
+    h.settle("reject", h.held_items()[::9])  # of each bucket one
+    h.commit(everything=True)
+    store = CountingStore(dict(all_rows(h.store)))
+    shard = await Shard.open(
+        store,
+        h.clock,  # type: ignore[arg-type]
+        default_policy=DEFAULT_POLICY,
+        auto_create=True,
+        cache_bytes_max=0,
+    )
+    assert store.key_counts == [6, 6, 6, 2]
+    await shard.sweep_once()
+    for name in ("one", "two"):
+        group = shard.manager.find(name).groups[""]
+        assert (group.ready_count(), group.failed_count) == (40, 5)

@@ -51,6 +51,14 @@ async def check_empty_value_is_not_absent(opener: Opener) -> None:
     await store.close()
 
 
+async def check_get_many_gives_values_in_the_order_asked(opener: Opener) -> None:
+    store = await opener()
+    await store.write(batch({b"a": b"first", b"b": b"", b"c": b"third"}))
+    assert await store.get_many([b"c", b"nothing", b"a", b"b"]) == [b"third", None, b"first", b""]
+    assert await store.get_many([]) == []
+    await store.close()
+
+
 async def check_put_replaces(opener: Opener) -> None:
     store = await opener()
     await store.write(batch({b"k": b"first"}))
@@ -226,6 +234,7 @@ CHECKS: list[Callable[[Opener], Awaitable[None]]] = [
     check_absent_key_is_none,
     check_put_then_get,
     check_empty_value_is_not_absent,
+    check_get_many_gives_values_in_the_order_asked,
     check_put_replaces,
     check_delete,
     check_deleted_key_can_be_put_again,

@@ -134,6 +134,26 @@ async def test_a_write_that_is_late_says_so_and_may_be_repeated(store, monkeypat
     assert stuck.writes == 2, "once durable, the same batch is a new one"
 
 
+async def test_many_keys_are_read_at_the_same_time(store):
+    await store.write(batch({b"a": b"1", b"b": b"2"}))
+
+    class Slow(StuckDatabase):
+        asked_count = 0
+
+        async def get(self, key):
+            self.asked_count += 1
+            if self.asked_count == 2:
+                self.release.set()
+            await self.release.wait()
+            return await self._database.get(key)
+
+    real = store._database
+    store._database = Slow(real)
+    async with asyncio.timeout(5):
+        assert await store.get_many([b"a", b"b"]) == [b"1", b"2"]
+    store._database = real
+
+
 async def test_a_batch_that_grew_is_written_anew(store, monkeypatch):
     monkeypatch.setattr(limits, "STORE_CALL_TIMEOUT_S", 0.05)
     store._database = stuck = StuckDatabase(store._database)
