@@ -154,15 +154,15 @@ class Connection(Link):
     # what comes in
 
     def delivered(self, content: Content) -> None:
-        """Keep a delivery; raises Refused for a message that nobody takes."""
+        """Keep a delivery; raises Refused for a message that no queue receives."""
         head, parts = content.head, content.parts
         reader = wire.Reader(head, 4)
         if content.method == RETURN:
             code, text = reader.unpack("H"), reader.short()
             reader.short()
             raise Refused(
-                f"nobody takes messages with routing key {reader.short()!r}: {code} {text} (options queue,"
-                " routingKey, mandatory)"
+                f"no queue receives messages with routing key {reader.short()!r}: {code} {text}"
+                " (options queue, routingKey, mandatory)"
             )
         reader.position += 1 + head[4]  # the consumer's tag
         tag = reader.unpack("Q")

@@ -143,7 +143,7 @@ def test_refusals_come_as_they_are(own_broker):
     assert time.monotonic() - before < 1
     nowhere = Publisher(settings.connection, 10)
     nowhere.connection.publish("", "nowhere", b"x", wire.encode_properties({}), mandatory=True)
-    with pytest.raises(Refused, match="nobody takes messages with routing key 'nowhere'"):
+    with pytest.raises(Refused, match="no queue receives messages with routing key 'nowhere'"):
         nowhere.connection.wait_confirmed()
     nowhere.close()
 
