@@ -16,7 +16,7 @@ from queue_manager.errors import AccessRefused, QueueBusy
 from queue_manager.journal import Journal
 from queue_manager.loads import Load
 from queue_manager.manager import ACCEPTED
-from queue_manager.model import Entry, Message
+from queue_manager.model import IN_FLIGHT, Entry, Message
 from queue_manager.plan import PublishPlan
 from queue_manager.policy import QueuePolicy
 from queue_manager.ranking import stands_back
@@ -115,6 +115,7 @@ class ModelSink:
         group = self.consumer.group
         if entries is not None:
             assert [entry.message for entry in entries] == messages
+            assert {entry.state for entry in entries} == {IN_FLIGHT}
             assert len({entry.attempts > 1 for entry in entries}) == 1, "first and later deliveries mixed"
         for index, message in enumerate(messages):
             assert message.body is not None
@@ -126,7 +127,7 @@ class ModelSink:
                 None if entries is None else entries[index],
                 self.harness.clock.ms,
             )
-        return True
+        return not self.consumer.refuses
 
     def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
         self.revoked_offsets |= {entry.message.offset for entry in entries}
@@ -291,12 +292,15 @@ class Harness:
         no_ack: bool = False,
         exclusive: bool = False,
         pool: OraclePool | None = None,
+        refuses: bool = False,
     ) -> OracleConsumer | None:
         """Add a consumer; None if exclusivity forbids it (then on both sides)."""
         group = queue.group(group_name, pattern)
         active = [c for c in group.consumers if c.active and not c.puller]
         refused = any(c.exclusive for c in active) or (exclusive and bool(active))
-        model = OracleConsumer(group, credit_max, lease_ms, no_ack=no_ack, exclusive=exclusive, pool=pool)
+        model = OracleConsumer(
+            group, credit_max, lease_ms, no_ack=no_ack, exclusive=exclusive, pool=pool, refuses=refuses
+        )
         sink = ModelSink(self, model)
         real_pool = None
         if pool is not None:
@@ -326,7 +330,7 @@ class Harness:
         """Take away the consumer at `index` of `consumers`."""
         model, consumer, _ = self.consumers[index]
         if not keep_claims:
-            self.stale += [item.entry for item in model.held.values()]
+            self.stale += [item.entry for item in model.held.values() if item.entry is not None]
             del self.consumers[index]
         queue = model.group.queue
         goes = self.oracle.unsubscribe(model, self.clock.ms, keep_claims=keep_claims)

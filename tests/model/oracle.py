@@ -61,7 +61,7 @@ class OraclePool:
 
 
 class OracleConsumer:
-    """A consumer; `held` maps offsets to what it has not settled."""
+    """A consumer; `held` maps offsets to what it has not settled. `refuses`: nothing can be sent to it."""
 
     def __init__(
         self,
@@ -73,6 +73,7 @@ class OracleConsumer:
         exclusive: bool = False,
         pool: OraclePool | None = None,
         puller: bool = False,
+        refuses: bool = False,
     ) -> None:
         self.group = group
         self.credit_max = credit_max
@@ -81,6 +82,7 @@ class OracleConsumer:
         self.exclusive = exclusive
         self.pool = pool
         self.puller = puller
+        self.refuses = refuses
         self.active = True
         self.held: dict[int, Item] = {}
         self.received: list[int] = []
@@ -190,10 +192,10 @@ class OracleGroup:
         item.attempts_min = item.attempts_max = attempts
         item.optional = False
         consumer.received.append(offset)
-        if consumer.no_ack:
+        if consumer.no_ack and not consumer.refuses:
             item.state = DONE
             return
-        assert entry is not None, f"{where} came without a claim"
+        assert entry is not None or consumer.no_ack, f"{where} came without a claim"
         item.state = HELD
         item.holder = consumer
         item.entry = entry

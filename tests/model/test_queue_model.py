@@ -194,6 +194,22 @@ class QueueModel(RuleBasedStateMachine):
             self.after(dispatch)
 
     @precondition(lambda self: self.h.oracle.queues)
+    @rule(
+        pick=st.integers(0, 100),
+        group=st.sampled_from(GROUPS),
+        pattern=st.sampled_from(PATTERNS),
+        no_ack=st.booleans(),
+        dispatch=dispatching,
+    )
+    def refuse(self, pick: int, group: str, pattern: str, no_ack: bool, dispatch: bool) -> None:
+        """A consumer comes that nothing can be sent to, and goes again."""
+        queue = self.pick_queue(pick)
+        if self.h.subscribe(queue, group, pattern, no_ack=no_ack, refuses=True) is not None:
+            self.h.quiesce()
+            self.h.unsubscribe(len(self.h.consumers) - 1, keep_claims=False)
+            self.after(dispatch)
+
+    @precondition(lambda self: self.h.oracle.queues)
     @rule(pick=st.integers(0, 100), count=st.integers(1, 12), no_ack=st.booleans())
     def pull(self, pick: int, count: int, no_ack: bool) -> None:
         queue = self.pick_queue(pick)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker.engine.shard import Shard
 from queue_manager.consumer import Consumer
@@ -85,13 +85,14 @@ class Taker:
         self.text = text
         self.credit = credit
         self.no_ack = no_ack
+        self.refuses = False
         self.consumer: Consumer
 
     def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
         for index, message in enumerate(messages):
             entry = None if entries is None else entries[index]
             self.model.delivered(self, message, entry)
-        return True
+        return not self.refuses
 
     def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
         pass
@@ -219,13 +220,14 @@ class SelectorModel(RuleBasedStateMachine):
         item.attempts += 1
         item.due_ms = 0
         assert entry is None or (entry.state == IN_FLIGHT and entry.attempts == item.attempts)
-        if taker.no_ack:
+        if taker.no_ack and not taker.refuses:
             item.state = "done"
             return
-        assert entry is not None
         item.state = "held"
         item.lease_end_ms = self.clock.ms + LEASE_MS
-        self.entries[item.number] = entry
+        if not taker.refuses:
+            assert entry is not None
+            self.entries[item.number] = entry
 
     def _returned(self, item: Item, wait_ms: int) -> None:
         item.state = "waiting"
@@ -251,10 +253,11 @@ class SelectorModel(RuleBasedStateMachine):
         self._commit() if commit else self._quiesce()
 
     @rule(text=TEXTS, credit=st.sampled_from([1, 2, 5, 1_000]), no_ack=st.sampled_from([False, False, True]))
-    def join(self, text: str, credit: int, no_ack: bool) -> None:
+    def join(self, text: str, credit: int, no_ack: bool, *, refuses: bool = False) -> None:
         if len(self.takers) >= 6:
             return
         taker = Taker(self, text, credit, no_ack)
+        taker.refuses = refuses
         taker.consumer = self.manager.subscribe(
             self.manager.find("work"),
             "",
@@ -269,6 +272,13 @@ class SelectorModel(RuleBasedStateMachine):
         )
         self.takers.append(taker)
         self._quiesce()
+
+    @precondition(lambda self: len(self.takers) < 6)
+    @rule(text=TEXTS, no_ack=st.booleans())
+    def refuse(self, text: str, no_ack: bool) -> None:
+        """A consumer comes that nothing can be sent to, and goes again."""
+        self.join(text, 1_000, no_ack, refuses=True)
+        self.leave(len(self.takers) - 1)
 
     @rule(index=st.integers(0, 5))
     def leave(self, index: int) -> None:

@@ -23,7 +23,7 @@ from config import limits
 from protocols.amqp091.content import Properties, encode_properties
 from queue_manager.consumer import UNLIMITED, Consumer, CreditPool
 from queue_manager.definitions import QueueDefinition
-from queue_manager.model import Entry, Message
+from queue_manager.model import IN_FLIGHT, Entry, Message
 from queue_manager.options import PublishOptions
 from queue_manager.policy import QueuePolicy
 from queue_manager.queue import Queue
@@ -78,19 +78,23 @@ class Bond:
 
 
 class Member:
-    """A consumer of the group, and its sink: the machine checks each delivery as it comes."""
+    """A consumer of the group, and its sink: the machine checks each delivery as it comes.
+
+    `refuses`: nothing can be sent to it.
+    """
 
     def __init__(self, machine: StickyModel, number: int) -> None:
         self.machine = machine
         self.number = number
         self.consumer: Consumer
         self.pulls = False
+        self.refuses = False
 
     def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
         assert entries is None or len({entry.attempts > 1 for entry in entries}) <= 1
         for index, message in enumerate(messages):
             self.machine.delivered(self, message, None if entries is None else entries[index])
-        return True
+        return not self.refuses
 
     def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
         pass
@@ -205,7 +209,7 @@ class StickyModel(RuleBasedStateMachine):
         item = next(item for item in self.items if item.body == message.body)
         assert self._is_ready(item)
         item.attempts += 1
-        assert entry is None or entry.attempts == item.attempts
+        assert entry is None or (entry.state == IN_FLIGHT and entry.attempts == item.attempts)
         if not item.key and self.mode != "off" and self.tight is None:
             urgent = [o for o in self.items if self._is_ready(o) and not o.key and o.rank[0] < item.rank[0]]
             assert not urgent, "a more urgent one waits"
@@ -221,10 +225,10 @@ class StickyModel(RuleBasedStateMachine):
         item.holder = member.number
         item.due_ms = 0
         item.lease_end_ms = self.clock.ms + LEASE_MS
-        if entry is None or member.consumer.no_ack:
+        if member.consumer.no_ack and not member.refuses:
             item.state = "done"
             self._settled(item.key)
-        else:
+        elif entry is not None:
             self.entries[item.body] = entry
 
     def _check_bond(self, member: Member, item: Item, older: list[Item]) -> None:
@@ -320,8 +324,9 @@ class StickyModel(RuleBasedStateMachine):
         priority=st.sampled_from([0, 0, 0, 5]),
         pooled=st.sampled_from([False, False, True]),
     )
-    def join(self, credit: int, no_ack: bool, priority: int, pooled: bool) -> None:
+    def join(self, credit: int, no_ack: bool, priority: int, pooled: bool, *, refuses: bool = False) -> None:
         member = self._member()
+        member.refuses = refuses
         pool = None
         if pooled and not no_ack:
             pool = next((m.consumer.pool for m in self.members if m.consumer.pool is not None), CreditPool(2))
@@ -342,6 +347,13 @@ class StickyModel(RuleBasedStateMachine):
             priority=priority,
         )
         self._quiesce()
+
+    @precondition(lambda self: len(self.members) < 4)
+    @rule(no_ack=st.booleans())
+    def refuse(self, no_ack: bool) -> None:
+        """A member comes that nothing can be sent to, and goes again."""
+        self.join(UNLIMITED, no_ack, 0, False, refuses=True)
+        self.leave(len(self.members) - 1, keeps=False)
 
     @rule(pick=st.integers(0, 9), keeps=st.booleans())
     def leave(self, pick: int, keeps: bool) -> None:

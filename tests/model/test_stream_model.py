@@ -16,6 +16,7 @@ from queue_manager.errors import GroupNotFound, InvalidArgument, PreconditionFai
 from queue_manager.filters.consumer_filter import consumer_filter
 from queue_manager.filters.fields import Fields
 from queue_manager.manager import ACCEPTED
+from queue_manager.model import IN_FLIGHT
 from queue_manager.policy import QueuePolicy
 from queue_manager.streams.group import StreamGroup
 from queue_manager.streams.start import FIRST, LAST, NEXT, OFFSET, TIMESTAMP, StreamStart
@@ -68,12 +69,13 @@ class Published:
 
 
 class Reader:
-    """A consumer, its sink, and what its group has to give it next."""
+    """A consumer, its sink, and what its group has to give it next. `refuses`: nothing can be sent to it."""
 
-    def __init__(self, model: StreamModel, group: OracleGroup, *, no_ack: bool) -> None:
+    def __init__(self, model: StreamModel, group: OracleGroup, *, no_ack: bool, refuses: bool) -> None:
         self.model = model
         self.group = group
         self.no_ack = no_ack
+        self.refuses = refuses
         self.held: dict[int, Any] = {}
         self.consumer: Any = None
 
@@ -88,9 +90,10 @@ class Reader:
                 assert not self.group.back
                 assert offset == self.group.next_wanted(), (offset, self.group.position)
                 self.group.position = offset + 1
-            if entries is not None and not self.no_ack:
-                self.held[offset] = entries[index]
-        return True
+            assert entries is None or entries[index].state == IN_FLIGHT
+            if self.refuses or not self.no_ack:
+                self.held[offset] = None if entries is None else entries[index]
+        return not self.refuses
 
     def revoked(self, consumer: Any, entries: list[Any]) -> None:
         for entry in entries:
@@ -277,7 +280,7 @@ class StreamModel(RuleBasedStateMachine):
     )
     def subscribe(
         self, name: str, group: str, pattern: str, kind: str, value: int, auto_commit: bool, credit: int,
-        no_ack: bool, selector: str,
+        no_ack: bool, selector: str, *, refuses: bool = False,
     ) -> None:  # fmt: skip
         oracle = OracleGroup(self, name, group, pattern)
         oracle.position = self.head(name)
@@ -291,7 +294,7 @@ class StreamModel(RuleBasedStateMachine):
         is_first = not oracle.readers
         known = self.stream(name).groups.get(oracle.group_id) if group else None
         position = 0 if known is None else known.position
-        reader = Reader(self, oracle, no_ack=no_ack)
+        reader = Reader(self, oracle, no_ack=no_ack, refuses=refuses)
         try:
             reader.consumer = self.shard.manager.subscribe_stream(
                 self.stream(name), group, pattern, reader, start=start, auto_commit=auto_commit,
@@ -319,6 +322,21 @@ class StreamModel(RuleBasedStateMachine):
                 oracle.highest = max(oracle.highest, oracle.floor(), position)
                 self.seek(oracle, start)
         self.settle()
+
+    @rule(
+        name=st.sampled_from(sorted(RETENTION)),
+        group=st.sampled_from(["", "g", "h", SELECTED_GROUP]),
+        kind=st.sampled_from(["", "", FIRST, OFFSET]),
+        auto_commit=st.booleans(),
+        no_ack=st.booleans(),
+    )
+    def refuse(self, name: str, group: str, kind: str, auto_commit: bool, no_ack: bool) -> None:
+        """A reader comes that nothing can be sent to, and goes again."""
+        before = self.all_readers()
+        self.subscribe(name, group, "#", kind, 5, auto_commit, 100, no_ack, "", refuses=True)
+        for index, reader in enumerate(self.all_readers()):
+            if reader not in before:
+                self.leave(index, keeps=False)
 
     def seek(self, oracle: OracleGroup, start: StreamStart) -> None:
         log = self.logs[oracle.stream]
