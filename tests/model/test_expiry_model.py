@@ -84,14 +84,15 @@ def key_of(template: EnvelopeTemplate) -> tuple[str, bool]:
 
 
 class Taker:
-    """A consumer that keeps its claims."""
+    """A consumer that keeps its claims; None: it gets no claim. `refuses`: nothing can be sent to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, refuses: bool = False) -> None:
         self.taken: list[Any] = []
+        self.refuses = refuses
 
     def deliver(self, consumer: Any, messages: list[Any], entries: Any) -> bool:
-        self.taken += zip(messages, entries, strict=True)
-        return True
+        self.taken += zip(messages, entries or [None] * len(messages), strict=True)
+        return not self.refuses
 
     def revoked(self, consumer: Any, entries: Any) -> None:
         pass
@@ -232,11 +233,11 @@ class ExpiryModel(RuleBasedStateMachine):
         """Give the group its consumers: two, if it matters which of them gets what."""
         self.consumers[name] = [self.subscribe(name) for _ in range(2 if self.keyed else 1)]
 
-    def subscribe(self, name: str) -> Any:
-        taker = Taker()
+    def subscribe(self, name: str, *, no_ack: bool = False, refuses: bool = False) -> Any:
+        taker = Taker(refuses=refuses)
         pattern = "even/#" if self.is_patterned(name) else "#"
         consumer = self.manager.subscribe(
-            self.queue, name, pattern, taker, consumer_id="c", credit_max=0, no_ack=False, exclusive=False,
+            self.queue, name, pattern, taker, consumer_id="c", credit_max=0, no_ack=no_ack, exclusive=False,
             lease_ms=LEASE_MS, wanted=consumer_filter("k = 'even'", {}) if self.is_selecting(name) else None,
         )  # fmt: skip
         return consumer, taker
@@ -485,6 +486,30 @@ class ExpiryModel(RuleBasedStateMachine):
         for message, entry in taker.taken:
             self.entries[name, message.body] = entry
 
+    @rule(pick=st.integers(0, 5), refuses=st.booleans())
+    def read(self, pick: int, refuses: bool) -> None:
+        """A consumer without acknowledgements comes, takes or refuses what it can have, and goes."""
+        if not self.groups:
+            return
+        name = self.groups[pick % len(self.groups)]
+        waiting = [i for i in self.waiting(name) if self.waits.get((name, i.body), 0) <= self.clock.ms]
+        if self.is_selecting(name):
+            waiting = [item for item in waiting if item.number % 2 == 0]
+        consumer, taker = self.subscribe(name, no_ack=True, refuses=refuses)
+        self.quiesce()
+        read = [message.body for message, _ in taker.taken]
+        if self.keyed:  # some wait for who has their key
+            assert set(read) <= {item.body for item in waiting}
+        else:
+            assert sorted(read) == sorted(item.body for item in waiting)
+        for item in waiting:
+            if item.body in read and not refuses:
+                item.states[name] = "done"
+                self.waits.pop((name, item.body), None)
+        self.manager.unsubscribe(consumer, self.clock.ms)
+        self.quiesce()
+        self.drop()
+
     @rule(pick=st.integers(0, 5))
     def leave(self, pick: int) -> None:
         """A consumer goes, and another comes."""
@@ -646,7 +671,7 @@ class ExpiryModel(RuleBasedStateMachine):
                 break
         assert sorted(bodies) == sorted(item.body for item in self.waiting(name))
 
-    def read(self, name: str) -> list[Any]:
+    def read_all(self, name: str) -> list[Any]:
         taker = Taker()
         queue = self.manager.find(name)
         self.manager.subscribe(
@@ -676,11 +701,11 @@ class ExpiryModel(RuleBasedStateMachine):
                 self.consume(name)
             self.finish_group(name)
         found = []
-        for message in self.read("dead"):
+        for message in self.read_all("dead"):
             group = dict(decode_headers(message.template.properties))["_dlq_group"]
             found.append((message.body, str(group).partition("@")[0]))
         assert sorted(found) == sorted(self.dead)
-        assert [m.body for m in self.read("other")] == [body for body, _ in self.other]
+        assert [m.body for m in self.read_all("other")] == [body for body, _ in self.other]
         for _ in range(6):
             self.clock.ms += 61_000
             self.sweep()

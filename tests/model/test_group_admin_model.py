@@ -69,15 +69,15 @@ Items = dict[int, Item]
 
 
 class Taker:
-    """A consumer that keeps its claims."""
+    """A consumer that keeps its claims; None: it gets no claim. `refuses`: nothing can be sent to it."""
 
-    def __init__(self) -> None:
-        self.taken: list[tuple[Message, Entry]] = []
+    def __init__(self, *, refuses: bool = False) -> None:
+        self.taken: list[tuple[Message, Entry | None]] = []
+        self.refuses = refuses
 
     def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
-        assert entries is not None
-        self.taken += zip(messages, entries, strict=True)
-        return True
+        self.taken += zip(messages, entries or [None] * len(messages), strict=True)
+        return not self.refuses
 
     def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
         pass
@@ -359,13 +359,13 @@ class GroupModel(RuleBasedStateMachine):
             self.takers[group_id] = (taker, consumer)
         return self.takers[group_id]
 
-    def claim(self, group_id: str, count: int) -> int:
+    def claim(self, group_id: str, count: int, *, no_ack: bool = False) -> int:
         items = self.groups[group_id]
         taker, consumer = self._consumer(group_id)
         for number in range(count):
             before = len(taker.taken)
             for _ in range(1_000):
-                answer = self.manager.pull(consumer, False, self.clock.ms)
+                answer = self.manager.pull(consumer, no_ack, self.clock.ms)
                 if answer is not None:
                     break
                 if not load(self.shard):
@@ -384,24 +384,29 @@ class GroupModel(RuleBasedStateMachine):
             assert item.state in (MUST, MAY), f"group {group_id!r} is given {offset}, {item.state}"
             assert not due or offset <= due[0]
             item.attempts += 1
-            assert entry.attempts == item.attempts
-            item.state = HELD
+            assert item.attempts == (1 if entry is None else entry.attempts)
             for other, passed in list(items.items()):
                 if other < offset and passed.state == MAY:
                     del items[other]
-            self.entries[group_id, offset] = entry
+            if no_ack:
+                item.state = DONE
+            else:
+                assert entry is not None
+                item.state = HELD
+                self.entries[group_id, offset] = entry
         return count
 
     @rule(
         group=st.sampled_from(GROUPS),
         count=st.integers(1, 12),
         kinds=st.lists(st.tuples(KINDS, st.integers(0, 99)), max_size=10),
+        no_ack=st.sampled_from([False, False, False, True]),
     )
-    def work(self, group: str, count: int, kinds: list[tuple[str, int]]) -> None:
+    def work(self, group: str, count: int, kinds: list[tuple[str, int]], no_ack: bool) -> None:
         group_id = self._id(group)
         if group_id not in self.groups:
             return
-        self.claim(group_id, count)
+        self.claim(group_id, count, no_ack=no_ack)
         for kind, pick in kinds:
             held = [offset for name, offset in self.entries if name == group_id]
             if held:
@@ -517,7 +522,7 @@ class GroupModel(RuleBasedStateMachine):
             if answer is None:
                 load(self.shard)
         assert len(taker.taken) == (len(self.bodies) if self.shared else 0)
-        self.manager.ack([entry for _, entry in taker.taken], self.clock.ms)
+        self.manager.ack([entry for _, entry in taker.taken if entry is not None], self.clock.ms)
 
     def teardown(self) -> None:
         try:

@@ -125,13 +125,19 @@ class GroupKindsModel(RuleBasedStateMachine):
             raise AssertionError("it never comes to rest")
         for group_id, takers in self.takers.items():
             states = self.groups[group_id].states
-            for taker, _, text in takers:
+            for taker, consumer, text in takers:
                 for message, entry in taker.taken:
                     index = int(message.body or b"-1")
                     assert states.get(index) == OPEN, f"{group_id!r} is given {index}: {states.get(index)}"
                     assert not text or FILTERS[text](self.messages[index][1])
-                    states[index] = HELD
-                    self.entries[group_id, index] = entry
+                    if taker.refuses:
+                        continue
+                    if consumer.no_ack:
+                        states[index] = DONE
+                    else:
+                        assert entry is not None
+                        states[index] = HELD
+                        self.entries[group_id, index] = entry
                 taker.taken = []
 
     def _pick(self, number: int) -> str | None:
@@ -226,14 +232,21 @@ class GroupKindsModel(RuleBasedStateMachine):
         entries = [self.entries.pop(key) for key in stale]
         assert self.manager.ack(entries, self.clock.ms) == len(stale)
 
-    @rule(number=st.integers(0, 2), credit=st.integers(1, 8), text=st.sampled_from(["", *FILTERS]))
-    def join(self, number: int, credit: int, text: str) -> None:
+    @rule(
+        number=st.integers(0, 2),
+        credit=st.integers(1, 8),
+        text=st.sampled_from(["", *FILTERS]),
+        no_ack=st.sampled_from([False, False, False, True]),
+    )
+    def join(
+        self, number: int, credit: int, text: str, no_ack: bool = False, *, refuses: bool = False
+    ) -> None:
         group = self._pick(number)
         if group is None or len(self.takers.get(group, [])) > 2:
             return
         if self.sticky:
             text = ""
-        taker = Taker()
+        taker = Taker(refuses=refuses)
         consumer = self.manager.subscribe(
             self.queue,
             group,
@@ -241,13 +254,22 @@ class GroupKindsModel(RuleBasedStateMachine):
             taker,
             consumer_id="c",
             credit_max=credit,
-            no_ack=False,
+            no_ack=no_ack,
             exclusive=False,
             lease_ms=LEASE_MS,
             wanted=consumer_filter(text, {}) if text else None,
         )
         self.takers.setdefault(group, []).append((taker, consumer, text))
         self._rest()
+
+    @rule(number=st.integers(0, 2), text=st.sampled_from(["", *FILTERS]), no_ack=st.booleans())
+    def refuse(self, number: int, text: str, no_ack: bool) -> None:
+        """A consumer comes that nothing can be sent to, and goes again."""
+        group = self._pick(number)
+        if group is None or len(self.takers.get(group, [])) > 2:
+            return
+        self.join(number, 1_000, text, no_ack, refuses=True)
+        self.leave(number, len(self.takers[group]) - 1)
 
     @rule(number=st.integers(0, 2), which=st.integers(0, 2))
     def leave(self, number: int, which: int) -> None:

@@ -79,6 +79,26 @@ class OracleGroup:
         self.came = []
 
 
+class Reader:
+    """A consumer without acknowledgements. `refuses`: nothing can be sent to it."""
+
+    def __init__(self, *, refuses: bool) -> None:
+        self.refuses = refuses
+        self.bodies: list[bytes] = []
+        self.attempts: list[int] = []
+
+    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
+        self.bodies += [message.body or b"" for message in messages]
+        self.attempts += [1] * len(messages) if entries is None else [entry.attempts for entry in entries]
+        return not self.refuses
+
+    def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
+        raise AssertionError
+
+    def cancelled(self, consumer: Consumer, reason: str) -> None:
+        raise AssertionError
+
+
 class PriorityModel(RuleBasedStateMachine):
     """Publish, claim, settle, let leases end, purge, crash."""
 
@@ -162,6 +182,27 @@ class PriorityModel(RuleBasedStateMachine):
                 no_ack=False, exclusive=False, lease_ms=LEASE_MS,
             )  # fmt: skip
             oracle.credit = credit
+        self.settle()
+
+    @rule(which=st.sampled_from(sorted((n, g) for n in QUEUES for g in GROUPS)), refuses=st.booleans())
+    def read(self, which: tuple[str, str], refuses: bool) -> None:
+        """A consumer without acknowledgements takes, or refuses, what the others have no credit for."""
+        name, group = which
+        oracle = self.groups[which]
+        reader = Reader(refuses=refuses)
+        consumer = self.shard.manager.subscribe(
+            self.shard.manager.queues[name], group, "#", reader, consumer_id="r", credit_max=1, no_ack=True,
+            exclusive=False, lease_ms=LEASE_MS,
+        )  # fmt: skip
+        self.settle()
+        assert reader.bodies == [b"%d" % number for _, number in oracle.waiting]
+        for place, attempts in zip(oracle.waiting, reader.attempts, strict=True):
+            assert attempts == oracle.attempts.get(place, 0) + 1
+            oracle.attempts[place] = attempts
+        oracle.waiting = [
+            place for place in oracle.waiting if refuses and oracle.attempts[place] < POLICY.attempts_max
+        ]
+        self.shard.manager.unsubscribe(consumer, self.clock.ms)
         self.settle()
 
     @precondition(lambda self: any(group.held for group in self.groups.values()))

@@ -49,15 +49,15 @@ class Item:
 
 
 class Taker:
-    """A consumer that keeps its claims."""
+    """A consumer that keeps its claims; None: it gets no claim. `refuses`: nothing can be sent to it."""
 
     def __init__(self) -> None:
-        self.taken: list[tuple[Message, Entry]] = []
+        self.taken: list[tuple[Message, Entry | None]] = []
+        self.refuses = False
 
     def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
-        assert entries is not None
-        self.taken += zip(messages, entries, strict=True)
-        return True
+        self.taken += zip(messages, entries or [None] * len(messages), strict=True)
+        return not self.refuses
 
     def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
         pass
@@ -197,11 +197,11 @@ class RetryModel(RuleBasedStateMachine):
         self.items += [Item(body, []) for body in bodies]
         self._quiesce()
 
-    def claim(self, count: int) -> None:
+    def claim(self, count: int, *, no_ack: bool = False) -> None:
         for _ in range(count):
             expected = self._due()
             before = len(self.taker.taken)
-            while (answer := self.manager.pull(self.consumer, False, self.clock.ms)) is None:
+            while (answer := self.manager.pull(self.consumer, no_ack, self.clock.ms)) is None:
                 load(self.shard)
             assert answer == bool(expected)
             if not expected:
@@ -209,12 +209,17 @@ class RetryModel(RuleBasedStateMachine):
             [(message, entry)] = self.taker.taken[before:]
             item = expected[0]
             item.attempts += 1
-            assert (message.body, entry.attempts) == (item.body, item.attempts)
+            assert message.body == item.body
+            assert item.attempts == (1 if entry is None else entry.attempts)
             assert message.template.topic == "$queue/work/key"
-            item.state = "held"
             item.due_ms = 0
+            if no_ack and not self.taker.refuses:
+                item.state = "done"
+                continue
+            item.state = "held"
             item.lease_end_ms = self.clock.ms + LEASE_MS
-            self.entries[item.body] = entry
+            if entry is not None:
+                self.entries[item.body] = entry
 
     @rule(
         count=st.integers(1, 12),
@@ -247,6 +252,14 @@ class RetryModel(RuleBasedStateMachine):
             self._comes_back(item, delay_ms)
         assert self.manager.ack([entry], now_ms) == 1, "settled twice"
         self._quiesce()
+
+    @rule(count=st.integers(1, 4), refuses=st.booleans())
+    def take(self, count: int, refuses: bool) -> None:
+        """Messages without acknowledgements are taken or, since they cannot be sent, come back."""
+        self.taker.refuses = refuses
+        self.claim(count, no_ack=True)
+        if refuses:
+            self.leave()
 
     @rule(kinds=st.lists(KINDS, min_size=1, max_size=4))
     def struggle(self, kinds: list[str]) -> None:
@@ -381,13 +394,14 @@ class RetryModel(RuleBasedStateMachine):
         for message, entry in taker.taken:
             headers = dict(decode_headers(message.template.properties))
             deaths = headers["x-death"]
+            assert entry is not None
             assert entry.attempts == 1, "a redrive counted as an attempt"
             assert {death["queue"] for death in deaths} == {"work"}
             assert headers["x-last-death-reason"] == deaths[0]["reason"]
             assert headers["_dlq_original_topic"] == "$queue/work/key"
             found.append((message.body, [(death["reason"], death["count"]) for death in deaths]))
         assert found == self.dead
-        self.manager.ack([entry for _, entry in taker.taken], self.clock.ms)
+        self.manager.ack([entry for _, entry in taker.taken if entry is not None], self.clock.ms)
         self.dead = []
 
     def teardown(self) -> None:
