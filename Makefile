@@ -62,7 +62,7 @@ test: setup-dev lint types
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "not long" -n 4 --dist loadfile --no-loadscope-reorder
 
 test-spark: setup-spark
-	$(BIN)/python -m pytest tests/spark
+	$(BIN)/python -m pytest tests/spark tests/unit/spark_bridge
 
 bench-spark: setup-spark
 	$(BIN)/python -m benchmarks.spark_write
