@@ -71,7 +71,8 @@ class CommitLoop:
                 await wake.wait()
             else:
                 try:
-                    await asyncio.wait_for(wake.wait(), due_ms / 1000)
+                    async with asyncio.timeout(due_ms / 1000):
+                        await wake.wait()
                 except TimeoutError:
                     pass
         if writing is not None:

@@ -42,7 +42,8 @@ class LeaseLoop:
             wake.clear()
             try:
                 wait_s = None if due_ms is None else max(0, due_ms - self._clock.now_ms()) / 1000
-                await asyncio.wait_for(wake.wait(), wait_s)
+                async with asyncio.timeout(wait_s):
+                    await wake.wait()
             except TimeoutError:
                 self._manager.fire_timers(self._clock.now_ms())
                 self._wakeups.wake()

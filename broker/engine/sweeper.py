@@ -56,7 +56,8 @@ class Sweeper:
         wake = self._wakeups.sweep
         while True:
             try:
-                await asyncio.wait_for(wake.wait(), limits.SWEEP_INTERVAL_MS / 1000)
+                async with asyncio.timeout(limits.SWEEP_INTERVAL_MS / 1000):
+                    await wake.wait()
             except TimeoutError:
                 pass
             wake.clear()

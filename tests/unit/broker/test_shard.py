@@ -170,6 +170,17 @@ async def test_a_loop_that_ends_by_our_own_bug_is_a_failure_and_not_silence(shar
     assert [failure.reason for failure in failures] == ["internal error: KeyError: 'bug'"]
 
 
+@pytest.mark.parametrize("loop", ["timers", "sweep"])
+async def test_a_loop_woken_as_the_shard_closes_ends_all_the_same(loop, shard):
+    shard.manager.timers.set(shard, shard.clock.now_ms() + 60_000)  # anybody: its loop has a time to wait for
+    shard.start()
+    await asyncio.sleep(0.01)
+    getattr(shard.wakeups, loop).set()
+    async with asyncio.timeout(2):
+        await shard.close()
+    assert shard.is_closed
+
+
 async def test_who_waits_for_a_load_is_called_when_the_queue_is_deleted_instead(shard):
     queue = publish(shard, 1_000)
     await shard.commit_once(everything=True)
