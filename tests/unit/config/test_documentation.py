@@ -35,18 +35,18 @@ def _documented_keys() -> set[str]:
     return keys
 
 
-def test_the_page_names_every_key_and_no_other() -> None:
+def test_configuration_page_names_every_key_and_no_other() -> None:
     assert _key_rows() == _documented_keys()
 
 
-def test_the_page_names_every_variable() -> None:
+def test_configuration_page_names_every_variable() -> None:
     for path, _ in schema.paths():
         if len(path) > 1:
             assert ROWS[schema.dotted(path)][-1] == f"`{schema.environment_name(path)}`"
 
 
 @pytest.mark.parametrize("name", sorted(name for name in _key_rows() if "[]" not in name))
-def test_the_page_gives_the_defaults(name: str) -> None:
+def test_configuration_page_gives_the_default_of_each_key(name: str) -> None:
     default = ROWS[name][1].strip("`")
     if default:
         value = yaml.safe_load(default_file_text())
@@ -55,12 +55,12 @@ def test_the_page_gives_the_defaults(name: str) -> None:
         assert yaml.safe_load(default) == value
 
 
-def test_the_default_file_names_every_key() -> None:
+def test_default_file_names_every_key() -> None:
     tree = read_yaml(default_file_text())
     assert {path for path, _ in schema.paths()} <= set(tree.lines)
 
 
-def test_the_refused_keys_are_on_the_page() -> None:
+def test_configuration_page_names_every_refused_key() -> None:
     page = PAGE.partition("## Refused by this version")[2]
     refused = [
         key for section in _sections(Settings) for key in section.unsupported_keys if key != "overflow"
@@ -68,7 +68,7 @@ def test_the_refused_keys_are_on_the_page() -> None:
     assert [key for key in refused if f"`{key}`" not in page] == []
 
 
-def test_the_example_loads(tmp_path: Path) -> None:
+def test_examples_of_the_configuration_page_load(tmp_path: Path) -> None:
     for number, example in enumerate(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)):
         path = tmp_path / f"{number}.yaml"
         path.write_text(example, "utf-8")

@@ -12,22 +12,22 @@ ROOT = Path(__file__).parents[3]
 Write = Callable[[str], Path]
 
 
-def test_no_file_is_the_default() -> None:
+def test_without_a_file_the_defaults_are_loaded() -> None:
     assert load_settings() == load_settings(None, {}, {}) == Settings()
 
 
 @pytest.mark.parametrize(
     "text", ["", "\n", "# nothing\n", "---\n", "{}", "storage:\nqueues:\nlog:\nqueue_manager:\n"]
 )
-def test_an_empty_file_is_the_default(write: Write, text: str) -> None:
+def test_empty_file_loads_the_defaults(write: Write, text: str) -> None:
     assert load_settings(write(text)) == Settings()
 
 
-def test_the_default_file_says_the_defaults(write: Write) -> None:
+def test_default_file_loads_the_defaults(write: Write) -> None:
     assert load_settings(write(default_file_text())) == Settings()
 
 
-def test_the_commented_queue_of_the_default_file_is_the_default_queue(write: Write) -> None:
+def test_commented_queue_of_the_default_file_has_the_defaults(write: Write) -> None:
     text = default_file_text()
     _, _, example = text.partition("\n# queues:\n")
     lines = [line.removeprefix("# ") for line in example.splitlines() if line.startswith("#   ")]
@@ -37,7 +37,7 @@ def test_the_commented_queue_of_the_default_file_is_the_default_queue(write: Wri
     assert (stream.type, stream.retention.max_age_ms) == ("stream", 7 * 86_400_000)
 
 
-def test_the_production_file() -> None:
+def test_production_file_loads_and_binds_to_loopback() -> None:
     path = ROOT / "deploy" / "production.yaml"
     settings = load_settings(path)
     assert not settings.queue_manager.auto_create
@@ -45,7 +45,7 @@ def test_the_production_file() -> None:
     assert all(listener.bind == "127.0.0.1" for listener in settings.listeners.opened().values())
 
 
-def test_everything_at_once(write: Write) -> None:
+def test_every_key_of_a_file_reaches_its_setting(write: Write) -> None:
     settings = load_settings(
         write(
             """
@@ -94,31 +94,31 @@ def test_everything_at_once(write: Write) -> None:
     assert (settings.log.level, settings.log.format) == ("debug", "json")
 
 
-def test_a_listener_that_the_file_leaves_out_or_nulls_does_not_open(write: Write) -> None:
+def test_listener_that_is_absent_or_null_does_not_open(write: Write) -> None:
     assert list(load_settings(write("listeners: {mqtt: {}}")).listeners.opened()) == ["mqtt"]
     assert list(load_settings(write("listeners: {mqtt: , amqp: {}}")).listeners.opened()) == ["amqp"]
 
 
-def test_a_file_silent_on_listeners_opens_both(write: Write) -> None:
+def test_file_without_listeners_opens_both(write: Write) -> None:
     assert list(load_settings(write("log: {level: debug}")).listeners.opened()) == ["mqtt", "amqp"]
 
 
-def test_aliases_are_followed(write: Write) -> None:
+def test_yaml_alias_is_followed(write: Write) -> None:
     text = "queues: [{name: a, limits: &small {max_depth: 3}}, {name: b, limits: *small}]"
     assert [queue.limits.max_depth for queue in load_settings(write(text)).queues] == [3, 3]
 
 
-def test_a_date_is_text(write: Write) -> None:
+def test_date_as_queue_name_is_text(write: Write) -> None:
     assert load_settings(write("queues: [{name: 2024-01-31}]")).queues[0].name == "2024-01-31"
 
 
-def test_a_byte_order_mark_is_no_problem(tmp_path: Path) -> None:
+def test_file_with_byte_order_mark_loads(tmp_path: Path) -> None:
     path = tmp_path / "bom.yaml"
     path.write_bytes(b"\xef\xbb\xbflog: {level: error}\r\n")
     assert load_settings(path).log.level == "error"
 
 
-def test_the_environment_wins_over_the_file(write: Write) -> None:
+def test_environment_overrides_the_file(write: Write) -> None:
     path = write("storage: {url: ./file, sync: os}\nlisteners: {mqtt: {port: 1}, amqp: {port: 2}}")
     settings = load_settings(
         path,
@@ -139,7 +139,7 @@ def test_the_environment_wins_over_the_file(write: Write) -> None:
     assert settings.queue_manager.visibility_timeout_ms == 45_000
 
 
-def test_the_command_line_wins_over_the_environment(write: Write) -> None:
+def test_command_line_overrides_the_environment(write: Write) -> None:
     settings = load_settings(
         write("listeners: {mqtt: {port: 1, bind: '::1'}}"),
         {"SLUICEMQ_LISTENERS__MQTT__PORT": "2", "SLUICEMQ_STORAGE__URL": "./environment"},
@@ -151,16 +151,14 @@ def test_the_command_line_wins_over_the_environment(write: Write) -> None:
 
 
 @pytest.mark.parametrize("text", ["listeners: {mqtt: {}}", "listeners: {mqtt: {}, amqp: null}"])
-def test_a_port_on_the_command_line_opens_a_listener_the_file_left_out(write: Write, text: str) -> None:
+def test_port_on_the_command_line_opens_a_listener_absent_from_the_file(write: Write, text: str) -> None:
     settings = load_settings(write(text), {}, {"listeners.amqp.port": 0})
     assert settings.listeners.amqp is not None
     assert (settings.listeners.amqp.bind, settings.listeners.amqp.port) == ("127.0.0.1", 0)
 
 
 @pytest.mark.parametrize("text", [None, "log: {level: debug}"])
-def test_one_port_without_a_word_on_listeners_in_the_file_leaves_both_open(
-    write: Write, text: str | None
-) -> None:
+def test_one_port_leaves_both_listeners_open_when_the_file_names_none(write: Write, text: str | None) -> None:
     path = None if text is None else write(text)
     for settings in (
         load_settings(path, {}, {"listeners.mqtt.port": 0}),
@@ -169,7 +167,7 @@ def test_one_port_without_a_word_on_listeners_in_the_file_leaves_both_open(
         assert [listener.port for listener in settings.listeners.opened().values()] == [0, 5672]
 
 
-def test_a_variable_may_hold_a_section_or_the_queues() -> None:
+def test_variable_with_yaml_replaces_a_section_or_the_queues() -> None:
     settings = load_settings(
         None,
         {
@@ -182,11 +180,11 @@ def test_a_variable_may_hold_a_section_or_the_queues() -> None:
     assert [listener.port for listener in settings.listeners.opened().values()] == [1]
 
 
-def test_a_variable_with_a_number_can_be_text() -> None:
+def test_variable_with_digits_is_text_for_a_text_key() -> None:
     assert load_settings(None, {"SLUICEMQ_STORAGE__URL": "123"}).storage.url == "123"
 
 
-def test_config_error_carries_every_problem(write: Write) -> None:
+def test_config_error_has_every_problem(write: Write) -> None:
     with pytest.raises(ConfigError) as caught:
         load_settings(write("logs: 1\nstorages: 2"))
     assert len(caught.value.problems) == 2

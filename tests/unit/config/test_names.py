@@ -8,7 +8,7 @@ from config import limits, names
 
 
 @pytest.mark.parametrize("name", ["a", "orders", "with space", "amq.gen-1", "Größe", "é" * 127, "n" * 255])
-def test_queue_name(name: str) -> None:
+def test_valid_queue_name_is_returned(name: str) -> None:
     assert names.check_queue_name(name) == name
 
 
@@ -28,7 +28,7 @@ def test_queue_name(name: str) -> None:
         ("$odd", r"must not start with \$"),
     ],
 )
-def test_no_queue_name(name: str, reason: str) -> None:
+def test_invalid_queue_name_is_refused_with_reason(name: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         names.check_queue_name(name)
 
@@ -36,7 +36,7 @@ def test_no_queue_name(name: str, reason: str) -> None:
 @pytest.mark.parametrize(
     "topic", ["#", "+", "a", "/", "a//b", "+/+/#", "a/+/b/#", "$queue/orders/#", "a b/ü"]
 )
-def test_topic_filter(topic: str) -> None:
+def test_valid_topic_filter_is_returned(topic: str) -> None:
     assert names.check_topic_filter(topic) == topic
 
 
@@ -56,13 +56,13 @@ def test_topic_filter(topic: str) -> None:
         ("\udfff", "surrogate"),
     ],
 )
-def test_no_topic_filter(topic: str, reason: str) -> None:
+def test_invalid_topic_filter_is_refused_with_reason(topic: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         names.check_topic_filter(topic)
 
 
 @given(st.text())
-def test_what_is_accepted_is_one_level_and_bindable(name: str) -> None:
+def test_accepted_queue_name_is_one_level_of_a_valid_topic(name: str) -> None:
     try:
         names.check_queue_name(name)
     except ValueError:
@@ -72,14 +72,14 @@ def test_what_is_accepted_is_one_level_and_bindable(name: str) -> None:
 
 
 @pytest.mark.parametrize("bind", ["127.0.0.1", "0.0.0.0", "::", "::1", "localhost", "broker-1.example.net"])
-def test_bind(bind: str) -> None:
+def test_valid_bind_address_is_returned(bind: str) -> None:
     assert names.check_bind(bind) == bind
 
 
 @pytest.mark.parametrize(
     "bind", ["", "127.0.0", "256.0.0.1", "[::1]", "a b", "-a", "http://a", "a" * 64, "127.0.0.1:1883"]
 )
-def test_no_bind(bind: str) -> None:
+def test_invalid_bind_address_is_refused(bind: str) -> None:
     with pytest.raises(ValueError, match="neither an IP address nor a host name"):
         names.check_bind(bind)
 
@@ -87,13 +87,13 @@ def test_no_bind(bind: str) -> None:
 @pytest.mark.parametrize(
     "url", ["./data", "/srv/x", "data", "memory:", "s3://bucket", "s3://bucket/a/b", "gs://b", "az://c/p"]
 )
-def test_storage_url(url: str) -> None:
+def test_valid_storage_url_is_returned(url: str) -> None:
     assert names.check_storage_url(url) == url
 
 
 @pytest.mark.parametrize(
     "url", ["", " ", "a\0b", "memory://", "memory:x", "ftp://x", "file:///x", "s3://", "s3:///p"]
 )
-def test_no_storage_url(url: str) -> None:
+def test_invalid_storage_url_is_refused(url: str) -> None:
     with pytest.raises(ValueError):
         names.check_storage_url(url)

@@ -1,4 +1,4 @@
-"""What is wrong with a file is told whole, by line and key; nothing is taken silently."""
+"""Every problem of a configuration is reported, with line and key; nothing is ignored."""
 
 import textwrap
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from config.settings import ListenersSettings, QueueManagerSettings
 Problems = Callable[..., list[str]]
 
 
-def test_every_problem_at_once_in_file_order(problems: Problems) -> None:
+def test_every_problem_is_reported_in_file_order(problems: Problems) -> None:
     text = """\
     storage: {url: ./data, sync: maybe}
     listeners:
@@ -55,7 +55,7 @@ def test_every_problem_at_once_in_file_order(problems: Problems) -> None:
 
 @pytest.mark.parametrize("name", ["mqtt_ws", "mqtts", "amqps", "http", "mqcore"])
 @pytest.mark.parametrize("value", ["null", "{bind: 127.0.0.1, port: 8083, path: /mqtt}"])
-def test_listeners_of_other_versions(problems: Problems, name: str, value: str) -> None:
+def test_unsupported_listener_is_refused_by_name(problems: Problems, name: str, value: str) -> None:
     assert problems(f"listeners:\n  mqtt: {{}}\n  {name}: {value}\n") == [
         f"broker.yaml:3: listeners.{name}: listener {name} is not supported by this version"
     ]
@@ -68,13 +68,13 @@ def _refused() -> list[tuple[str, str]]:
     return entries + [("queues[0].limits", key) for key in QueueLimitsSettings.unsupported_keys]
 
 
-def test_the_keys_of_the_design_that_are_refused() -> None:
+def test_unsupported_keys_are_exactly_the_known_ones() -> None:
     assert {key for _, key in _refused()} == {"overflow"}
     assert set(ListenersSettings.unsupported_keys) == {"mqtt_ws", "mqtts", "amqps", "http", "mqcore"}
 
 
 @pytest.mark.parametrize(("section", "key"), _refused())
-def test_keys_refused_with_their_reason(problems: Problems, section: str, key: str) -> None:
+def test_unsupported_key_is_refused_with_reason(problems: Problems, section: str, key: str) -> None:
     text = {
         "queue_manager": f"queue_manager:\n  {key}: 1",
         "queues[0]": f"queues:\n  - name: q\n    {key}: 1",
@@ -145,12 +145,12 @@ def test_keys_refused_with_their_reason(problems: Problems, section: str, key: s
         (f"{'k' * 200}: 1", f"{'k' * 57}...: unknown key"),
     ],
 )
-def test_one_problem(problems: Problems, text: str, problem: str) -> None:
+def test_wrong_value_is_reported_with_key_and_reason(problems: Problems, text: str, problem: str) -> None:
     [found] = problems(text)
     assert problem in found
 
 
-def test_duplicate_keys(problems: Problems) -> None:
+def test_duplicate_key_is_reported_with_both_lines(problems: Problems) -> None:
     text = """\
     log: {level: info}
     queues:
@@ -176,12 +176,12 @@ def test_duplicate_keys(problems: Problems) -> None:
         ("log:\n  level: 'x\x07'\n", 2),
     ],
 )
-def test_syntax_errors_name_their_line(problems: Problems, text: str, line: int) -> None:
+def test_yaml_syntax_error_is_reported_with_its_line(problems: Problems, text: str, line: int) -> None:
     [problem] = problems(text)
     assert problem.startswith(f"broker.yaml:{line}: not YAML: ")
 
 
-def test_values_that_never_end_or_explode(problems: Problems, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recursive_and_exploding_yaml_is_refused(problems: Problems, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "nested more than" in problems("log: &a {level: *a}")[0]
     assert "nested" in problems("[" * 5_000)[0]
     monkeypatch.setattr(limits, "CONFIG_VALUES_MAX", 1_000)
@@ -191,7 +191,7 @@ def test_values_that_never_end_or_explode(problems: Problems, monkeypatch: pytes
     assert "more than 1000 values" in problems(bomb)[0]
 
 
-def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_file_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = tmp_path / "missing.yaml"
     assert check_file(missing, {}) == [f"{missing}: cannot be read: No such file or directory"]
     assert "cannot be read" in check_file(tmp_path, {})[0]
@@ -202,7 +202,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert check_file(latin, {}) == [f"{latin}: larger than 8 bytes"]
 
 
-def test_too_many_queues(problems: Problems, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_queues_than_the_limit_are_refused(problems: Problems, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "QUEUES_MAX", 1)
     assert problems("queues: [{name: a}, {name: b}]") == ["broker.yaml:1: queues: at most 1 queues, not 2"]
 
@@ -231,20 +231,20 @@ def test_too_many_queues(problems: Problems, monkeypatch: pytest.MonkeyPatch) ->
         ("SLUICEMQ_STORAGE", "words", "SLUICEMQ_STORAGE: storage: must be a mapping of keys to values"),
     ],
 )
-def test_environment_problems_name_the_variable(
+def test_problem_in_the_environment_names_the_variable(
     problems: Problems, name: str, value: str, problem: str
 ) -> None:
     [found] = problems("", {name: value})
     assert problem in found
 
 
-def test_a_problem_below_a_variable_does_not_blame_the_file(problems: Problems) -> None:
+def test_problem_inside_a_variable_does_not_name_a_line_of_the_file(problems: Problems) -> None:
     text = "queues:\n  - name: a\n    topics: [x]\n"
     [found] = problems(text, {"SLUICEMQ_QUEUES": "[{name: a, topics: ['#/x']}]"})
     assert found.startswith("SLUICEMQ_QUEUES: queues[0].topics[0]: ")
 
 
-def test_command_line_problems() -> None:
+def test_problem_on_the_command_line_names_its_key() -> None:
     with pytest.raises(ConfigError) as caught:
         load_settings(
             None, {}, {"listeners.mqtt.port": 70_000, "storage.urls": "x", "storage.url": "ftp://x"}
@@ -257,14 +257,14 @@ def test_command_line_problems() -> None:
 
 
 @pytest.mark.parametrize("text", ["[1]", "listeners: 5", "listeners: {mqtt: 5}"])
-def test_flags_do_not_hide_a_file_of_the_wrong_shape(tmp_path: Path, text: str) -> None:
+def test_file_of_the_wrong_shape_is_refused_despite_overrides(tmp_path: Path, text: str) -> None:
     path = tmp_path / "broker.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError, match="must be a mapping"):
         load_settings(path, {"SLUICEMQ_LISTENERS__MQTT__PORT": "1"}, {"listeners.mqtt.port": 2})
 
 
-def test_a_good_file_has_no_problems(problems: Problems) -> None:
+def test_valid_file_has_no_problems(problems: Problems) -> None:
     assert problems("log: {level: debug}", {"SLUICEMQ_FAST_BATCH": "1"}) == []
 
 
@@ -310,7 +310,7 @@ _values = st.recursive(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.dictionaries(_words, _values, max_size=5) | _values)
-def test_any_values_are_settings_or_problems(tmp_path: Path, value: object) -> None:
+def test_arbitrary_values_load_or_are_reported(tmp_path: Path, value: object) -> None:
     path = tmp_path / "any.yaml"
     path.write_text(yaml.safe_dump(value), "utf-8")
     for problem in check_file(path, {}):
@@ -322,7 +322,7 @@ def test_any_values_are_settings_or_problems(tmp_path: Path, value: object) -> N
     st.binary(max_size=60)
     | st.text("{}[]:,-&*!|>'\"%@`?# \n\tab1<=.", max_size=60).map(lambda text: textwrap.dedent(text).encode())
 )
-def test_any_bytes_are_settings_or_problems(tmp_path: Path, data: bytes) -> None:
+def test_arbitrary_bytes_load_or_are_reported(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "any.yaml"
     path.write_bytes(data)
     for problem in check_file(path, {"SLUICEMQ_QUEUES": data.decode("latin-1")}):

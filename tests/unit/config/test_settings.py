@@ -1,4 +1,4 @@
-"""The models by themselves: defaults, what Python callers pass, what cannot be."""
+"""The settings as Python objects: defaults, values passed by callers, refused values."""
 
 import pytest
 from pydantic import ValidationError
@@ -17,7 +17,7 @@ from config.settings import (
 )
 
 
-def test_defaults() -> None:
+def test_default_settings_are_as_documented() -> None:
     settings = Settings()
     assert settings.storage == StorageSettings(url="./data", sync="always")
     assert settings.listeners.mqtt == MqttListenerSettings(bind="127.0.0.1", port=1883)
@@ -33,7 +33,7 @@ def test_defaults() -> None:
     assert (settings.log.level, settings.log.format) == ("info", "text")
 
 
-def test_queue_defaults() -> None:
+def test_default_queue_settings_are_as_documented() -> None:
     queue = QueueSettings(name="orders")
     assert queue.topics == ("$queue/orders/#",)
     assert queue.type == "classic"
@@ -45,7 +45,7 @@ def test_queue_defaults() -> None:
     assert queue.overflow == "reject-publish"
 
 
-def test_python_callers_pass_milliseconds_and_bytes() -> None:
+def test_python_names_take_milliseconds_and_bytes() -> None:
     queue = QueueSettings(
         name="q",
         visibility_timeout_ms=250,
@@ -57,24 +57,24 @@ def test_python_callers_pass_milliseconds_and_bytes() -> None:
     assert queue.limits.max_message_size_bytes == 17
 
 
-def test_a_queue_without_its_own_visibility_timeout_has_the_managers() -> None:
+def test_queue_without_visibility_timeout_has_that_of_the_manager() -> None:
     own, other = QueueSettings(name="own", visibility_timeout_ms=7), QueueSettings(name="other")
     settings = Settings(queue_manager=QueueManagerSettings(visibility_timeout_ms=9), queues=(own, other))
     assert settings.visibility_timeout_ms(own) == 7
     assert settings.visibility_timeout_ms(other) == 9
 
 
-def test_settings_are_frozen() -> None:
+def test_assigning_to_settings_is_refused() -> None:
     with pytest.raises(ValidationError):
         Settings().storage = StorageSettings()  # type: ignore[misc]
 
 
-def test_two_queues_of_one_name() -> None:
+def test_two_queues_of_one_name_are_refused() -> None:
     with pytest.raises(ValidationError, match="two queues are named q"):
         Settings(queues=(QueueSettings(name="q"), QueueSettings(name="q")))
 
 
-def test_opened_listeners() -> None:
+def test_only_listeners_that_are_set_are_opened() -> None:
     assert list(Settings().listeners.opened()) == ["mqtt", "amqp"]
     assert list(ListenersSettings(amqp=AmqpListenerSettings()).opened()) == ["amqp"]
     assert ListenersSettings().opened() == {}
@@ -93,7 +93,7 @@ def test_opened_listeners() -> None:
         ("0.0.0.0", "broker.example.net", True),
     ],
 )
-def test_one_port_for_two_listeners(mqtt_bind: str, amqp_bind: str, overlap: bool) -> None:
+def test_listeners_that_overlap_on_a_port_are_refused(mqtt_bind: str, amqp_bind: str, overlap: bool) -> None:
     def listeners(port: int) -> ListenersSettings:
         return ListenersSettings(
             mqtt=MqttListenerSettings(bind=mqtt_bind, port=port),
@@ -150,7 +150,7 @@ def test_one_port_for_two_listeners(mqtt_bind: str, amqp_bind: str, overlap: boo
         {"retry": {"initial_backoff": "1s", "jitter": "some"}},
     ],
 )
-def test_refused_queue_values(values: dict[str, object]) -> None:
+def test_invalid_queue_setting_is_refused(values: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         QueueSettings.model_validate({"name": "q", **values})
 
@@ -168,11 +168,11 @@ def test_refused_queue_values(values: dict[str, object]) -> None:
         ("", "q.dlq"),
     ],
 )
-def test_the_dead_letter_queue(value: object, dead_letter: str) -> None:
+def test_dead_letter_queue_follows_from_dlq(value: object, dead_letter: str) -> None:
     assert QueueSettings.model_validate({"name": "q", "dlq": value}).dead_letter == dead_letter
 
 
-def test_ranges_include_their_ends() -> None:
+def test_range_limits_are_inclusive() -> None:
     for exponent in range(5):
         assert QueueSettings(name="q", bucket_size=exponent).bucket_size == exponent
     assert RetrySettings(max_retries=limits.ATTEMPTS_MAX - 1).max_retries == limits.ATTEMPTS_MAX - 1
