@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from broker.filter_fields import fields_of
+from broker.properties.filter_fields import fields_of
 from protocols.amqp091.content import Properties, encode_properties
 from queue_manager.consumer import Consumer
 from queue_manager.definitions import QueueDefinition

@@ -8,7 +8,6 @@ from typing import Final, Self
 
 import structlog
 
-from broker import dead_letters, filter_fields, message_groups
 from broker.admin import grouping
 from broker.admin.door import Admin
 from broker.amqp.frontend import AmqpFrontend
@@ -19,6 +18,7 @@ from broker.frontend import Frontend
 from broker.hub import Hub
 from broker.memory import memory_returner
 from broker.mqtt.frontend import MqttFrontend
+from broker.properties import dead_letters, filter_fields, message_groups
 from broker.pubsub import PubSub
 from broker.transport import Transport
 from config import limits

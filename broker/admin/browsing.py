@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.admin import counting, log_view
 from broker.admin.views import MessageView, Page, State
-from broker.amqp import properties
 from broker.engine import scheduled
+from broker.properties import amqp, templates
 from config import limits
-from protocols.amqp091 import content
 from queue_manager.errors import InvalidArgument
 from queue_manager.group import Group
 from queue_manager.model import Entry, Message
@@ -26,10 +25,6 @@ if TYPE_CHECKING:
 
 STATES: Final[tuple[State, ...]] = ("ready", "in_flight", "delayed", "scheduled", "failed", "done")
 ROWS_PER_SCAN: Final = 16
-_FIELDS: Final = (
-    "content_type", "content_encoding", "priority", "correlation_id", "reply_to", "expiration", "message_id",
-    "timestamp", "message_type", "user_id", "app_id",
-)  # fmt: skip
 
 
 class Found(NamedTuple):
@@ -293,7 +288,4 @@ def _view(queue: Queue, state: State, found: Found, bodies: dict[int, bytes]) ->
 
 def describe(template: EnvelopeTemplate) -> tuple[dict[str, object], dict[str, object]]:
     """Headers and properties of messages of this template, as an AMQP consumer sees them."""
-    raw = properties.of_template(template)
-    decoded = content.decode_properties(raw)
-    fields = {name: value for name in _FIELDS if (value := getattr(decoded, name)) is not None}
-    return dict(content.decode_headers(raw)), fields
+    return amqp.read_fields(templates.as_amqp(template))

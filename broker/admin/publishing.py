@@ -6,13 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from broker.admin.views import Published
-from broker.amqp.options import options_of
-from protocols.amqp091 import content
-from protocols.amqp091.content import Properties, encode_properties
-from protocols.errors import LocalProtocolError
+from broker.properties import amqp
 from queue_manager import address as addresses
 from queue_manager import outcomes
-from queue_manager.errors import InvalidAddress, InvalidArgument, LimitReached
+from queue_manager.errors import InvalidAddress, LimitReached
 from queue_manager.outcomes import ACCEPTED
 from queue_manager.plan import PublishPlan
 from storage.envelope import PROPERTIES_AMQP, PROPERTIES_NONE
@@ -50,10 +47,5 @@ def _plan(
 ) -> PublishPlan:
     if not headers and not fields:
         return shard.manager.plan(address, PROPERTIES_NONE, b"", persistent)
-    try:
-        properties = Properties(delivery_mode=2 if persistent else 1, **fields)
-        raw = encode_properties(properties, list(headers.items()) if headers else None)
-        content.validate_properties(raw)
-    except (TypeError, ValueError, LocalProtocolError) as error:
-        raise InvalidArgument(f"these are no message properties: {error}") from None
-    return shard.manager.plan(address, PROPERTIES_AMQP, raw, persistent, options_of(raw))
+    raw = amqp.write_fields(persistent, fields, headers)
+    return shard.manager.plan(address, PROPERTIES_AMQP, raw, persistent, amqp.options_of(raw))

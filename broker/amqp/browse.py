@@ -16,7 +16,9 @@ import structlog
 from broker.admin import browsing, grouping
 from broker.admin.browsing import Found
 from broker.admin.views import State
-from broker.amqp import properties
+from broker.properties.amqp import routing_key, stamp
+from broker.properties.model import Header
+from broker.properties.templates import as_amqp
 from config import limits
 from protocols.amqp091 import content
 from queue_manager.errors import InvalidArgument, LimitReached, QueueManagerError
@@ -99,11 +101,11 @@ class Browse:
     def _properties(self, found: Found) -> bytes:
         message = found.message
         template = message.template
-        told: list[tuple[str, object]] = [
+        told: list[Header] = [
             ("x-browse-state", self._state),
             ("x-browse-id", f"{self._queue.title}:{browsing.name_of(self._state, found)}"),
             ("x-browse-offset", message.offset),
-            ("x-browse-routing-key", properties.routing_key(template)),
+            ("x-browse-routing-key", routing_key(template.topic)),
             ("x-browse-attempts", found.attempts),
             ("x-browse-timestamp", message.received_at_ms),
         ]
@@ -113,7 +115,7 @@ class Browse:
             told.append(("x-browse-time", found.time_ms))
         if found.consumer:
             told.append(("x-browse-consumer", found.consumer))
-        return content.append_headers(content.without_expiration(properties.of_template(template)), told)
+        return stamp(as_amqp(template), told)
 
     def _end(self, answer: dict[str, object]) -> None:
         end = content.Properties(content_type="application/json", correlation_id=self._correlation_id)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker.amqp import settling, staging, stream_status
 from broker.amqp.browse import Browse
-from broker.pairs import read_pairs
+from broker.properties.single import single_values
 from protocols.amqp091 import content
 from protocols.amqp091.events import PublishRun, PublishShape
 from queue_manager import address
@@ -48,7 +48,7 @@ def perform(publisher: Publisher, run: PublishRun, now_ms: int) -> None:
         answer: dict[str, object] | None
         try:
             queue = _find(hub, run.shape.routing_key, channel.frontend)
-            headers = read_pairs(content.decode_headers(run.shape.properties), "header")
+            headers = single_values(content.decode_headers(run.shape.properties), "header")
             if verb in settling.VERBS:
                 answer = settling.settle(channel, queue, verb, headers, now_ms)
             elif verb == address.BROWSE:

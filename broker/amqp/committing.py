@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from broker.amqp.delivery import GROUP_HEADER, OFFSET_HEADER
-from broker.pairs import read_pairs
+from broker.properties.single import single_values
 from config import limits
 from protocols.amqp091 import content
 from protocols.amqp091.events import PublishShape
@@ -31,7 +31,7 @@ def commit(channel: AmqpChannel, shape: PublishShape) -> None:
     manager = channel.frontend.hub.shard.manager
     parsed = address.parse(shape.routing_key)
     queue = manager.find(parsed.name, channel.frontend)
-    headers = read_pairs(content.decode_headers(shape.properties), "header", (GROUP_HEADER, OFFSET_HEADER))
+    headers = single_values(content.decode_headers(shape.properties), "header", (GROUP_HEADER, OFFSET_HEADER))
     group_id = headers.get(GROUP_HEADER)
     offset = headers.get(OFFSET_HEADER)
     if not isinstance(group_id, str) or not group_id:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pamqp import commands
 
-from broker.amqp import properties
+from broker.properties.amqp import routing_key
+from broker.properties.templates import as_amqp
 from config import limits
 from protocols.amqp091.constants import FRAME_OVERHEAD_BYTES
 from protocols.amqp091.content import NumberAppender, append_headers
@@ -144,7 +145,7 @@ class AmqpConsumer:
                 break
             raw = template.properties
             if template.properties_kind != PROPERTIES_AMQP:
-                raw = properties.of_template(template)
+                raw = as_amqp(template)
             if len(raw) > properties_max or not 0 < len(message.body) <= body_bytes_max:  # type: ignore[arg-type]
                 break
             address = known.get((template.exchange, template.topic))
@@ -166,8 +167,8 @@ class AmqpConsumer:
     def _address_of(self, template: EnvelopeTemplate) -> DeliverAddress:
         if len(self._addresses) >= limits.AMQP_ADDRESSES_PER_CONSUMER_MAX:
             self._addresses.clear()
-        routing_key = properties.routing_key(template)
-        address = DeliverAddress(self.channel.number, self.tag, template.exchange, routing_key)
+        key = routing_key(template.topic)
+        address = DeliverAddress(self.channel.number, self.tag, template.exchange, key)
         self._addresses[template.exchange, template.topic] = address
         return address
 
@@ -198,7 +199,7 @@ class AmqpConsumer:
         return numbered
 
     def _make(self, template: EnvelopeTemplate, size: int) -> DeliverTemplate:
-        raw = properties.of_template(template)
+        raw = as_amqp(template)
         if self.consumer.group.name:
             raw = append_headers(raw, [(GROUP_HEADER, self.consumer.group.group_id), (OFFSET_HEADER, 0)])
         return DeliverTemplate(
@@ -206,14 +207,14 @@ class AmqpConsumer:
             self.tag,
             False,
             template.exchange,
-            properties.routing_key(template),
+            routing_key(template.topic),
             raw,
             size,
         )
 
     def _fits(self, template: EnvelopeTemplate) -> bool:
         """Whether the properties fit one frame, as they must (4.2.6.1)."""
-        return len(properties.of_template(template)) <= self._properties_max()
+        return len(as_amqp(template)) <= self._properties_max()
 
     def _properties_max(self) -> int:
         added_bytes = limits.AMQP_ADDED_HEADERS_BYTES_MAX + len(self.consumer.group.group_id.encode())
@@ -225,7 +226,7 @@ class AmqpConsumer:
 
     def _headers(self, message: Message, attempts: int) -> bytes:
         """The message's properties with what this delivery adds."""
-        raw = properties.of_template(message.template)
+        raw = as_amqp(message.template)
         extra: list[tuple[str, object]] = []
         if attempts > 1:
             extra.append((DELIVERY_COUNT_HEADER, attempts - 1))
@@ -238,7 +239,7 @@ class AmqpConsumer:
         if not self._fits(template):
             self._skip(range(tag, tag + 1))
             return
-        method = BasicDeliver(self.tag, tag, True, template.exchange, properties.routing_key(template))
+        method = BasicDeliver(self.tag, tag, True, template.exchange, routing_key(template.topic))
         self.channel.frontend.connection.send_content(
             self.channel.number, method, self._headers(message, attempts), message.body or b""
         )
@@ -248,7 +249,7 @@ class AmqpConsumer:
         if not self._fits(template):
             self._skip(range(tag, tag + 1))
             return
-        method = BasicDeliver(self.tag, tag, False, template.exchange, properties.routing_key(template))
+        method = BasicDeliver(self.tag, tag, False, template.exchange, routing_key(template.topic))
         self.channel.frontend.connection.send_content(
             self.channel.number, method, self._headers(message, 1), body
         )
@@ -261,7 +262,7 @@ class AmqpConsumer:
             self.channel.frontend.connection.send_method(self.channel.number, commands.Basic.GetEmpty())
             return
         waiting = self.consumer.group.ready_count()
-        method = BasicGetOk(tag, attempts > 1, template.exchange, properties.routing_key(template), waiting)
+        method = BasicGetOk(tag, attempts > 1, template.exchange, routing_key(template.topic), waiting)
         body = message.body or b""
         self.channel.frontend.connection.send_content(
             self.channel.number, method, self._headers(message, attempts), body

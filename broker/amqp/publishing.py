@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from broker.amqp import calls, committing, properties, staging
+from broker.amqp import calls, committing, staging
 from broker.amqp.late_refusals import LateRefusals
-from broker.amqp.options import may_ask, options_of
+from broker.properties import amqp
+from broker.properties.amqp import PERSISTENT_MODE, may_ask
 from protocols.amqp091 import constants as c
 from protocols.amqp091 import content, hot
 from protocols.amqp091.events import PublishAddress, PublishRun, PublishShape, VariedPublishRun
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 _log: Final = structlog.get_logger("broker.amqp")
 
 _USER_ID_FLAG = 0x10
-PERSISTENT_MODE = 2
 
 
 class Publisher:
@@ -174,7 +174,7 @@ class Publisher:
         plan: PublishPlan | None = shape.context
         if plan is None:
             persistent = content.peek_fields(raw)[0] == PERSISTENT_MODE
-            if raw in (properties.NONE, properties.PERSISTENT):
+            if raw in (amqp.NONE, amqp.PERSISTENT):
                 plan = manager.plan(key, PROPERTIES_NONE, b"", persistent)
             else:
                 options, raw = self._options(raw)
@@ -187,7 +187,7 @@ class Publisher:
         """What the properties ask for, and what of them goes on to consumers."""
         if self._staged is not None and (found := self._staged.find(raw)) is not None:
             return found
-        options = options_of(raw)
+        options = amqp.options_of(raw)
         if options.stage is not None:
             if self._staged is None:
                 self._staged = staging.StagedProperties()

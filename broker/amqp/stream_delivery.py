@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Final, cast
 
 import structlog
 
-from broker.amqp import properties
 from broker.amqp.delivery import GROUP_HEADER, OFFSET_HEADER, AmqpConsumer
+from broker.properties.amqp import routing_key
+from broker.properties.templates import as_amqp
 from protocols.amqp091.constants import FRAME_OVERHEAD_BYTES
 from protocols.amqp091.content import NumberAppender, append_headers
 from protocols.amqp091.hot import DeliverTemplate
@@ -114,8 +115,8 @@ class AmqpStreamConsumer(AmqpConsumer):
             self.tag,
             False,
             template.exchange,
-            properties.routing_key(template),
-            append_headers(properties.of_template(template), headers),
+            routing_key(template.topic),
+            append_headers(as_amqp(template), headers),
             size,
         )
 
@@ -124,7 +125,7 @@ class AmqpStreamConsumer(AmqpConsumer):
         if not self._fits(template):
             self._skip(range(tag, tag + 1))
             return
-        method = BasicDeliver(self.tag, tag, False, template.exchange, properties.routing_key(template))
+        method = BasicDeliver(self.tag, tag, False, template.exchange, routing_key(template.topic))
         headers = self._headers(message, 1)
         if gap:
             headers = append_headers(headers, [(GAP_HEADER, gap)])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from broker.mqtt.control import ControlTarget, offset_of, user_properties
-from broker.pairs import read_alias
+from broker.properties.single import aliased_value
 from config import limits
 from protocols.mqtt import constants as c
 from protocols.mqtt.events import PublishRun
@@ -58,10 +58,10 @@ class CommitTarget(ControlTarget):
         manager = hub.shard.manager
         queue = manager.find(self._address.name, publisher)
         values = user_properties(self._shape.properties, (*GROUP_PROPERTIES, *OFFSET_PROPERTIES))
-        _, group_id = read_alias(values, GROUP_PROPERTIES)
+        _, group_id = aliased_value(values, GROUP_PROPERTIES)
         if group_id is None:
             group_id = publisher.own_group()
-        name, text = read_alias(values, OFFSET_PROPERTIES)
+        name, text = aliased_value(values, OFFSET_PROPERTIES)
         if text is None:
             name, text = "offset", payload.decode("ascii", "replace")
             if not text:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from broker import claims
-from broker.pairs import read_pairs
+from broker.properties.single import single_values
 from protocols.mqtt import constants as c
 from protocols.mqtt.events import PublishRun, PublishShape
 from protocols.mqtt.properties import Properties, decode_properties
@@ -111,7 +111,7 @@ def user_properties(block: bytes, names: Collection[str]) -> dict[str, str]:
     """Those of these names, from a PUBLISH; raises InvalidArgument if one is there twice."""
     if not block:
         return {}
-    return read_pairs(decode_properties(block, c.PUBLISH).user_properties, "user property", names)
+    return single_values(decode_properties(block, c.PUBLISH).user_properties, "user property", names)
 
 
 def offset_of(message_id: str, queue_name: str, name: str = "message-id") -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.mqtt import properties
 from broker.mqtt.outbound import Outgoing, with_identifier
+from broker.properties.templates import as_mqtt_at
 from protocols.errors import ProtocolError
 from protocols.mqtt import constants as c
 from protocols.mqtt.topics import validate_topic_name
@@ -93,7 +93,7 @@ class MqttConsumer:
         offset = str(message.offset).encode()
         block = b"".join(
             (
-                properties.with_time_left(message.template, message.received_at_ms, now_ms),
+                as_mqtt_at(message.template, message.received_at_ms, now_ms),
                 pair(b"message-id", self.consumer.group.queue.name.encode() + b":" + offset),
                 self._constant,
                 pair(b"offset", offset),

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from broker.mqtt import committing, control
-from broker.mqtt.options import options_of, without_stage
 from broker.mqtt.outbound import Outbound, takes_as_is
+from broker.properties.mqtt import options_of, without_stage
 from broker.pubsub import PubSub, Retained, Subscription
 from protocols.mqtt import constants as c
 from protocols.mqtt.events import PublishRun, PublishShape

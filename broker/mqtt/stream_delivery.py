@@ -6,9 +6,9 @@ from typing import Final, cast
 
 import structlog
 
-from broker.mqtt import properties
 from broker.mqtt.delivery import MqttConsumer, pair
 from broker.mqtt.outbound import Outgoing, with_identifier
+from broker.properties.templates import as_mqtt_at
 from queue_manager.model import Entry, Message
 from queue_manager.streams.group import StreamGroup
 
@@ -37,7 +37,7 @@ class MqttStreamConsumer(MqttConsumer):
         stream = group.stream
         offset = str(message.offset).encode()
         pairs = [
-            properties.with_time_left(message.template, message.received_at_ms, now_ms),
+            as_mqtt_at(message.template, message.received_at_ms, now_ms),
             pair(b"message-id", stream.name.encode() + b":" + offset),
             pair(b"group-id", group.group_id.encode()),
             pair(b"queue", stream.name.encode()),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from broker.pairs import read_alias
+from broker.properties.single import aliased_value
 from queue_manager.consumer import Consumer
 from queue_manager.errors import InvalidArgument
 from queue_manager.manager import QueueManager
@@ -35,7 +35,7 @@ def stream_options(options: dict[str, str], now_ms: int) -> StreamOptions | None
     if not given:
         return None
     auto_commit = "true"
-    name, text = read_alias(options, AUTO_COMMIT_PROPERTIES)
+    name, text = aliased_value(options, AUTO_COMMIT_PROPERTIES)
     if name:
         auto_commit = text
         if auto_commit not in ("true", "false"):

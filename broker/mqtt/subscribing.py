@@ -10,7 +10,7 @@ from broker.consumer_filters import NAMES, filters_of
 from broker.mqtt.delivery import MqttConsumer
 from broker.mqtt.stream_delivery import MqttStreamConsumer
 from broker.mqtt.stream_options import AUTO_COMMIT_PROPERTIES, stream_options, subscriber
-from broker.pairs import read_pairs
+from broker.properties.single import single_values
 from broker.pubsub import Subscription
 from config import limits
 from protocols.errors import ProtocolError
@@ -126,7 +126,7 @@ def _subscribe_queue(
     parsed = address.parse(topic_filter)
     if parsed.verb:
         raise InvalidAddress(f"{parsed.verb} is a control topic: there is nothing to subscribe to")
-    options = read_pairs(event.user_properties, "user property", _PROPERTIES)
+    options = single_values(event.user_properties, "user property", _PROPERTIES)
     is_stream = isinstance(manager.queues.get(parsed.name), Stream)
     group = options.get(GROUP_PROPERTY) or share or _own_group(client, is_stream=is_stream)
     explicit = _is_explicit(client, options, is_stream=is_stream)

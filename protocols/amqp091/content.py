@@ -119,28 +119,36 @@ def decode_properties(raw: bytes) -> Properties:
     """
     validate_properties(raw)
     properties = Properties()
+    for name, value in decode_fields(raw).items():
+        setattr(properties, name, dict(value) if name == "headers" else value)
+    return properties
+
+
+def decode_fields(raw: bytes) -> dict[str, Any]:
+    """The fields that are there, by pamqp's names; `headers` as pairs in order and with duplicates.
+
+    As `decode_properties`, of bytes that were validated.
+    """
+    fields: dict[str, Any] = {}
     flags = _FLAGS.unpack_from(raw)[0]
     end = len(raw)
     pos = 2
-    value: Any
     for flag, name, kind in _FIELDS:
         if not flags & flag:
             continue
         if kind == _SHORT_STRING:
             start = pos + 1
             pos = start + raw[pos]
-            value = raw[start:pos].decode(errors="replace")
+            fields[name] = raw[start:pos].decode(errors="replace")
         elif kind == _TABLE:
-            pairs, pos = tables.decode_pairs(raw, pos, end)
-            value = dict(pairs)
+            fields[name], pos = tables.decode_pairs(raw, pos, end)
         elif kind == _OCTET:
-            value = raw[pos]
+            fields[name] = raw[pos]
             pos += 1
         else:
-            value = tables.decode_timestamp(raw, pos)
+            fields[name] = tables.decode_timestamp(raw, pos)
             pos += _TIMESTAMP
-        setattr(properties, name, value)
-    return properties
+    return fields
 
 
 def encode_properties(properties: Properties, headers: Sequence[tuple[str, Any]] | None = None) -> bytes:

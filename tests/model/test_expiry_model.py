@@ -16,9 +16,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker import dead_letters, filter_fields
 from broker.engine.redrive import redrive_failed
 from broker.engine.shard import Shard
+from broker.properties import dead_letters, filter_fields
 from config import limits
 from protocols.amqp091.content import Properties, decode_headers, encode_properties
 from queue_manager.definitions import QueueDefinition

@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker import message_groups
 from broker.engine.shard import Shard
+from broker.properties import message_groups
 from config import limits
 from protocols.amqp091.content import Properties, encode_properties
 from queue_manager.consumer import UNLIMITED, Consumer, CreditPool

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from broker import dead_letters
 from broker.clock import Clock
 from broker.engine.redrive import redrive_dead_letters, redrive_failed
 from broker.engine.shard import Shard
+from broker.properties import dead_letters
 from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import GroupNotFound, InvalidArgument, QueueNotFound
 from queue_manager.options import PublishOptions

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from broker.amqp.options import options_of as of_amqp
-from broker.mqtt.options import options_of as of_mqtt
+from broker.properties.amqp import options_of as of_amqp
+from broker.properties.mqtt import options_of as of_mqtt
 from protocols.amqp091.content import Properties as AmqpProperties
 from protocols.amqp091.content import encode_properties as encode_amqp
 from protocols.mqtt import constants as c

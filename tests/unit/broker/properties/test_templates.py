@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.amqp import properties as to_amqp
-from broker.mqtt import properties as to_mqtt
+from broker.properties.amqp import routing_key
+from broker.properties.templates import as_amqp, as_mqtt, as_mqtt_at
 from protocols.amqp091 import content
 from protocols.mqtt import constants as c
 from protocols.mqtt.properties import Properties, decode_properties, encode_properties
@@ -24,11 +24,12 @@ def amqp(headers=None, **fields):
 
 
 def from_amqp(raw):
-    return decode_properties(to_mqtt.from_amqp(raw), c.PUBLISH)
+    return decode_properties(as_mqtt(EnvelopeTemplate("t", PROPERTIES_AMQP, raw)), c.PUBLISH)
 
 
 def from_mqtt(properties, persistent=True):
-    raw = to_amqp.from_mqtt(encode_properties(properties, c.PUBLISH), persistent)
+    block = encode_properties(properties, c.PUBLISH)
+    raw = as_amqp(EnvelopeTemplate("t", PROPERTIES_MQTT, block, persistent=persistent))
     return content.decode_properties(raw), content.decode_headers(raw)
 
 
@@ -119,18 +120,18 @@ def test_correlation_data_that_is_no_short_text_becomes_a_header(data):
 
 def test_qos_is_the_delivery_mode():
     assert from_mqtt(Properties(), persistent=False)[0].delivery_mode == 1
-    assert to_amqp.of_template(EnvelopeTemplate("t", PROPERTIES_NONE, persistent=True)) == b"\x10\x00\x02"
-    assert to_amqp.of_template(EnvelopeTemplate("t", PROPERTIES_NONE)) == b"\x00\x00"
+    assert as_amqp(EnvelopeTemplate("t", PROPERTIES_NONE, persistent=True)) == b"\x10\x00\x02"
+    assert as_amqp(EnvelopeTemplate("t", PROPERTIES_NONE)) == b"\x00\x00"
 
 
 def test_a_template_is_translated_once():
     template = EnvelopeTemplate(
         "t", PROPERTIES_MQTT, encode_properties(Properties(content_type="x"), c.PUBLISH)
     )
-    assert to_amqp.of_template(template) is to_amqp.of_template(template)
+    assert as_amqp(template) is as_amqp(template)
     template = EnvelopeTemplate("t", PROPERTIES_AMQP, amqp(content_type="x"))
-    assert to_mqtt.of_template(template) is to_mqtt.of_template(template)
-    assert to_amqp.of_template(template) is template.properties
+    assert as_mqtt(template) is as_mqtt(template)
+    assert as_amqp(template) is template.properties
 
 
 text = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40)
@@ -158,21 +159,21 @@ def test_amqp_expiration_in_other_digits_is_kept_as_text():
     ids=["content type", "header that grows", "header too long", "short strings"],
 )
 def test_what_mqtt_strings_cannot_hold_stops_no_message(raw):
-    decode_properties(to_mqtt.from_amqp(raw), c.PUBLISH)
+    from_amqp(raw)
 
 
 def test_a_routing_key_is_cut_between_characters():
     template = EnvelopeTemplate("a" + "é" * 200)
-    assert to_amqp.routing_key(template) == "a" + "é" * 127
-    assert content.decode_headers(to_amqp.of_template(template)) == [("x-topic", template.topic)]
-    assert to_amqp.routing_key(EnvelopeTemplate("é" * 127)) == "é" * 127
+    assert routing_key(template.topic) == "a" + "é" * 127
+    assert content.decode_headers(as_amqp(template)) == [("x-topic", template.topic)]
+    assert routing_key("é" * 127) == "é" * 127
 
 
 def test_mqtt_expiry_is_less_the_time_waited():
     block = b"\x01\x01\x02" + (100).to_bytes(4, "big") + b"\x26\x00\x01a\x00\x01b"
     template = EnvelopeTemplate("t", PROPERTIES_MQTT, block, expires_at_ms=100_000)
     for waited_ms, left_s in ((0, 100), (1, 100), (1_000, 99), (99_500, 1), (150_000, 1)):
-        found = to_mqtt.with_time_left(template, T0, T0 + waited_ms)
+        found = as_mqtt_at(template, T0, T0 + waited_ms)
         assert found == block[:3] + left_s.to_bytes(4, "big") + block[7:]
     plain = EnvelopeTemplate("t", PROPERTIES_MQTT, block)
-    assert to_mqtt.with_time_left(plain, T0, T0 + 5_000) == block
+    assert as_mqtt_at(plain, T0, T0 + 5_000) == block

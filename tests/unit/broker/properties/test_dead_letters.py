@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker import dead_letters
+from broker.properties import dead_letters
 from protocols.amqp091.content import Properties, decode_headers, decode_properties, encode_properties
 from queue_manager.dead_letters import Death
 from queue_manager.model import Message

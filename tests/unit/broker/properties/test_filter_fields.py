@@ -1,9 +1,9 @@
-"""broker.filter_fields: messages as filters see them."""
+"""broker.properties.filter_fields: messages as filters see them."""
 
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from broker.filter_fields import fields_of
+from broker.properties.filter_fields import fields_of
 from config import limits
 from protocols.amqp091.content import Properties, encode_properties
 from protocols.mqtt import constants as mqtt

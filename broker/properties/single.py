@@ -1,4 +1,4 @@
-"""User properties and headers the broker acts on: each may be there once."""
+"""Headers and user properties that the broker acts on: each may be there once."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 from queue_manager.errors import InvalidArgument
 
 
-def read_pairs(
-    pairs: Iterable[tuple[str, Any]], what: str, names: Collection[str] | None = None
+def single_values(
+    headers: Iterable[tuple[str, Any]], what: str, names: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """The pairs of these names (None: all) by name.
+    """The values of these names (None: all).
 
-    Raises InvalidArgument if one is there twice: nobody could say which was meant. `what` they are is for the
-    reason.
+    Raises InvalidArgument if a name is there twice: nobody could say which was meant. `what` they are is for
+    the reason.
     """
     values: dict[str, Any] = {}
-    for name, value in pairs:
+    for name, value in headers:
         if names is not None and name not in names:
             continue
         if name in values:
@@ -26,7 +26,7 @@ def read_pairs(
     return values
 
 
-def read_alias(values: dict[str, Any], names: Iterable[str]) -> tuple[str, Any]:
+def aliased_value(values: dict[str, Any], names: Iterable[str]) -> tuple[str, Any]:
     """What one of several names for the same thing says, with that name; ("", None) if none does.
 
     Raises InvalidArgument if two say different things.

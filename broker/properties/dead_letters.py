@@ -1,17 +1,19 @@
 """What a dead-lettered message carries: `x-death` and its relatives as RabbitMQ writes them, `_dlq_*` beside.
 
-The copy has AMQP properties, whatever protocol the message came by; MQTT clients see them as user properties.
+A history is a table, which MQTT's user properties cannot hold: so the copy has AMQP properties, whatever
+protocol the message came by, and MQTT clients see them as user properties.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
-from broker.amqp import properties
-from protocols.amqp091 import content
+from broker.properties import amqp, templates
+from broker.properties.model import Header, HeaderMap, HeaderValue
 from queue_manager.dead_letters import REJECTED, Death
 from queue_manager.manager import QueueManager
 from queue_manager.redrive import Origin
@@ -45,14 +47,14 @@ def _log_trouble(queue: str, reason: str) -> None:
 def stamp(death: Death) -> tuple[int, bytes] | None:
     """The properties of the copy; None if it would go round without anybody ever rejecting it."""
     template = death.message.template
-    raw = properties.of_template(template)
-    headers = dict(content.decode_headers(raw))
+    raw = templates.as_amqp(template)
+    headers = amqp.read(raw).header_values()
     history = _history(headers.get(DEATHS))
     at = datetime.fromtimestamp(death.at_ms / 1000, UTC)
-    deaths = _with_death(history, death, at, content.peek_fields(raw)[2])
+    deaths = _with_death(history, death, at, amqp.expiration_of(raw))
     if death.reason != REJECTED and _goes_round(death.target, deaths):
         return None
-    added: list[tuple[str, Any]] = [(DEATHS, deaths)]
+    added: list[Header] = [(DEATHS, deaths)]
     what = (("reason", death.reason), ("queue", death.queue), ("exchange", template.exchange))
     if not history:
         added += [(FIRST + name, value) for name, value in what]
@@ -68,16 +70,14 @@ def stamp(death: Death) -> tuple[int, bytes] | None:
         (DELIVERY_COUNT, death.attempts),
         (MOVED_AT, at.isoformat(timespec="milliseconds").replace("+00:00", "Z")),
     ]
-    return PROPERTIES_AMQP, content.without_expiration(content.append_headers(raw, added))
+    return PROPERTIES_AMQP, amqp.stamp(raw, added)
 
 
-def _history(value: Any) -> list[dict[str, Any]]:
-    return [death for death in value if isinstance(death, dict)] if isinstance(value, list) else []
+def _history(value: HeaderValue) -> list[HeaderMap]:
+    return [death for death in value if isinstance(death, Mapping)] if isinstance(value, list) else []
 
 
-def _with_death(
-    history: list[dict[str, Any]], death: Death, at: datetime, expiration: bytes
-) -> list[dict[str, Any]]:
+def _with_death(history: list[HeaderMap], death: Death, at: datetime, expiration: bytes) -> list[HeaderMap]:
     """The history with this death in front; another of the same queue and reason only counts up."""
     for known in history:
         if known.get("queue") == death.queue and known.get("reason") == death.reason:
@@ -85,20 +85,20 @@ def _with_death(
             again = {**known, "count": count + 1 if isinstance(count, int) else 1}
             return [again, *[other for other in history if other is not known]]
     template = death.message.template
-    new: dict[str, Any] = {
+    new: dict[str, HeaderValue] = {
         "count": 1,
         "reason": death.reason,
         "queue": death.queue,
         "time": at,
         "exchange": template.exchange,
-        "routing-keys": [properties.routing_key(template)],
+        "routing-keys": [amqp.routing_key(template.topic)],
     }
     if expiration:
         new["original-expiration"] = expiration
     return [new, *history]
 
 
-def _goes_round(target: str, deaths: list[dict[str, Any]]) -> bool:
+def _goes_round(target: str, deaths: list[HeaderMap]) -> bool:
     """Whether the message died in `target` before, and nowhere since by being rejected."""
     for death in deaths:
         if death.get("reason") == REJECTED:
@@ -113,7 +113,7 @@ def origin_of(template: EnvelopeTemplate) -> Origin | None:
     if template.properties_kind != PROPERTIES_AMQP:
         return None
     raw = template.properties
-    headers = dict(content.decode_headers(raw))
+    headers = amqp.read(raw).header_values()
     queue = headers.get(ORIGINAL_QUEUE) or headers.get(FIRST + "queue")
     topic = headers.get(ORIGINAL_TOPIC)
     exchange = headers.get(FIRST + "exchange", "")
@@ -121,4 +121,4 @@ def origin_of(template: EnvelopeTemplate) -> Origin | None:
         return None
     if not isinstance(topic, str):
         topic = queue
-    return Origin(queue, topic, exchange, PROPERTIES_AMQP, content.without_headers(raw, OWN_HEADERS))
+    return Origin(queue, topic, exchange, PROPERTIES_AMQP, amqp.without_headers(raw, OWN_HEADERS))

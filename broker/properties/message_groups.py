@@ -7,13 +7,11 @@ first that a message has in the order of `KEY_NAMES`. Numbers count as their dig
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 
-from broker.properties import Translations, translations_of
+from broker.properties import templates
+from broker.properties.model import HeaderValue
 from config import limits
-from protocols.amqp091.content import decode_headers
-from protocols.mqtt import constants as mqtt
-from protocols.mqtt.properties import decode_properties
 from queue_manager.manager import QueueManager
 from storage.envelope import PROPERTIES_AMQP, PROPERTIES_MQTT, EnvelopeTemplate
 
@@ -21,6 +19,8 @@ KEY_NAMES: Final = ("JMSXGroupID", "x-group-id", "group-id")
 SEQUENCE_NAMES: Final = ("JMSXGroupSeq", "group-sequence")
 CLOSES: Final = "-1"
 
+# kinds where only headers tell the key, as texts: most properties have none of these names in them
+_KEYED_BY_HEADER: Final = frozenset((PROPERTIES_AMQP, PROPERTIES_MQTT))
 _KEYS_AS_BYTES: Final = tuple(name.encode() for name in KEY_NAMES)
 _NO_KEY: Final = ("", False)
 
@@ -32,22 +32,22 @@ def install(manager: QueueManager) -> None:
 
 def group_key(template: EnvelopeTemplate) -> tuple[str, bool]:
     """The key ("": none) and whether the message closes its group; worked out once."""
-    translations: Translations = translations_of(template)
-    if translations.group_key is None:
-        translations.group_key = _read(template.properties_kind, template.properties)
-    return translations.group_key
+    translations = templates.translations_of(template)
+    if translations.message_group is None:
+        translations.message_group = _read(template)
+    return translations.message_group
 
 
-def _read(kind: int, properties: bytes) -> tuple[str, bool]:
-    if not any(name in properties for name in _KEYS_AS_BYTES):
+def _read(template: EnvelopeTemplate) -> tuple[str, bool]:
+    block = template.properties
+    if template.properties_kind in _KEYED_BY_HEADER and not any(name in block for name in _KEYS_AS_BYTES):
         return _NO_KEY
-    pairs: list[tuple[str, Any]] = []
-    if kind == PROPERTIES_AMQP:
-        pairs = decode_headers(properties)
-    elif kind == PROPERTIES_MQTT:
-        pairs = list(decode_properties(properties, mqtt.PUBLISH).user_properties)
+    properties = templates.read(template)
     found: dict[str, str] = {}
-    for name, value in pairs:
+    if "group_id" not in properties.implied:
+        found[KEY_NAMES[0]] = _text(properties.group_id)
+        found[SEQUENCE_NAMES[0]] = _text(properties.group_sequence)
+    for name, value in properties.headers:
         if name in KEY_NAMES or name in SEQUENCE_NAMES:
             found.setdefault(name, _text(value))
     key = _first(found, KEY_NAMES)
@@ -61,9 +61,9 @@ def _first(found: dict[str, str], names: tuple[str, ...]) -> str:
     return next((found[name] for name in names if found.get(name)), "")
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, bytes | bytearray):
-        return bytes(value).decode(errors="backslashreplace")
+def _text(value: HeaderValue) -> str:
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
     if isinstance(value, str):
         return value
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else ""

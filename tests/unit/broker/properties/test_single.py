@@ -5,25 +5,25 @@ from __future__ import annotations
 import pytest
 
 from broker.mqtt.control import offset_of
-from broker.pairs import read_alias, read_pairs
+from broker.properties.single import aliased_value, single_values
 from queue_manager.errors import InvalidArgument
 
 
 def test_each_is_there_once() -> None:
     pairs = [("a", "1"), ("b", "2"), ("b", "3")]
-    assert read_pairs(pairs, "header", ("a",)) == {"a": "1"}
+    assert single_values(pairs, "header", ("a",)) == {"a": "1"}
     with pytest.raises(InvalidArgument, match="header b is there more than once"):
-        read_pairs(pairs, "header", ("a", "b"))
+        single_values(pairs, "header", ("a", "b"))
     with pytest.raises(InvalidArgument, match="header b"):
-        read_pairs(pairs, "header")
+        single_values(pairs, "header")
 
 
 def test_two_names_of_one_thing() -> None:
-    assert read_alias({"b": "1"}, ("a", "b")) == ("b", "1")
-    assert read_alias({"a": "1", "b": "1"}, ("a", "b")) == ("a", "1")
-    assert read_alias({}, ("a", "b")) == ("", None)
+    assert aliased_value({"b": "1"}, ("a", "b")) == ("b", "1")
+    assert aliased_value({"a": "1", "b": "1"}, ("a", "b")) == ("a", "1")
+    assert aliased_value({}, ("a", "b")) == ("", None)
     with pytest.raises(InvalidArgument, match="a '1' and b '2' differ"):
-        read_alias({"a": "1", "b": "2"}, ("a", "b"))
+        aliased_value({"a": "1", "b": "2"}, ("a", "b"))
 
 
 @pytest.mark.parametrize("text", ["abc", "-1", "1.5", "", "9" * 30])

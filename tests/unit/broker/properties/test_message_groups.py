@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.message_groups import group_key
-from broker.mqtt import properties as to_mqtt
+from broker.properties.message_groups import group_key
+from broker.properties.templates import as_mqtt
 from config import limits
 from protocols.amqp091.content import Properties as AmqpProperties
 from protocols.amqp091.content import encode_properties as encode_amqp
@@ -65,6 +65,6 @@ def test_a_long_key_is_told_by_its_digest() -> None:
 
 def test_the_answer_is_kept_beside_the_translations() -> None:
     template = amqp(("JMSXGroupID", "a"))
-    assert b"JMSXGroupID" in to_mqtt.of_template(template)
+    assert b"JMSXGroupID" in as_mqtt(template)
     assert group_key(template) is group_key(template)
-    assert b"JMSXGroupID" in to_mqtt.of_template(template)
+    assert b"JMSXGroupID" in as_mqtt(template)

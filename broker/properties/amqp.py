@@ -1,0 +1,256 @@
+"""Properties as an AMQP 0.9.1 content header: the flags and list that follow the body size.
+
+What has no field there is a header: `x-payload-format`, `x-correlation-data` (what is no text of at most 255
+bytes), `JMSXGroupID`, `JMSXGroupSeq`, a topic above 255 bytes (`x-topic`; the routing key is cut), and under
+`x-` and its name any other text that is too long for its field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+from broker.properties.model import Header, HeaderValue, Identifier, MessageProperties
+from broker.properties.single import single_values
+from protocols.amqp091 import content
+from protocols.errors import LocalProtocolError
+from queue_manager.errors import InvalidArgument
+from queue_manager.options import DELIVER_AT, NAMES, PLAIN, PublishOptions, read_options
+from storage.envelope import PROPERTIES_AMQP
+
+PERSISTENT: Final = b"\x10\x00\x02"  # flags: delivery-mode alone; 2
+NONE: Final = b"\x00\x00"
+PERSISTENT_MODE: Final = 2
+SHORT_STRING_BYTES_MAX: Final = 255
+CORRELATION_HEADER: Final = "x-correlation-data"
+PAYLOAD_FORMAT_HEADER: Final = "x-payload-format"
+TOPIC_HEADER: Final = "x-topic"
+GROUP_HEADER: Final = "JMSXGroupID"
+GROUP_SEQUENCE_HEADER: Final = "JMSXGroupSeq"
+
+# the fields of the model that are fields here, by the names `content` has
+_ATTRIBUTES: Final = {
+    name: name
+    for name in (
+        "content_type",
+        "content_encoding",
+        "priority",
+        "correlation_id",
+        "reply_to",
+        "message_id",
+        "user_id",
+        "app_id",
+    )
+} | {"message_type": "subject"}
+_FIELD_TYPES: Final = frozenset((bool, float, Decimal, str, bytes, datetime, type(None)))
+_NEUTRAL: Final = _FIELD_TYPES | {int}
+_IMPLIED: Final = frozenset(("group_id", "group_sequence"))
+_INTEGER_MIN: Final = -(1 << 63)
+_INTEGER_MAX: Final = (1 << 63) - 1
+_TIMESTAMP_MS_MAX: Final = 253_402_300_799_000  # the end of the year 9999
+_OPTION_NAMES: Final = tuple(name.encode() for name in NAMES)
+assert all(b"x-" in name or b"deliver" in name for name in _OPTION_NAMES)
+
+
+def read(raw: bytes) -> MessageProperties:
+    """Read a raw content header that was validated."""
+    properties = MessageProperties()
+    properties.kind = PROPERTIES_AMQP
+    properties.block = raw
+    for name, value in content.decode_fields(raw).items():
+        attribute = _ATTRIBUTES.get(name)
+        if attribute is not None:
+            setattr(properties, attribute, value)
+        elif name == "headers":
+            _read_headers(properties, value)
+        elif name == "delivery_mode":
+            properties.persistent = value == PERSISTENT_MODE
+        elif name == "timestamp":
+            properties.created_at_ms = int(value.timestamp() * 1000)
+        elif name == "expiration":
+            if value.isascii() and value.isdigit():
+                properties.ttl_ms = int(value)
+            elif value:
+                properties.headers = [(name, value), *properties.headers]
+    return properties
+
+
+def _read_headers(properties: MessageProperties, pairs: list[tuple[str, Any]]) -> None:
+    properties.headers = [
+        (name, value if type(value) in _NEUTRAL else _neutral(value)) for name, value in pairs
+    ]
+    properties.last_header_counts = True
+    properties.implied = _IMPLIED
+    for name, value in properties.headers:
+        if name == GROUP_HEADER:
+            properties.group_id = value
+        elif name == GROUP_SEQUENCE_HEADER:
+            properties.group_sequence = value
+
+
+def write(properties: MessageProperties, topic: str) -> bytes:
+    """The raw content header of a message published to `topic`, whatever its properties were read from."""
+    result = content.Properties()
+    headers = list(properties.headers)
+    if properties.persistent is not None:
+        result.delivery_mode = PERSISTENT_MODE if properties.persistent else 1
+    result.content_type = _short(properties.content_type, "x-content-type", headers)
+    result.reply_to = _short(properties.reply_to, "x-response-topic", headers)
+    if properties.ttl_ms is not None:
+        result.expiration = str(properties.ttl_ms)
+    result.correlation_id = _short(properties.correlation_id, CORRELATION_HEADER, headers)
+    if properties.payload_format is not None:
+        headers.append((PAYLOAD_FORMAT_HEADER, properties.payload_format))
+    result.content_encoding = _short(properties.content_encoding, "x-content-encoding", headers)
+    result.message_id = _short(properties.message_id, "x-message-id", headers)
+    result.user_id = _short(properties.user_id, "x-user-id", headers)
+    result.app_id = _short(properties.app_id, "x-app-id", headers)
+    if properties.created_at_ms is not None:
+        at_ms = min(max(properties.created_at_ms, 0), _TIMESTAMP_MS_MAX)
+        result.timestamp = datetime.fromtimestamp(at_ms / 1000, UTC)
+    implied = properties.implied
+    if "subject" not in implied:
+        result.message_type = _short(properties.subject, "x-type", headers)
+    if "priority" not in implied:
+        result.priority = properties.priority
+    if "group_id" not in implied and properties.group_id is not None:
+        headers.append((GROUP_HEADER, properties.group_id))
+    if "group_sequence" not in implied and properties.group_sequence is not None:
+        headers.append((GROUP_SEQUENCE_HEADER, properties.group_sequence))
+    kept = [
+        (name, value if type(value) in _FIELD_TYPES else _field_value(value))
+        for name, value in headers
+        if len(name.encode(errors="replace")) <= SHORT_STRING_BYTES_MAX
+    ]
+    raw = content.encode_properties(result, kept or None)
+    if routing_key(topic) != topic:
+        raw = content.append_headers(raw, [(TOPIC_HEADER, topic)])
+    return raw
+
+
+def routing_key(topic: str) -> str:
+    """The topic as far as a short string holds it."""
+    return topic.encode()[:SHORT_STRING_BYTES_MAX].decode(errors="ignore")
+
+
+def write_fields(persistent: bool, fields: Mapping[str, Any], headers: Mapping[str, Any] | None) -> bytes:
+    """A raw content header with these of `FIELDS` and these headers.
+
+    Raises InvalidArgument for what is no field, or has a value that none can have.
+    """
+    try:
+        properties = content.Properties(delivery_mode=PERSISTENT_MODE if persistent else 1, **fields)
+        raw = content.encode_properties(properties, list(headers.items()) if headers else None)
+        content.validate_properties(raw)
+    except (TypeError, ValueError, LocalProtocolError) as error:
+        raise InvalidArgument(f"these are no message properties: {error}") from None
+    return raw
+
+
+FIELDS: Final = (
+    "content_type", "content_encoding", "priority", "correlation_id", "reply_to", "expiration", "message_id",
+    "timestamp", "message_type", "user_id", "app_id",
+)  # fmt: skip
+
+
+def read_fields(raw: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The headers by name and those of `FIELDS` that are there, as an AMQP consumer sees them."""
+    fields = content.decode_fields(raw)
+    return dict(fields.get("headers", ())), {name: fields[name] for name in FIELDS if name in fields}
+
+
+def expiration_of(raw: bytes) -> bytes:
+    """The expiration as the publisher wrote it; b"" when there is none."""
+    return content.peek_fields(raw)[2]
+
+
+def stamp(raw: bytes, headers: Sequence[Header]) -> bytes:
+    """`raw` for a copy that the broker makes: with these headers, each in the place of what had its name, and
+    without an expiration; the rest stays byte for byte.
+    """
+    return content.without_expiration(content.append_headers(raw, headers))
+
+
+def without_headers(raw: bytes, names: Iterable[str]) -> bytes:
+    """`raw` without the headers of these names; the rest stays byte for byte."""
+    return content.without_headers(raw, names)
+
+
+def may_ask(raw: bytes) -> bool:
+    """Whether there may be headers among the properties that the broker acts on."""
+    # all their names have one of these in them; most properties do not
+    return (b"x-" in raw or b"deliver" in raw) and any(name in raw for name in _OPTION_NAMES)
+
+
+def options_of(raw: bytes) -> PublishOptions:
+    """What a publish with these properties asks for; raises InvalidArgument."""
+    _, priority, expiration = content.peek_fields(raw)
+    values: dict[str, object] = {}
+    if may_ask(raw):
+        values = single_values(content.decode_headers(raw), "header", NAMES)
+        deliver_at = values.get(DELIVER_AT)
+        if isinstance(deliver_at, datetime):
+            values[DELIVER_AT] = int(deliver_at.timestamp() * 1000)
+    elif not priority and not expiration:
+        return PLAIN
+    ttl_ms = None
+    if expiration:
+        if not expiration.isdigit() or len(expiration) > 19:
+            raise InvalidArgument(
+                f"expiration must be milliseconds, not {expiration.decode(errors='replace')!r}"
+            )
+        ttl_ms = int(expiration)
+    return read_options(values, priority=priority, ttl_ms=ttl_ms)
+
+
+def _neutral(value: Any) -> HeaderValue:
+    """A decoded field value as the model has it."""
+    if isinstance(value, bytearray):
+        return bytes(value)
+    if isinstance(value, list):
+        return [_neutral(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _neutral(item) for name, item in value.items()}
+    result: HeaderValue = value
+    return result
+
+
+def _field_value(value: HeaderValue) -> Any:
+    """A header value as a field table can hold it: what has no type there is a text."""
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, int) and not _INTEGER_MIN <= value <= _INTEGER_MAX:
+        return str(value)
+    if isinstance(value, list):
+        return [_field_value(item) for item in value]
+    if isinstance(value, Mapping):
+        return {name: _field_value(item) for name, item in value.items()}
+    return value
+
+
+def _short(value: Identifier | None, header: str, headers: list[Header]) -> str | None:
+    """The value as a short string; what none can hold becomes a header."""
+    if value is None:
+        return None
+    text: str | None
+    if isinstance(value, bytes):
+        text = _text(value)
+    else:
+        text = str(value)
+        if len(text.encode(errors="replace")) > SHORT_STRING_BYTES_MAX:
+            text = None
+    if text is None:
+        headers.append((header, value))
+    return text
+
+
+def _text(data: bytes) -> str | None:
+    if not data or len(data) > SHORT_STRING_BYTES_MAX:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None

@@ -1,0 +1,80 @@
+"""What filters see of a message: its properties under the names of `queue_manager.filters`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+from broker.properties import templates
+from broker.properties.model import MessageProperties
+from config import limits
+from queue_manager.filters.fields import APPLICATION_PREFIX, HEADER_PRIORITY, Fields
+from queue_manager.manager import QueueManager
+from storage.envelope import EnvelopeTemplate
+
+PRIORITY_DEFAULT: Final = 4  # Jakarta Messaging 3.1, 3.4.10
+
+
+def install(manager: QueueManager) -> None:
+    """Let the queue manager's filters see messages so."""
+    manager.fields.of_template = fields_of
+
+
+def fields_of(template: EnvelopeTemplate) -> Fields:
+    """The fields all messages of the template share."""
+    fields: dict[str, object] = {}
+    priority: int | None = template.priority or None
+    if template.properties and len(template.properties) <= limits.FILTER_PROPERTIES_BYTES_MAX:
+        properties = templates.read(template)
+        _add(fields, properties)
+        if properties.priority is not None:
+            priority = properties.priority
+    fields["JMSPriority"] = fields[HEADER_PRIORITY] = PRIORITY_DEFAULT if priority is None else priority
+    fields["JMSDeliveryMode"] = "PERSISTENT" if template.persistent else "NON_PERSISTENT"
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _add(fields: dict[str, object], properties: MessageProperties) -> None:
+    for key, header in properties.header_values().items():
+        fields[key] = fields[APPLICATION_PREFIX + key] = _compared(header)
+    # what has a name of its own in JMS and another in AMQP 1.0
+    fields["JMSMessageID"] = fields["properties.message-id"] = _compared(properties.message_id)
+    fields["JMSCorrelationID"] = fields["properties.correlation-id"] = _text(properties.correlation_id)
+    fields["JMSType"] = fields["properties.subject"] = properties.subject
+    fields["JMSTimestamp"] = fields["properties.creation-time"] = properties.created_at_ms
+    fields["JMSXUserID"] = fields["properties.user-id"] = _text(properties.user_id)
+    fields["JMSXGroupID"] = fields["properties.group-id"] = _compared(properties.group_id)
+    fields["JMSXGroupSeq"] = fields["properties.group-sequence"] = _compared(properties.group_sequence)
+    fields["properties.reply-to"] = properties.reply_to
+    fields["properties.content-type"] = properties.content_type
+    fields["properties.content-encoding"] = properties.content_encoding
+
+
+def _compared(value: object) -> object:
+    """A value as filters compare it."""
+    convert = _CONVERSIONS.get(type(value))
+    return value if convert is None else convert(value)
+
+
+def _text(value: object) -> object:
+    """As `_compared`; bytes as the text they are, None if they are none."""
+    if not isinstance(value, bytes):
+        return _compared(value)
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _milliseconds(time: datetime) -> int:
+    return int(time.timestamp() * 1_000)
+
+
+_CONVERSIONS: Final[dict[type, Callable[[Any], object]]] = {
+    datetime: _milliseconds,
+    Decimal: float,
+    UUID: str,
+}

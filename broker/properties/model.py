@@ -1,0 +1,68 @@
+"""The properties of a message, whatever protocol it came by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import TypeAlias
+from uuid import UUID
+
+from storage.envelope import PROPERTIES_NONE
+
+HeaderValue: TypeAlias = (
+    "None | bool | int | float | Decimal | str | bytes | datetime | UUID"
+    " | Sequence[HeaderValue] | Mapping[str, HeaderValue]"
+)
+"""A value with the type its publisher gave it; `datetime` with a time zone. Widths of numbers are the
+protocol's own."""
+
+HeaderMap: TypeAlias = Mapping[str, HeaderValue]
+
+Header: TypeAlias = tuple[str, HeaderValue]
+
+Identifier: TypeAlias = str | bytes | int | UUID
+"""What names a message, or relates it to another: a text in AMQP 0.9.1, bytes in MQTT 5, any in AMQP 1.0."""
+
+
+class MessageProperties:
+    """What a publisher says of a message beside its topic and body. None: he did not say.
+
+    `headers` (AMQP headers, MQTT user properties, AMQP 1.0 application properties) keep order and duplicates;
+    of several with one name the first counts, or the last if `last_header_counts`. `implied` names the fields
+    that a protocol has no place for and that were read, by convention, from one of the headers, which is
+    still there: who writes the headers leaves these fields out.
+
+    `persistent` is delivery mode, durability or QoS. `ttl_ms` counts from the publish, `created_at_ms` is a
+    time in ms since 1970. `subject` is AMQP 0.9.1's `type`. `payload_format` is MQTT's indicator: 0 bytes,
+    1 text.
+
+    `block` is what it all was read from, and `kind` (`storage.envelope`) says by whose rules: consumers of
+    that protocol get the block as it is.
+    """
+
+    # defaults of the class: most messages have few of these, and many have properties of their own
+    kind: int = PROPERTIES_NONE
+    block: bytes = b""
+    persistent: bool | None = None
+    content_type: str | None = None
+    content_encoding: str | None = None
+    payload_format: int | None = None
+    message_id: Identifier | None = None
+    correlation_id: Identifier | None = None
+    reply_to: str | None = None
+    subject: str | None = None
+    priority: int | None = None
+    ttl_ms: int | None = None
+    created_at_ms: int | None = None
+    user_id: str | bytes | None = None
+    app_id: str | None = None
+    group_id: HeaderValue = None
+    group_sequence: HeaderValue = None
+    headers: Sequence[Header] = ()
+    last_header_counts: bool = False
+    implied: frozenset[str] = frozenset()
+
+    def header_values(self) -> dict[str, HeaderValue]:
+        """The headers by name, each with the value that counts."""
+        return dict(self.headers if self.last_header_counts else reversed(self.headers))

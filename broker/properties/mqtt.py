@@ -1,0 +1,180 @@
+"""Properties as an MQTT 5 PUBLISH property block (section 2.2.2), without its length.
+
+What has no property of its own there is a user property named as AMQP names it: `content-encoding`,
+`priority`, `timestamp` (s), `type`, `user-id`, `app-id`, `group-id`, `group-sequence`; the message ID as
+`x-message-id`, since deliveries have a `message-id` of their own. Values that are no texts become texts,
+tables and lists JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+from broker.properties.model import HeaderValue, MessageProperties
+from broker.properties.single import single_values
+from protocols.errors import ProtocolError
+from protocols.mqtt import constants as c
+from protocols.mqtt.properties import Properties, decode_properties, encode_properties, expiry_interval_at
+from protocols.mqtt.topics import validate_topic_name
+from queue_manager.errors import InvalidArgument
+from queue_manager.options import NAMES, PLAIN, PublishOptions, read_options
+from queue_manager.staging.tags import TAG_NAMES
+from storage.envelope import PROPERTIES_MQTT
+
+TEXT_BYTES_MAX: Final = 65_535
+EXPIRY_S_MAX: Final = 0xFFFFFFFF
+PRIORITY_MAX: Final = 255
+PRIORITY_PROPERTY: Final = "priority"
+GROUP_PROPERTY: Final = "group-id"
+GROUP_SEQUENCE_PROPERTY: Final = "group-sequence"
+SUBJECT_PROPERTIES: Final = ("subject", "type")
+
+_OPTION_NAMES: Final = frozenset({*NAMES, PRIORITY_PROPERTY})
+_IMPLIED: Final = frozenset(("group_id", "priority", "subject"))
+
+
+def read(block: bytes) -> MessageProperties:
+    """Read a property block that was validated. Whether it is persistent says the QoS beside it."""
+    source = decode_properties(block, c.PUBLISH)
+    properties = MessageProperties()
+    properties.kind = PROPERTIES_MQTT
+    properties.block = block
+    properties.content_type = source.content_type
+    properties.payload_format = source.payload_format_indicator
+    properties.correlation_id = source.correlation_data
+    properties.reply_to = source.response_topic
+    if source.message_expiry_interval_s is not None:
+        properties.ttl_ms = source.message_expiry_interval_s * 1000
+    if source.user_properties:
+        properties.headers = source.user_properties
+        properties.implied = _IMPLIED
+        first = dict(reversed(source.user_properties))
+        properties.group_id = first.get(GROUP_PROPERTY)
+        properties.subject = next((first[name] for name in SUBJECT_PROPERTIES if name in first), None)
+        text = first.get(PRIORITY_PROPERTY, "")
+        if _is_number(text) and int(text) <= PRIORITY_MAX:
+            properties.priority = int(text)
+    return properties
+
+
+def write(properties: MessageProperties, topic: str) -> bytes:
+    """The property block of a message, whatever its properties were read from."""
+    result = Properties()
+    pairs: list[tuple[str, HeaderValue]] = []
+    if properties.content_type and _fits(properties.content_type):
+        result.content_type = _clean(properties.content_type)
+    result.payload_format_indicator = properties.payload_format
+    if properties.correlation_id is not None:
+        correlation = properties.correlation_id
+        data = correlation if isinstance(correlation, bytes) else str(correlation).encode()
+        result.correlation_data = data if len(data) <= TEXT_BYTES_MAX else None
+    if properties.reply_to:
+        if _is_topic(properties.reply_to):
+            result.response_topic = properties.reply_to
+        else:
+            pairs.append(("reply-to", properties.reply_to))
+    if properties.ttl_ms is not None:
+        if properties.ttl_ms <= EXPIRY_S_MAX * 1000:
+            result.message_expiry_interval_s = -(-properties.ttl_ms // 1000)
+        else:
+            pairs.append(("expiration", properties.ttl_ms))
+    pairs += properties.headers
+    seconds = None if properties.created_at_ms is None else properties.created_at_ms // 1000
+    implied = properties.implied
+    for name, field, value in (
+        ("content-encoding", "", properties.content_encoding),
+        (PRIORITY_PROPERTY, "priority", properties.priority),
+        ("x-message-id", "", properties.message_id),
+        ("timestamp", "", seconds),
+        ("type", "subject", properties.subject),
+        ("user-id", "", properties.user_id),
+        ("app-id", "", properties.app_id),
+        (GROUP_PROPERTY, "group_id", properties.group_id),
+        (GROUP_SEQUENCE_PROPERTY, "group_sequence", properties.group_sequence),
+    ):
+        if value is not None and field not in implied:
+            pairs.append((name, value))
+    cleaned = [(_clean(name), _clean(as_text(value))) for name, value in pairs]
+    result.user_properties = [pair for pair in cleaned if _fits(pair[0]) and _fits(pair[1])]
+    return encode_properties(result, c.PUBLISH)
+
+
+def with_expiry(block: bytes, left_ms: int) -> bytes:
+    """The block with its message expiry interval, if it has one, at what is left [MQTT-3.3.2-6]."""
+    position = expiry_interval_at(block)
+    if not position:
+        return block
+    # it may be delivered, so it has not expired: at least a second
+    left_s = min(max(1, -(-left_ms // 1000)), EXPIRY_S_MAX)
+    return block[:position] + left_s.to_bytes(4, "big") + block[position + 4 :]
+
+
+def options_of(block: bytes) -> PublishOptions:
+    """What a publish with these properties asks for; raises InvalidArgument, also for a user property the
+    broker acts on that is there twice.
+    """
+    if not block:
+        return PLAIN
+    properties = decode_properties(block, c.PUBLISH)
+    values: dict[str, object] = single_values(properties.user_properties, "user property", _OPTION_NAMES)
+    priority = _priority(str(values.pop(PRIORITY_PROPERTY, "0")))
+    expiry_s = properties.message_expiry_interval_s
+    ttl_ms = None if expiry_s is None else expiry_s * 1000
+    if not values and not priority and ttl_ms is None:
+        return PLAIN
+    return read_options(values, priority=priority, ttl_ms=ttl_ms)
+
+
+def without_stage(block: bytes) -> bytes:
+    """The property block of a staged publish as its consumers are to see it."""
+    properties = decode_properties(block, c.PUBLISH)
+    properties.user_properties = [pair for pair in properties.user_properties if pair[0] not in TAG_NAMES]
+    return encode_properties(properties, c.PUBLISH)
+
+
+def as_text(value: Any) -> str:
+    """A header value as the text of a user property."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float | Decimal | UUID):
+        return str(value)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, datetime):
+        return str(int(value.timestamp()))
+    return json.dumps(value, default=as_text, ensure_ascii=False, separators=(",", ":"))
+
+
+def _priority(text: str) -> int:
+    if not _is_number(text) or int(text) > PRIORITY_MAX:
+        raise InvalidArgument(f"user property priority is 0 to 255, not {text!r}")
+    return int(text)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 19
+
+
+def _is_topic(text: str) -> bool:
+    try:
+        validate_topic_name(text)
+    except ProtocolError:
+        return False
+    return True
+
+
+def _fits(text: str) -> bool:
+    return len(text.encode()) <= TEXT_BYTES_MAX
+
+
+def _clean(text: str) -> str:
+    """U+0000 may not stand in an MQTT string [MQTT-1.5.4-2]."""
+    return text.replace("\0", "\ufffd")

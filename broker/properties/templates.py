@@ -1,0 +1,89 @@
+"""The properties of stored messages as each protocol wants them: translated once per template.
+
+A message that leaves by the protocol it came by is not translated at all.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from broker.properties import amqp, mqtt
+from broker.properties.model import MessageProperties
+from storage.envelope import PROPERTIES_AMQP, PROPERTIES_MQTT, EnvelopeTemplate, expires_at_ms
+
+
+class Codec(Protocol):
+    """What the module of a protocol offers."""
+
+    def read(self, block: bytes, /) -> MessageProperties:
+        """Read a block of that protocol."""
+
+    def write(self, properties: MessageProperties, topic: str) -> bytes:
+        """The block of a message published to `topic`; never raises, whatever the properties are."""
+
+
+_CODECS: Final[dict[int, Codec]] = {PROPERTIES_AMQP: amqp, PROPERTIES_MQTT: mqtt}
+
+
+class Translations:
+    """What was made of a template's properties: blocks by their kind, and the message group (key, closes)."""
+
+    __slots__ = ("blocks", "message_group")
+
+    def __init__(self) -> None:
+        self.blocks: dict[int, bytes] = {}
+        self.message_group: tuple[str, bool] | None = None
+
+
+def translations_of(template: EnvelopeTemplate) -> Translations:
+    """The translations of a template."""
+    translations = template.context
+    if translations is None:
+        translations = template.context = Translations()
+    assert isinstance(translations, Translations)
+    return translations
+
+
+def read(template: EnvelopeTemplate) -> MessageProperties:
+    """What the publisher of messages of this template said of them."""
+    codec = _CODECS.get(template.properties_kind)
+    if codec is None:
+        properties = MessageProperties()
+        properties.persistent = template.persistent or None
+        return properties
+    properties = codec.read(template.properties)
+    if codec is mqtt:
+        properties.persistent = template.persistent
+    return properties
+
+
+def as_amqp(template: EnvelopeTemplate) -> bytes:
+    """The raw AMQP 0.9.1 content header (flags and list) of messages of this template."""
+    if template.properties_kind == PROPERTIES_AMQP:
+        return template.properties
+    return _translated(template, PROPERTIES_AMQP)
+
+
+def as_mqtt(template: EnvelopeTemplate) -> bytes:
+    """The MQTT 5 property block (without length) of messages of this template."""
+    if template.properties_kind == PROPERTIES_MQTT:
+        return template.properties
+    return _translated(template, PROPERTIES_MQTT)
+
+
+def as_mqtt_at(template: EnvelopeTemplate, received_at_ms: int, now_ms: int) -> bytes:
+    """As `as_mqtt`, with the message expiry interval less the time the message waited [MQTT-3.3.2-6]."""
+    block = template.properties
+    if block and template.properties_kind != PROPERTIES_MQTT:
+        block = _translated(template, PROPERTIES_MQTT)
+    if not template.expires_at_ms:
+        return block
+    return mqtt.with_expiry(block, expires_at_ms(template, received_at_ms) - now_ms)
+
+
+def _translated(template: EnvelopeTemplate, kind: int) -> bytes:
+    translations = template.context or translations_of(template)
+    block: bytes | None = translations.blocks.get(kind)
+    if block is None:
+        block = translations.blocks[kind] = _CODECS[kind].write(read(template), template.topic)
+    return block
