@@ -57,20 +57,20 @@ def test_lock_of_another_process_names_pid_and_time(tmp_path, holder):
     )
 
 
-def test_holder_on_another_machine_is_named_with_it(tmp_path, holder):
+def test_lock_of_another_machine_names_that_machine(tmp_path, holder):
     (tmp_path / LOCK_FILE).write_text(json.dumps({"pid": 7, "host": "elsewhere"}))
     with pytest.raises(StoreInUse, match="process 7 on elsewhere since"):
         DirectoryLock(tmp_path).take()
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"pid": "x", "host": 1}', b"\xff"])
-def test_holder_that_wrote_nothing_sensible_is_another_process(tmp_path, holder, content):
+def test_unreadable_lock_file_is_reported_as_another_process(tmp_path, holder, content):
     (tmp_path / LOCK_FILE).write_bytes(content)
     with pytest.raises(StoreInUse, match="in use by another process"):
         DirectoryLock(tmp_path).take()
 
 
-def test_death_of_the_holder_frees_the_lock(tmp_path, holder):
+def test_lock_is_free_after_the_death_of_its_holder(tmp_path, holder):
     holder.kill()
     holder.wait()
     lock = DirectoryLock(tmp_path)
@@ -90,12 +90,12 @@ async def test_wait_takes_the_lock_once_it_is_free(tmp_path, holder):
     lock.release()
 
 
-async def test_wait_gives_up_in_time(tmp_path, holder):
+async def test_wait_is_refused_when_its_time_is_over(tmp_path, holder):
     with pytest.raises(StoreInUse):
         await DirectoryLock(tmp_path).wait(0.1)
 
 
-def test_file_system_without_locks_is_noted_and_no_hindrance(tmp_path, monkeypatch):
+def test_file_system_without_locks_is_noted_and_used(tmp_path, monkeypatch):
     def no_locks(fd, operation):
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
 
@@ -106,7 +106,7 @@ def test_file_system_without_locks_is_noted_and_no_hindrance(tmp_path, monkeypat
     lock.release()
 
 
-def test_lock_file_that_cannot_be_opened_is_told(tmp_path):
+def test_lock_file_that_cannot_be_opened_is_refused_with_reason(tmp_path):
     (tmp_path / LOCK_FILE).mkdir()
     with pytest.raises(StorageError, match="cannot open .*lock: Is a directory"):
         DirectoryLock(tmp_path).take()

@@ -30,7 +30,7 @@ def decode_var_u64(data, start=0):
         (b"\x00\x01\x02", unhex("01 01 01 02 02 00")),
     ],
 )
-def test_v10_terminated_bytes(raw, encoded):
+def test_terminated_bytes_match_the_documented_vectors(raw, encoded):
     assert encoding.encode_terminated(raw) == encoded
     assert decode_terminated(encoded) == (raw, len(encoded))
 
@@ -55,7 +55,7 @@ def test_damaged_terminated_bytes_are_refused(damaged):
 
 
 @given(tricky_bytes)
-def test_terminated_bytes_decode_only_what_is_canonical(data):
+def test_terminated_bytes_decode_only_in_canonical_form(data):
     try:
         raw, end = decode_terminated(data)
     except CorruptRecord:
@@ -79,7 +79,7 @@ def test_terminated_bytes_decode_only_what_is_canonical(data):
         (2**64 - 1, "80 ff ff ff ff ff ff ff ff"),
     ],
 )
-def test_var_u64_vectors(value, encoded):
+def test_var_u64_matches_the_documented_vectors(value, encoded):
     assert encoding.encode_var_u64(value) == unhex(encoded)
     assert decode_var_u64(unhex(encoded)) == (value, len(unhex(encoded)))
 
@@ -94,7 +94,7 @@ def test_var_u64_keeps_order_around_every_power_of_two():
 
 
 @given(u64, u64, st.binary(max_size=4))
-def test_var_u64_order_and_round_trip(left, right, rest):
+def test_var_u64_round_trips_and_keeps_order(left, right, rest):
     a, b = encoding.encode_var_u64(left), encoding.encode_var_u64(right)
     assert (a < b) == (left < right)
     assert decode_var_u64(rest + a + rest, len(rest)) == (left, len(rest) + len(a))
@@ -112,7 +112,7 @@ def test_damaged_var_u64_is_refused(damaged):
 
 
 @pytest.mark.parametrize("value", [-1, 2**64])
-def test_var_u64_refuses_what_is_no_u64(value):
+def test_var_u64_outside_64_bits_is_refused(value):
     with pytest.raises(ValueError, match="u64"):
         encoding.encode_var_u64(value)
 
@@ -130,7 +130,7 @@ def test_float_keys_keep_order(left, right):
 
 
 @given(tricky_bytes)
-def test_prefix_end_is_the_first_key_after_the_prefix(prefix):
+def test_prefix_end_is_above_all_keys_of_the_prefix(prefix):
     end = encoding.prefix_end(prefix)
     if end is None:
         assert not prefix.strip(b"\xff")
@@ -162,7 +162,7 @@ def test_value_fields_round_trip(text, raw):
     reader.finish()
 
 
-def test_reader_names_record_and_field():
+def test_error_of_a_reader_names_record_and_field():
     with pytest.raises(CorruptRecord, match="corrupt thing record: size") as caught:
         encoding.ValueReader("thing", b"\x01").u16("size")
     assert (caught.value.record_type, caught.value.field) == ("thing", "size")
@@ -172,7 +172,7 @@ def test_reader_names_record_and_field():
         encoding.ValueReader("thing", b"\x01").finish()
 
 
-def test_key_reader_refuses_what_is_not_the_key():
+def test_key_reader_refuses_malformed_keys():
     with pytest.raises(CorruptRecord, match="does not begin with 01 02"):
         encoding.KeyReader("thing", b"\x01\x03", b"\x01\x02")
     with pytest.raises(CorruptRecord, match="not UTF-8"):
@@ -185,7 +185,7 @@ def test_key_reader_refuses_what_is_not_the_key():
         reader.finish()
 
 
-def test_what_does_not_fit_a_length_is_refused():
+def test_text_or_array_beyond_its_length_field_is_refused():
     assert len(encoding.encode_utf8("x" * 65_535)) == 65_537
     with pytest.raises(ValueError, match="65536 bytes"):
         encoding.encode_utf8("x" * 65_536)

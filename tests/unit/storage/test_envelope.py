@@ -55,12 +55,12 @@ def templates(draw):
     )
 
 
-def test_vector_smallest():
+def test_smallest_envelope_matches_the_documented_vector():
     value = encode_envelope(5, T0, 0, 0, 0, "a", 0, b"", False, False)
     assert value == unhex("01 00  05 00 00 00 00 00 00 00  00 a8 da 76 9b 01 00 00  01 00 61")
 
 
-def test_vector_amqp():
+def test_amqp_envelope_matches_the_documented_vector():
     value = encode_envelope(300, T0, 0, 0, 4, "eu", 1, unhex("10 00 02"), True, False, "orders")
     assert value == unhex(
         "01 ac  2c 01 00 00 00 00 00 00  00 a8 da 76 9b 01 00 00"
@@ -68,7 +68,7 @@ def test_vector_amqp():
     )
 
 
-def test_vector_mqtt_with_times_and_shared_payload():
+def test_mqtt_envelope_with_times_and_shared_payload_matches_the_documented_vector():
     value = encode_envelope(1, T0, T0 + 30_000, T0 + 1_234, 0, "t", 2, b"", True, True)
     assert value == unhex(
         "01 5b  01 00 00 00 00 00 00 00  00 a8 da 76 9b 01 00 00"
@@ -111,7 +111,7 @@ def test_every_field_round_trips(
 
 
 @given(templates(), st.integers(0, 2**63), i64, st.integers(1, 20))
-def test_a_run_is_its_envelopes(template, first_offset, received_at_ms, count):
+def test_run_encodes_like_its_envelopes(template, first_offset, received_at_ms, count):
     run = encode_run(template, first_offset, received_at_ms, count)
     assert len(run) == count
     for offset, value in enumerate(run, first_offset):
@@ -136,20 +136,20 @@ def test_a_run_is_its_envelopes(template, first_offset, received_at_ms, count):
     st.integers(0, 2**62) | st.integers(0, 70_000),
     st.integers(1, 40) | st.integers(250, 1_100),
 )
-def test_a_metadata_block_is_its_run(template, first_message_id, first_offset, count):
+def test_metadata_block_encodes_like_its_run(template, first_message_id, first_offset, count):
     parts = encode_metadata_run(first_message_id, encode_run(template, first_offset, T0, count))
     block = envelope.encode_metadata_block(template, first_message_id, first_offset, T0, count)
     assert block == b"".join(parts)
 
 
 @pytest.mark.parametrize("first", [0, 0xFF, 0xFFFF - 3, 0xFFFFFF - 70, 2**40 - 1, 2**64 - 65_535])
-def test_a_metadata_block_of_any_size_crosses_byte_borders(first):
+def test_metadata_block_carries_ids_over_byte_borders(first):
     template = EnvelopeTemplate("t")
     parts = encode_metadata_run(first, encode_run(template, first, T0, 65_535))
     assert envelope.encode_metadata_block(template, first, first, T0, 65_535) == b"".join(parts)
 
 
-def test_a_metadata_block_that_cannot_be_is_refused():
+def test_metadata_block_of_invalid_size_or_id_is_refused():
     template = EnvelopeTemplate("t")
     for count in (0, 65_536):
         with pytest.raises(ValueError, match="elements"):
@@ -158,7 +158,7 @@ def test_a_metadata_block_that_cannot_be_is_refused():
         envelope.encode_metadata_block(template, 2**64 - 1, 0, T0, 2)
 
 
-def test_templates_that_cannot_be_are_refused():
+def test_invalid_template_is_refused():
     with pytest.raises(ValueError, match="without a kind"):
         EnvelopeTemplate("t", 0, b"x")
     with pytest.raises(ValueError, match="kind 4"):
@@ -169,7 +169,7 @@ def test_templates_that_cannot_be_are_refused():
         EnvelopeTemplate("t" * 65_536)
 
 
-def test_other_versions_are_refused():
+def test_envelope_of_another_version_is_refused():
     value = encode_envelope(5, T0, 0, 0, 0, "a", 0, b"", False, False)
     with pytest.raises(FormatTooNew, match="version 2"):
         decode_envelope(b"\x02" + value[1:])
@@ -177,14 +177,14 @@ def test_other_versions_are_refused():
         decode_envelope(b"\x00" + value[1:])
 
 
-def test_bad_utf8_is_corrupt():
+def test_envelope_with_invalid_utf8_is_corrupt():
     value = encode_envelope(5, T0, 0, 0, 0, "a", 0, b"", False, False)
     with pytest.raises(CorruptRecord, match="UTF-8"):
         decode_envelope(value[:-1] + b"\xff")
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_decode_or_are_refused(data):
+def test_arbitrary_bytes_decode_or_are_refused(data):
     try:
         decode_envelope(b"\x01" + data)
     except CorruptRecord:
@@ -192,7 +192,7 @@ def test_any_bytes_decode_or_are_refused(data):
 
 
 @given(templates(), st.integers(0, 2**60))
-def test_cache_finds_one_object_for_equal_envelopes(template, offset):
+def test_cache_gives_one_template_for_equal_envelopes(template, offset):
     cache = TemplateCache()
     first, second = encode_run(template, offset, T0, 2)
     decoded = cache.decode([first, second])
@@ -210,7 +210,7 @@ def test_cache_is_bounded():
     assert len(cache._templates) <= limits.ENVELOPE_TEMPLATES_MAX
 
 
-def test_cache_refuses_what_decoding_refuses():
+def test_cache_refuses_invalid_envelopes():
     cache = TemplateCache()
     with pytest.raises(CorruptRecord):
         cache.find(b"\x01")
@@ -220,7 +220,7 @@ def test_cache_refuses_what_decoding_refuses():
 
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("priority", [0, 5])
-def test_varied_templates_are_like_those_made_singly(shared, priority):
+def test_varied_templates_equal_those_made_one_by_one(shared, priority):
     fixed = {"shared": shared, "priority": priority, "exchange": "e"}
     base = EnvelopeTemplate("t", PROPERTIES_AMQP, b"", persistent=True, **fixed)
     raws = [b"", b"a", b"b" * 300]

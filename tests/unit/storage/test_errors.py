@@ -3,7 +3,7 @@ import pytest
 from storage import errors
 
 
-def test_every_error_is_a_storage_error_with_a_reason():
+def test_each_error_is_a_storage_error_with_a_reason():
     raised = [
         errors.StoreFenced("another writer"),
         errors.StoreUnavailable("no answer"),
@@ -19,5 +19,5 @@ def test_every_error_is_a_storage_error_with_a_reason():
 @pytest.mark.parametrize(
     ("detail", "text"), [("", "corrupt done record: end"), ("2 bytes", "corrupt done record: end: 2 bytes")]
 )
-def test_corrupt_record_says_where(detail, text):
+def test_corrupt_record_names_record_and_field(detail, text):
     assert str(errors.CorruptRecord("done", "end", detail)) == text

@@ -36,12 +36,12 @@ async def written(database, ops: WriteOps) -> list[tuple[bytes, bytes]]:
     return [(row.key, row.value) for row in await rows.next_batch(100_000)]
 
 
-async def test_status_names_the_path(path):
+async def test_status_tells_whether_the_fast_path_is_on(path):
     assert fast_batch_status() == ("on" if path == "fast" else "off: SLUICEMQ_FAST_BATCH=off")
 
 
 @pytest.mark.parametrize("count", [1, 7, 8, 127, 128, 129, 1_000])
-async def test_any_number_of_puts_reads_back(path, database, count):
+async def test_puts_of_any_number_read_back(path, database, count):
     source = random.Random(count)
     ops = WriteOps()
     for number in range(count):
@@ -50,7 +50,7 @@ async def test_any_number_of_puts_reads_back(path, database, count):
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 255, 256, 4_096, 65_535, 4 * 1024 * 1024])
-async def test_any_size_of_value_reads_back(path, database, size):
+async def test_values_of_any_size_read_back(path, database, size):
     if path == "stock" and size > 100_000:
         pytest.skip("half a second of the binding's own byte loop")
     value = random.Random(size).randbytes(size)
@@ -60,14 +60,14 @@ async def test_any_size_of_value_reads_back(path, database, size):
     assert await written(database, ops) == ops.puts
 
 
-async def test_long_keys_and_keys_of_all_bytes(path, database):
+async def test_long_keys_and_keys_of_all_bytes_read_back(path, database):
     ops = WriteOps()
     ops.put(bytes(range(256)), b"all")
     ops.put(b"k" * 60_000, b"long")
     assert await written(database, ops) == ops.puts
 
 
-async def test_deletes_beside_puts(path, database):
+async def test_deletes_beside_puts_remove_their_rows(path, database):
     first = WriteOps()
     for number in range(300):
         first.put(b"k%03d" % number, b"old")
@@ -94,7 +94,7 @@ async def test_an_empty_key_is_refused(path, others):
         fill_batch(WriteBatch(), ops)
 
 
-async def test_a_batch_cannot_be_filled_after_it_was_written(path, database):
+async def test_filling_a_written_batch_is_refused(path, database):
     batch = WriteBatch()
     batch.put(b"k", b"v")
     await database.write(batch)
@@ -104,14 +104,14 @@ async def test_a_batch_cannot_be_filled_after_it_was_written(path, database):
         fill_batch(batch, ops)
 
 
-async def test_another_release_falls_back(monkeypatch):
+async def test_another_release_of_slatedb_falls_back_to_the_binding(monkeypatch):
     monkeypatch.setattr(fast_batch, "SLATEDB_VERSION", "0.17.1")
     assert await enable_fast_batch() == "off: slatedb 0.17.0 is installed; the C ABI of 0.17.1 is known"
     monkeypatch.undo()
     assert await enable_fast_batch() == "on"
 
 
-async def test_a_missing_function_falls_back(monkeypatch):
+async def test_missing_native_function_falls_back_to_the_binding(monkeypatch):
     def broken(self):
         raise AttributeError("function uniffi_put not found")
 
@@ -121,7 +121,7 @@ async def test_a_missing_function_falls_back(monkeypatch):
     assert await enable_fast_batch() == "on"
 
 
-async def test_a_path_that_loses_rows_is_found_out(monkeypatch):
+async def test_fast_path_that_loses_rows_is_switched_off(monkeypatch):
     original = NativeBatch._put_run
     monkeypatch.setattr(
         NativeBatch, "_put_run", lambda self, handle, puts, status: original(self, handle, puts[:-1], status)
@@ -131,7 +131,7 @@ async def test_a_path_that_loses_rows_is_found_out(monkeypatch):
     assert await enable_fast_batch() == "on"
 
 
-async def test_rows_are_read_alike_on_both_paths(path, database):
+async def test_rows_read_back_equal_on_both_paths(path, database):
     source = random.Random(7)
     ops = WriteOps()
     for number in range(700):
@@ -144,7 +144,7 @@ async def test_rows_are_read_alike_on_both_paths(path, database):
     assert found == ops.puts
 
 
-def test_rows_with_an_expiry_are_cut_at_the_right_place():
+def test_rows_with_an_expiry_decode():
     def row(key: bytes, value: bytes, expiry: bytes) -> bytes:
         lengths = [len(part).to_bytes(4, "big") + part for part in (key, value)]
         return b"".join(lengths) + bytes(16) + expiry
@@ -175,5 +175,5 @@ def encode_rows(rows, expiring=()):
     ],
 )
 @pytest.mark.parametrize("expiring", [(), (0,)])
-def test_rows_of_one_size_and_of_many(rows, expiring):
+def test_rows_of_equal_and_of_different_sizes_decode(rows, expiring):
     assert fast_rows.decode_rows(encode_rows(rows, expiring)) == rows

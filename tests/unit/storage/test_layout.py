@@ -7,7 +7,7 @@ from storage.encoding import pack_u64_key
 from tests.unit.storage.record_checks import unhex
 
 
-def test_v2_claim_and_bucket_ids():
+def test_claim_and_bucket_ids_match_the_documented_vectors():
     assert layout.make_id(1, 20) == 0x1000000000000014
     assert layout.make_id(1, 23) == 0x1000000000000017
     assert layout.bucket_of_claim(0x1000000000000017) == 0x1000000000000014
@@ -40,12 +40,12 @@ def test_aligned_claim_number_begins_a_bucket(number, exponent):
 
 
 @pytest.mark.parametrize("exponent", [-1, 5])
-def test_buckets_an_array_cannot_hold_are_refused(exponent):
+def test_bucket_exponent_beyond_an_array_is_refused(exponent):
     with pytest.raises(ValueError, match="0 to 4"):
         layout.check_bucket_exponent(exponent)
 
 
-def test_group_queue_ids():
+def test_group_queue_id_joins_and_splits_queue_and_group():
     assert layout.group_queue_id("orders", "") == "orders"
     assert layout.group_queue_id("orders", "billing") == "orders\x1fbilling"
     assert layout.split_group_queue_id("orders") == ("orders", "")
@@ -55,12 +55,12 @@ def test_group_queue_ids():
 @pytest.mark.parametrize(
     ("name", "group"), [("a\x1fb", ""), ("a", "b\x1f"), ("", ""), ("a\x00", ""), ("é" * 300, "")]
 )
-def test_names_that_make_no_queue_id_are_refused(name, group):
+def test_invalid_name_in_a_queue_id_is_refused(name, group):
     with pytest.raises(ValueError):
         layout.group_queue_id(name, group)
 
 
-def test_longest_names_make_a_queue_id():
+def test_queue_id_of_the_longest_names_fits_the_limit():
     longest = layout.group_queue_id("q" * 255 + layout.LANE_SEPARATOR + "31", "g" * 255)
     assert len(longest) == layout.QUEUE_ID_BYTES_MAX == 514
 
@@ -86,7 +86,7 @@ def test_record_types_are_distinct():
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8))
-def test_keys_of_a_queue_are_not_among_those_of_a_longer_name(name):
+def test_prefix_of_a_queue_excludes_keys_of_longer_names(name):
     prefix = layout.queue_prefix(layout.ACTIVE, name)
     assert not layout.queue_prefix(layout.ACTIVE, name + "x").startswith(prefix)
     assert not layout.queue_prefix(layout.ACTIVE, name + "\x01").startswith(prefix)

@@ -33,7 +33,7 @@ def add_wal(database, wal_id: int) -> str:
     return wal_name(wal_id)
 
 
-def test_wal_names_are_those_of_slatedb(database):
+def test_log_object_names_match_slatedb(database):
     assert wal_name(17) == "00000000000000000017.sst"
     for wal_id in (3, 17, 5):
         add_wal(database, wal_id)
@@ -58,7 +58,7 @@ def test_only_new_objects_are_synced_and_then_their_directory(database, synced):
     sync.close()
 
 
-def test_sweep_syncs_what_is_new_beside_the_log(database, synced):
+def test_sweep_syncs_new_files_beside_the_log(database, synced):
     (database / "manifest" / "1.manifest").touch()
     sync = LocalSync(database)
     assert sync.sweep() == 0
@@ -72,7 +72,7 @@ def test_sweep_syncs_what_is_new_beside_the_log(database, synced):
     sync.close()
 
 
-def test_a_directory_that_does_not_exist_yet_is_found_later(database, synced):
+def test_directory_created_later_is_swept(database, synced):
     (database / "compacted").rmdir()
     sync = LocalSync(database)
     assert sync.sweep() == 0
@@ -83,7 +83,7 @@ def test_a_directory_that_does_not_exist_yet_is_found_later(database, synced):
 
 
 @pytest.mark.parametrize(("number", "kind"), [(errno.EIO, StorageError), (errno.ENOSPC, StoreFull)])
-def test_a_failed_fsync_is_never_followed_by_a_success(database, monkeypatch, number, kind):
+def test_sync_after_a_failed_fsync_fails_too(database, monkeypatch, number, kind):
     sync = LocalSync(database)
     add_wal(database, 1)
 
@@ -102,6 +102,6 @@ def test_a_failed_fsync_is_never_followed_by_a_success(database, monkeypatch, nu
     sync.close()
 
 
-def test_a_database_without_a_log_is_refused(tmp_path):
+def test_database_without_a_log_is_refused(tmp_path):
     with pytest.raises(StorageError, match="syncing to disk"):
         LocalSync(tmp_path)

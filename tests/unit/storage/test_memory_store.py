@@ -22,7 +22,7 @@ def opener() -> Opener:
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-async def test_conformance(check, opener):
+async def test_memory_store_passes_each_store_check(check, opener):
     await check(opener)
 
 
@@ -119,7 +119,7 @@ async def test_failed_write_leaves_nothing():
     assert await store.get(b"k") == b""
 
 
-async def test_failures_add_up():
+async def test_planned_failures_happen_one_after_another():
     store = MemoryStore()
     store.fail_next_write(StoreUnavailable("one"))
     store.fail_next_write(StoreUnavailable("two"))
@@ -130,7 +130,7 @@ async def test_failures_add_up():
 
 
 @pytest.mark.parametrize("deferred", [False, True])
-async def test_write_that_fails_may_have_been_applied(deferred):
+async def test_write_that_fails_may_be_applied(deferred):
     store = MemoryStore(deferred=deferred)
     store.fail_next_write(StoreUnavailable("answer lost"), applied=True)
     with pytest.raises(StoreUnavailable):
@@ -148,7 +148,7 @@ async def test_applied_failure_is_lost_by_a_crash_before_it_is_durable():
     assert await store.crash().get(b"k") is None
 
 
-def test_describe_tells_the_modes_apart():
+def test_describe_names_the_mode():
     assert MemoryStore().describe() != MemoryStore(deferred=True).describe()
 
 

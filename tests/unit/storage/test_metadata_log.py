@@ -19,7 +19,7 @@ META_KEY = unhex("03 01 00 00 00 00 30 00 00 00 01")
 HOUR_MS = 3_600_000
 
 
-def test_v9_first_append():
+def test_first_append_matches_the_documented_vector():
     log = MetadataLog("i1")
     ops = WriteOps()
     value = metadata.encode([(4_097, b"{}"), (4_098, b'{"p":1}')])
@@ -33,7 +33,7 @@ def test_v9_first_append():
     assert ops.deletes == []
 
 
-def test_v9_later_keys():
+def test_later_keys_match_the_documented_vectors():
     log = MetadataLog("i1", segments=[SegmentMeta(1, 0, T0)], stored_block=SeqBlock(0, 5_000))
     assert log.entry_key("0", 300) == unhex("03 01 00 00 00 01 10") + K + unhex("00 11 2c")
     two = MetadataLog.recover(
@@ -73,7 +73,7 @@ def test_instance_is_part_of_the_key():
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "é", "x" * 65, "a b", "a\n"])
-def test_names_that_would_need_escapes_are_refused(name):
+def test_invalid_names_in_a_log_key_are_refused(name):
     with pytest.raises(ValueError):
         metadata_log.log_key("i1", name)
     with pytest.raises(ValueError):
@@ -83,12 +83,12 @@ def test_names_that_would_need_escapes_are_refused(name):
 @pytest.mark.parametrize(
     "raw", [b"", b"opendata-queue/i1/messages/metadata/", b"opendata-queue/i1/messages/metadata/a/b", b"\xff"]
 )
-def test_other_log_keys_are_refused(raw):
+def test_malformed_log_keys_are_refused(raw):
     with pytest.raises(CorruptRecord):
         metadata_log.parse_log_key(raw)
 
 
-def test_listing_keys():
+def test_listing_key_round_trips_and_refuses_damage():
     key = metadata_log.listing_key(3, K)
     assert metadata_log.parse_listing_key(key) == (3, K)
     low, high = metadata_log.listing_bounds(3)
@@ -98,7 +98,7 @@ def test_listing_keys():
             metadata_log.parse_listing_key(damaged)
 
 
-def test_segment_meta_that_is_none_is_refused():
+def test_malformed_segment_record_is_refused():
     value = metadata_log.encode_segment_meta(SegmentMeta(1, 0, T0))
     assert metadata_log.decode_segment_meta(META_KEY, value) == SegmentMeta(1, 0, T0)
     for length in range(len(value)):
@@ -160,7 +160,7 @@ def test_scan_bounds_are_exact():
     assert MetadataLog().scan_bounds("q1") == []
 
 
-def test_scan_bounds_take_only_the_segments_they_need():
+def test_scan_bounds_name_only_the_segments_needed():
     segments = [SegmentMeta(1, 5, T0), SegmentMeta(2, 10, T0), SegmentMeta(4, 20, T0)]
     log = MetadataLog(segments=segments, stored_block=SeqBlock(0, 4_096))
 
@@ -236,7 +236,7 @@ async def test_recovered_log_does_not_list_again():
     assert [key[6] for key, _ in ops.puts] == [0x20, 0x10]
 
 
-async def test_sealed_segment_is_dropped_whole():
+async def test_sealed_segment_is_deleted_with_all_its_keys():
     store = MemoryStore()
     log = MetadataLog(seal_bytes=1)
     for number in range(3):

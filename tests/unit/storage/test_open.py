@@ -13,7 +13,7 @@ from storage.slate_settings import broker_settings
 from tests.unit.storage.store_conformance import batch
 
 
-async def test_a_directory_is_made_and_can_be_opened_again(tmp_path):
+async def test_missing_directory_is_created_and_opens_again(tmp_path):
     settings = StorageSettings(url=str(tmp_path / "a" / "b"))
     store = await open_store(settings)
     assert store.notes == ()
@@ -27,21 +27,21 @@ async def test_a_directory_is_made_and_can_be_opened_again(tmp_path):
     await store.close()
 
 
-async def test_a_relative_path_starts_where_the_broker_does(tmp_path, monkeypatch):
+async def test_relative_path_is_below_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     store = await open_store(StorageSettings(url="./data"))
     await store.close()
     assert (tmp_path / "data" / "db").is_dir()
 
 
-async def test_leaving_it_to_the_kernel_is_noted(tmp_path):
+async def test_sync_os_is_noted(tmp_path):
     store = await open_store(StorageSettings(url=str(tmp_path), sync="os"))
     assert store.notes == ("storage.sync is os: a power cut may take messages that were confirmed",)
     assert store.describe() == f"{tmp_path} (written by the kernel when it likes)"
     await store.close()
 
 
-async def test_a_place_that_cannot_be_written_is_refused(tmp_path):
+async def test_directory_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="opening: cannot write to .*file"):
         await open_store(StorageSettings(url=str(tmp_path / "file")))
@@ -49,7 +49,7 @@ async def test_a_place_that_cannot_be_written_is_refused(tmp_path):
         await open_store(StorageSettings(url="/proc/sluicemq"))
 
 
-async def test_memory_is_empty_each_time_unless_kept():
+async def test_memory_store_is_empty_at_each_start_unless_kept():
     settings = StorageSettings(url="memory:")
     memory = ObjectStore.resolve("memory:///")
     for kept, value in ((None, None), (memory, None), (memory, b"v"), (None, None)):
@@ -60,7 +60,7 @@ async def test_memory_is_empty_each_time_unless_kept():
         await store.close()
 
 
-async def test_the_format_marker_is_written_once_and_verified(tmp_path):
+async def test_format_marker_is_written_once_and_verified(tmp_path):
     settings = StorageSettings(url=str(tmp_path))
     store = await open_store(settings)
     assert await store.get(format_marker.key()) == format_marker.encode()
@@ -75,7 +75,7 @@ async def test_the_format_marker_is_written_once_and_verified(tmp_path):
         (b"\x01", CorruptRecord),
     ],
 )
-async def test_another_format_is_refused(value, error):
+async def test_database_of_another_format_is_refused(value, error):
     settings = StorageSettings(url="memory:")
     memory = ObjectStore.resolve("memory:///")
     store = await open_database(settings, memory=memory)
@@ -85,7 +85,7 @@ async def test_another_format_is_refused(value, error):
         await open_store(settings, memory=memory)
 
 
-async def test_a_database_of_something_else_is_refused():
+async def test_database_with_foreign_data_is_refused():
     settings = StorageSettings(url="memory:")
     memory = ObjectStore.resolve("memory:///")
     store = await open_database(settings, memory=memory)
@@ -95,13 +95,13 @@ async def test_a_database_of_something_else_is_refused():
         await open_store(settings, memory=memory)
 
 
-async def test_an_unknown_scheme_is_refused():
+async def test_unknown_storage_scheme_is_refused():
     with pytest.raises(StorageError, match="ftp://host/x"):
         await open_store(StorageSettings.model_construct(url="ftp://host/x", sync="always"))
 
 
 @pytest.mark.parametrize("local", [True, False])
-def test_settings_are_as_documented(local):
+def test_slatedb_gets_the_documented_settings(local):
     found = json.loads(broker_settings(local=local).to_json_string())
     assert found["flush_interval"] is None
     assert found["object_store_max_retries"] is None
@@ -113,11 +113,11 @@ def test_settings_are_as_documented(local):
         assert garbage[kind] == {"interval": "15s", "min_age": "30s", "dry_run": False}
 
 
-def test_garbage_is_older_than_its_successor_needs_to_reach_the_disk():
+def test_garbage_age_exceeds_the_sweep_interval():
     assert limits.STORE_GARBAGE_AGE_MIN_S >= 3 * limits.STORE_SWEEP_INTERVAL_S
 
 
-def test_a_setting_that_slatedb_does_not_know_is_found_out():
+def test_setting_that_slatedb_ignores_is_refused():
     actual = json.loads(broker_settings(local=True).to_json_string())
     with pytest.raises(StorageError, match="knows no setting wal.interval"):
         slate_settings._verify(actual, {"wal.interval": "1s"})

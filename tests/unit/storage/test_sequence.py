@@ -13,7 +13,7 @@ SECOND = unhex("00 00 00 00 00 00 10 00 00 00 00 00 00 00 10 00")
 KEY = b"\x01\x07"
 
 
-def test_v8_blocks():
+def test_blocks_match_the_documented_vectors():
     allocator = SequenceAllocator(KEY)
     assert allocator.allocate(4_086) == (0, (KEY, FIRST))
     assert allocator.allocate(25) == (4_086, (KEY, SECOND))
@@ -21,13 +21,13 @@ def test_v8_blocks():
     assert allocator.allocate(1) == (4_111, None)
 
 
-def test_v8_restart_with_the_first_block_stored():
+def test_restart_continues_after_the_stored_block():
     allocator = SequenceAllocator(KEY, decode_block(FIRST))
     assert allocator.next_value == 4_096
     assert allocator.allocate(1) == (4_096, (KEY, SECOND))
 
 
-def test_exhausting_a_block_exactly_needs_no_put():
+def test_exactly_exhausted_block_needs_no_put():
     allocator = SequenceAllocator(KEY)
     allocator.allocate(1)
     assert allocator.allocate(4_095) == (1, None)
@@ -50,7 +50,7 @@ def test_allocating_nothing_is_refused(count):
         SequenceAllocator(KEY).allocate(count)
 
 
-def test_exhausted_sequence_is_told():
+def test_exhausted_sequence_is_refused_and_stays():
     allocator = SequenceAllocator(KEY, SeqBlock(2**64 - 5_000, 4_096))
     assert allocator.next_value == 2**64 - 904
     with pytest.raises(StorageError, match="exhausted"):
@@ -65,13 +65,13 @@ def test_block_round_trips(base, size):
     check_strict(decode_block, value)
 
 
-def test_block_past_the_end_is_corrupt():
+def test_block_beyond_the_last_number_is_corrupt():
     with pytest.raises(CorruptRecord):
         decode_block(b"\xff" * 16)
 
 
 @given(st.lists(st.integers(1, 6_000), max_size=12), st.randoms(use_true_random=False))
-def test_no_number_is_used_twice_whatever_a_crash_leaves(counts: list[int], rng: random.Random):
+def test_no_number_is_used_twice_over_crashes(counts: list[int], rng: random.Random):
     stored: bytes | None = None  # what the store holds durably
     end_of_durable = 0  # numbers below were used by records that are durable
     allocator = SequenceAllocator(KEY)

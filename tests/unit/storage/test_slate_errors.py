@@ -21,7 +21,7 @@ from storage.slate_errors import SLATE_ERRORS, translate
         (InternalError("Unknown rust panic"), StorageError, "rust panic"),
     ],
 )
-def test_every_error_has_its_meaning(error, kind, words):
+def test_each_slatedb_error_becomes_its_storage_error(error, kind, words):
     assert isinstance(error, SLATE_ERRORS)
     translated = translate(error, "writing")
     assert type(translated) is kind

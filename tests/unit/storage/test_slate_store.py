@@ -43,11 +43,11 @@ async def store():
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-async def test_conformance(check, opener):
+async def test_slate_store_passes_each_store_check(check, opener):
     await check(opener)
 
 
-async def test_a_batch_is_there_wholly_after_a_reopen_without_a_close(opener):
+async def test_written_batch_is_complete_after_a_reopen_without_close(opener):
     store = await opener()
     await store.write(batch({b"a": b"1", b"b": b"2"}))
     await store.write(batch({b"c": b"3"}, b"a"))
@@ -60,7 +60,7 @@ async def test_a_batch_is_there_wholly_after_a_reopen_without_a_close(opener):
     await again.close()
 
 
-async def test_scan_over_memory_and_tables(opener):
+async def test_scan_merges_memory_and_tables(opener):
     store = await opener()
     expected = {}
     for table in range(4):
@@ -78,7 +78,7 @@ async def test_scan_over_memory_and_tables(opener):
     await store.close()
 
 
-async def test_scan_of_rows_of_very_different_size(store):
+async def test_scan_of_rows_of_different_sizes_is_complete(store):
     rows = [(b"k%04d" % number, bytes(400_000 if number % 50 == 49 else 10)) for number in range(200)]
     ops = WriteOps()
     ops.puts += rows
@@ -86,7 +86,7 @@ async def test_scan_of_rows_of_very_different_size(store):
     assert await store.scan(b"", None, limit=1_000) == rows
 
 
-async def test_reads_go_on_beside_writes(store):
+async def test_concurrent_reads_see_whole_batches(store):
     async def read() -> None:
         for _ in range(50):
             rows = await store.scan(b"k", None, limit=10)
@@ -119,7 +119,7 @@ class StuckDatabase:
         await self._database.flush_with_options(options)
 
 
-async def test_a_write_that_is_late_says_so_and_may_be_repeated(store, monkeypatch):
+async def test_late_write_is_unavailable_and_can_be_repeated(store, monkeypatch):
     monkeypatch.setattr(limits, "STORE_CALL_TIMEOUT_S", 0.05)
     store._database = stuck = StuckDatabase(store._database)
     ops = batch({b"k": b"v"})
@@ -134,7 +134,7 @@ async def test_a_write_that_is_late_says_so_and_may_be_repeated(store, monkeypat
     assert stuck.writes == 2, "once durable, the same batch is a new one"
 
 
-async def test_many_keys_are_read_at_the_same_time(store):
+async def test_keys_of_one_call_are_read_concurrently(store):
     await store.write(batch({b"a": b"1", b"b": b"2"}))
 
     class Slow(StuckDatabase):
@@ -154,7 +154,7 @@ async def test_many_keys_are_read_at_the_same_time(store):
     store._database = real
 
 
-async def test_a_batch_that_grew_is_written_anew(store, monkeypatch):
+async def test_batch_that_grew_after_a_late_write_is_written_again(store, monkeypatch):
     monkeypatch.setattr(limits, "STORE_CALL_TIMEOUT_S", 0.05)
     store._database = stuck = StuckDatabase(store._database)
     ops = batch({b"k": b"v"})
@@ -166,7 +166,7 @@ async def test_a_batch_that_grew_is_written_anew(store, monkeypatch):
     assert await store.get(b"more") == b"v"
 
 
-async def test_a_commit_that_left_no_object_is_not_confirmed(tmp_path):
+async def test_commit_without_a_log_object_is_not_confirmed(tmp_path):
     store = await open_database(StorageSettings(url=str(tmp_path)))
 
     class Forgetful(StuckDatabase):
@@ -181,7 +181,7 @@ async def test_a_commit_that_left_no_object_is_not_confirmed(tmp_path):
     await store.close()
 
 
-async def test_flushes_keep_their_distance(store):
+async def test_flushes_keep_their_interval(store):
     loop = asyncio.get_running_loop()
     paced = SlateStore(store._database, "paced", flush_interval_ms=40)
     begin = loop.time()
@@ -190,7 +190,7 @@ async def test_flushes_keep_their_distance(store):
     assert 0.12 <= loop.time() - begin < 1
 
 
-async def test_a_refused_operation_leaves_the_store_usable(store):
+async def test_store_is_usable_after_a_refused_operation(store):
     ops = batch({b"good": b"1"})
     ops.puts.append((b"", b"an empty key"))
     with pytest.raises(StorageError, match="refused"):
@@ -200,7 +200,7 @@ async def test_a_refused_operation_leaves_the_store_usable(store):
     assert await store.get(b"good") == b"2"
 
 
-async def test_a_cancelled_write_does_not_block_the_next(store):
+async def test_cancelled_write_does_not_block_the_next(store):
     task = asyncio.create_task(store.write(batch({b"k": b"1"})))
     await asyncio.sleep(0)
     task.cancel()

@@ -23,12 +23,12 @@ async def table(tmp_path):
     return path
 
 
-async def test_whole_table(table):
+async def test_undamaged_table_has_no_problem(table):
     assert table_problem(table, every_block=False) == ""
     assert table_problem(table, every_block=True) == ""
 
 
-async def test_whole_log_object(table):
+async def test_undamaged_log_object_has_no_problem(table):
     log = sorted((table.parent.parent / "wal").iterdir())
     assert [table_problem(path, every_block=True) for path in log if path.stat().st_size] == ["", ""]
     assert table_problem(log[0], every_block=True) == "0 bytes long"  # a fence
@@ -41,7 +41,7 @@ async def test_every_truncation_is_found(table):
         assert table_problem(table, every_block=False), size
 
 
-async def test_a_page_of_zeros_anywhere_is_found(table):
+async def test_page_of_zeros_anywhere_is_found(table):
     data = table.read_bytes()
     for begin in range(0, len(data), 4_096):
         page = data[begin : begin + 4_096]
@@ -49,7 +49,7 @@ async def test_a_page_of_zeros_anywhere_is_found(table):
         assert table_problem(table, every_block=True), begin
 
 
-async def test_a_newer_version_is_not_called_torn(table):
+async def test_newer_table_version_is_refused_and_not_called_torn(table):
     data = bytearray(table.read_bytes())
     data[-2:] = (3).to_bytes(2, "big")
     table.write_bytes(data)

@@ -34,7 +34,7 @@ available_messages = st.builds(active.AvailableMessage, u64, u64, u16, metadata_
 in_flight_messages = st.builds(active.InFlightMessage, u64, u64, i64, i64, u16, metadata_bytes)
 
 
-def test_v3_bucket():
+def test_active_bucket_matches_the_documented_vector():
     assert active.key(QUEUE, BUCKET) == unhex("01 02 6f 72 64 65 72 73 00 10 00 00 00 00 00 00 14")
     assert len(V3_VALUE) == 68
     assert active.encode([AVAILABLE], [IN_FLIGHT]) == V3_VALUE
@@ -43,13 +43,13 @@ def test_v3_bucket():
     assert packed == V3_VALUE
 
 
-def test_empty_bucket():
+def test_empty_bucket_round_trips():
     assert active.encode([], []) == active.EMPTY == unhex("00 00 00 00")
     assert active.decode(active.EMPTY) == ([], [])
 
 
 @given(st.lists(available_messages, max_size=5), st.lists(in_flight_messages, max_size=5))
-def test_round_trip_in_order_of_claims(available, in_flight):
+def test_bucket_round_trips_in_order_of_claims(available, in_flight):
     value = active.encode(available, in_flight)
     assert active.decode(value) == (
         sorted(available, key=lambda message: message.claim_id),
@@ -68,14 +68,14 @@ def test_key_round_trips(queue_id, bucket_id):
 
 
 @given(st.binary(max_size=100))
-def test_any_bytes_decode_or_are_refused(data):
+def test_arbitrary_bytes_decode_or_are_refused(data):
     try:
         active.decode(data)
     except CorruptRecord:
         pass
 
 
-def test_a_full_bucket_of_the_largest_size_can_be_encoded():
+def test_full_bucket_of_the_largest_size_round_trips():
     value = active.encode([(n, n, 0, b"") for n in range(10_000)], [])
     assert len(active.decode(value)[0]) == 10_000
     with pytest.raises(ValueError, match="65536 elements"):

@@ -16,7 +16,7 @@ from tests.unit.storage.record_checks import (
 consumers = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
-def test_v6_attempts():
+def test_attempts_match_the_documented_vector():
     assert attempts.key(QUEUE, 4_097) == unhex("01 05 6f 72 64 65 72 73 00 00 00 00 00 00 00 10 01")
     value = unhex(
         "02 00 00 a8 da 76 9b 01 00 00 03 00 63 2d 3118 21 db 76 9b 01 00 00 09 00 77 6f 72 6b 65 72 2d c3 a9"
@@ -27,7 +27,7 @@ def test_v6_attempts():
 
 
 @given(st.lists(st.tuples(i64, consumers), max_size=5))
-def test_round_trip_keeps_the_order(made):
+def test_attempts_round_trip_in_order(made):
     value = attempts.encode(made)
     assert attempts.decode(value) == made
     check_strict(attempts.decode, value)

@@ -13,7 +13,7 @@ VALUE = unhex(
 )
 
 
-def test_the_example_of_the_layout():
+def test_expiry_matches_the_documented_vector():
     template = EnvelopeTemplate("a", expires_at_ms=1_000)
     [envelope] = encode_run(template, 5, T0, 1)
     assert expiry.key(QUEUE, expires_at_ms(template, T0), 5) == KEY
@@ -22,7 +22,7 @@ def test_the_example_of_the_layout():
     assert decode_envelope(envelope).expiry_ms == T0 + 1_000
 
 
-def test_an_expiry_may_be_a_date():
+def test_absolute_expiry_is_kept():
     template = EnvelopeTemplate("a", expires_at_ms=T0 + 7)
     [envelope] = encode_run(template, 5, T0, 1)
     assert decode_envelope(envelope).expiry_ms == expires_at_ms(template, T0) == T0 + 7
@@ -30,7 +30,7 @@ def test_an_expiry_may_be_a_date():
 
 
 @given(queue_ids, u64, u64)
-def test_keys(queue_id, end_ms, offset):
+def test_key_round_trips(queue_id, end_ms, offset):
     key = expiry.key(queue_id, end_ms, offset)
     assert expiry.parse_key(key) == (queue_id, end_ms, offset)
     assert expiry.prefix(queue_id) <= key < prefix_end(expiry.prefix(queue_id))
@@ -38,14 +38,14 @@ def test_keys(queue_id, end_ms, offset):
 
 
 @given(st.lists(st.tuples(u64, u64), min_size=2))
-def test_keys_sort_by_time(pairs):
+def test_keys_sort_by_time_of_expiry(pairs):
     assert sorted(expiry.key(QUEUE, *pair) for pair in pairs) == [
         expiry.key(QUEUE, *p) for p in sorted(pairs)
     ]
 
 
 @given(u64, u32, st.binary(max_size=30))
-def test_values(message_id, body_bytes, envelope):
+def test_value_round_trips(message_id, body_bytes, envelope):
     assert expiry.decode(expiry.encode(message_id, body_bytes, envelope)) == (
         message_id,
         body_bytes,

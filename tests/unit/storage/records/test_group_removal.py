@@ -1,4 +1,4 @@
-"""Group removal (1c), passed (1d) and holes (1e)."""
+"""Group removal (1c), skipped offsets (1d), released offsets (1e)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RANGES = st.lists(st.integers(0, 1 << 40), max_size=8, unique=True).map(
 )
 
 
-def test_vectors() -> None:
+def test_records_match_the_documented_vectors() -> None:
     assert group_removal.key("orders\x1fbi", 4097) == unhex(
         "01 1c 6f 72 64 65 72 73 1f 62 69 00 00 00 00 00 00 00 10 01"
     )
@@ -36,7 +36,7 @@ def test_vectors() -> None:
 
 
 @given(queue_ids, u64)
-def test_keys(queue_id: str, number: int) -> None:
+def test_keys_round_trip(queue_id: str, number: int) -> None:
     key = group_removal.key(queue_id, number)
     assert group_removal.parse_key(key) == (queue_id, number)
     assert key.startswith(group_removal.prefix(queue_id))
@@ -47,7 +47,7 @@ def test_keys(queue_id: str, number: int) -> None:
 
 
 @given(st.integers(0, RESET), u64, u64, u64, RANGES, RANGES)
-def test_values(
+def test_values_round_trip(
     mode: int,
     claim_end: int,
     failed_below: int,
@@ -68,12 +68,12 @@ def test_values(
 
 
 @pytest.mark.parametrize("ranges", [[(3, 3)], [(4, 3)], [(1, 5), (4, 8)], [(5, 8), (1, 2)], [(1, 2), (2, 3)]])
-def test_ranges_out_of_order_are_no_record(ranges: list[tuple[int, int]]) -> None:
+def test_ranges_out_of_order_are_corrupt(ranges: list[tuple[int, int]]) -> None:
     with pytest.raises(CorruptRecord, match="order"):
         holes.decode(holes.encode(ranges))
 
 
-def test_an_unknown_mode_is_no_record() -> None:
+def test_unknown_mode_is_corrupt() -> None:
     value = group_removal.encode(PendingGroupRemoval("q3", 3, 0, 0, 0, [], []))
     with pytest.raises(CorruptRecord, match="mode"):
         group_removal.decode(value)

@@ -16,7 +16,7 @@ names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=2
 digests = st.binary(min_size=8, max_size=8)
 
 
-def test_vectors():
+def test_records_match_the_documented_vectors():
     key = unhex("01 10 6f 72 64 65 72 73 00 6f 2d 31")
     assert identified.key(QUEUE, "o-1") == key
     value = unhex("00 a8 da 76 9b 01 00 00 00 01 02 03 04 05 06 07")

@@ -11,7 +11,7 @@ V9 = unhex(
 )
 
 
-def test_v9_entry_value():
+def test_entry_matches_the_documented_vector():
     messages = [(4_097, b"{}"), (4_098, b'{"p":1}')]
     assert metadata.encode(messages) == V9
     assert metadata.decode(V9) == messages
@@ -19,40 +19,40 @@ def test_v9_entry_value():
 
 
 @given(st.lists(st.tuples(u64, metadata_bytes), max_size=8))
-def test_round_trip(messages):
+def test_entry_round_trips(messages):
     value = metadata.encode(messages)
     assert metadata.decode(value) == messages
     check_strict(metadata.decode, value)
 
 
 @given(st.integers(0, 40), st.lists(u64, max_size=8))
-def test_round_trip_of_equal_lengths(length, ids):
+def test_entry_of_equal_lengths_round_trips(length, ids):
     messages = [(message_id, bytes(length)) for message_id in ids]
     value = metadata.encode(messages)
     assert metadata.decode(value) == messages
     check_strict(metadata.decode, value)
 
 
-def test_lengths_that_only_add_up_to_a_table_are_read_one_by_one():
+def test_entry_of_different_lengths_with_the_sum_of_equal_ones_round_trips():
     messages = [(1, b"four"), (2, b"three +"), (3, b"o")]
     assert metadata.decode(metadata.encode(messages)) == messages
 
 
 @given(st.integers(0, 2**60), st.lists(metadata_bytes, max_size=8), st.lists(metadata_bytes, max_size=8))
-def test_runs_can_be_joined(first, left, right):
+def test_joined_runs_decode_as_one_entry(first, left, right):
     parts = metadata.encode_metadata_run(first, left) + metadata.encode_metadata_run(first + 99, right)
     value = metadata.join_metadata(len(left) + len(right), parts)
     assert metadata.decode(value) == list(enumerate(left, first)) + list(enumerate(right, first + 99))
 
 
-def test_more_than_an_array_holds_is_refused():
+def test_entry_beyond_the_size_of_an_array_is_refused():
     assert len(metadata.encode([(0, b"")] * 65_535)) == 2 + 12 * 65_535
     with pytest.raises(ValueError, match="65536"):
         metadata.encode([(0, b"")] * 65_536)
 
 
 @given(st.binary(max_size=80))
-def test_any_bytes_decode_or_are_refused(data):
+def test_arbitrary_bytes_decode_or_are_refused(data):
     try:
         messages = metadata.decode(data)
     except CorruptRecord:

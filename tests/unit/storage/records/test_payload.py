@@ -5,7 +5,7 @@ from storage.records import payload
 from tests.unit.storage.record_checks import check_key_strict, u64, unhex
 
 
-def test_v1_payload():
+def test_payload_matches_the_documented_vector():
     assert payload.key(4_097) == unhex("01 01 00 00 00 00 00 00 10 01")
     assert payload.encode(b"hello") == unhex("68 65 6c 6c 6f")
 
@@ -23,6 +23,6 @@ def test_value_is_the_body(body):
     assert payload.decode(payload.encode(body)) == body
 
 
-def test_key_run_is_the_single_keys():
+def test_key_run_equals_the_single_keys():
     assert payload.key_run(250, 10) == [payload.key(number) for number in range(250, 260)]
     assert payload.key_run(250, 0) == []

@@ -16,7 +16,7 @@ from tests.unit.storage.record_checks import (
 )
 
 
-def test_the_examples_of_the_layout():
+def test_records_match_the_documented_vectors():
     assert queue_account.key(QUEUE, APPENDED) == unhex("01 14 6f 72 64 65 72 73 00 01")
     assert queue_account.encode_bytes(9, 1_000) == unhex("09 00 00 00 00 00 00 00 e8 03 00 00 00 00 00 00")
     assert queue_account.key(QUEUE, AHEAD, 1) == unhex(
@@ -26,33 +26,33 @@ def test_the_examples_of_the_layout():
 
 
 @given(queue_ids, st.sampled_from([APPENDED, TAKEN]))
-def test_keys_of_counts(queue_id, kind):
+def test_key_of_a_count_round_trips(queue_id, kind):
     key = queue_account.key(queue_id, kind)
     assert queue_account.parse_key(key) == (queue_id, kind, 0)
     check_key_strict(queue_account.parse_key, key)
 
 
 @given(queue_ids, u64)
-def test_keys_of_parts(queue_id, part):
+def test_key_of_a_part_round_trips(queue_id, part):
     key = queue_account.key(queue_id, AHEAD, part)
     assert queue_account.parse_key(key) == (queue_id, AHEAD, part)
     check_key_strict(queue_account.parse_key, key)
 
 
-def test_unknown_kinds_are_refused():
+def test_unknown_kind_is_corrupt():
     with pytest.raises(CorruptRecord, match="kind"):
         queue_account.parse_key(queue_account.prefix(QUEUE) + b"\x09")
 
 
 @given(u64, i64)
-def test_counts(next_offset, count):
+def test_count_round_trips(next_offset, count):
     value = queue_account.encode_bytes(next_offset, count)
     assert queue_account.decode_bytes(value) == (next_offset, count)
     check_strict(queue_account.decode_bytes, value)
 
 
 @given(st.sets(st.integers(0, 4_096), max_size=40))
-def test_ranges(edges):
+def test_ranges_round_trip(edges):
     ordered = sorted(edges)
     ranges = list(zip(ordered[::2], ordered[1::2], strict=False))
     value = queue_account.encode_ranges(ranges)
@@ -61,6 +61,6 @@ def test_ranges(edges):
 
 
 @pytest.mark.parametrize("ranges", [[(3, 3)], [(4, 3)], [(0, 4_097)], [(5, 6), (1, 2)], [(1, 4), (4, 5)]])
-def test_ranges_out_of_order_are_refused(ranges):
+def test_ranges_out_of_order_are_corrupt(ranges):
     with pytest.raises(CorruptRecord, match="range"):
         queue_account.decode_ranges(queue_account.encode_ranges(ranges))

@@ -20,7 +20,7 @@ specs = st.builds(
 )
 
 
-def test_v7_without_filters():
+def test_specification_without_filters_matches_the_documented_vector():
     assert queue_spec.key(QUEUE) == unhex("01 06 6f 72 64 65 72 73")
     spec = QueueSpec(max_attempts=5, done_retention_s=86_400, bucket_exponent=1, description="Order intake")
     value = unhex("00 00 00 00 05 00 80 51 01 00 01 0c 00 4f 72 64 65 72 20 69 6e 74 61 6b 65")
@@ -28,7 +28,7 @@ def test_v7_without_filters():
     assert queue_spec.decode(value) == spec
 
 
-def test_v7_with_filters():
+def test_specification_with_filters_matches_the_documented_vector():
     spec = QueueSpec(("$queue/orders/eu/#",), "type = 'order'", 5, 86_400, 1)
     value = unhex(
         "27 00 00 00 01 01 00 12 00 24 71 75 65 75 65 2f 6f 72 64 65 72 73 2f 65 75 2f 23 0e 00 74 79 70"
@@ -38,7 +38,7 @@ def test_v7_with_filters():
     assert queue_spec.decode(value) == spec
 
 
-def test_extensions_are_written_by_name():
+def test_extensions_are_written_in_order_of_names():
     spec = QueueSpec(extensions={"log": b"q7", "done": b"\x00"})
     value = queue_spec.encode(spec)
     assert value == queue_spec.encode(QueueSpec()) + unhex(
@@ -48,7 +48,7 @@ def test_extensions_are_written_by_name():
 
 
 @given(specs)
-def test_round_trip(spec):
+def test_specification_round_trips(spec):
     value = queue_spec.encode(spec)
     assert queue_spec.decode(value) == spec
     # a value without its extension array is whole: that is how it may grow
@@ -69,7 +69,7 @@ def test_key_round_trips(queue_id):
     check_key_strict(queue_spec.parse_key, key, free_tail=len(key) - 3)
 
 
-def test_keys_of_no_queue_are_refused():
+def test_key_of_an_invalid_queue_is_refused():
     for queue_id in ("", "a\x00b", "x" * 600):
         with pytest.raises(ValueError):
             queue_spec.key(queue_id)
@@ -77,7 +77,7 @@ def test_keys_of_no_queue_are_refused():
             queue_spec.parse_key(queue_spec.PREFIX + queue_id.encode())
 
 
-def test_filters_of_another_format_are_refused():
+def test_filters_of_an_unknown_format_are_refused():
     value = bytearray(queue_spec.encode(QueueSpec(("a",))))
     value[4] = 2
     with pytest.raises(FormatTooNew, match="filter format 2"):
@@ -87,12 +87,12 @@ def test_filters_of_another_format_are_refused():
         queue_spec.decode(bytes(value))
 
 
-def test_filters_with_something_after_them_are_refused():
+def test_bytes_after_the_filters_are_corrupt():
     with pytest.raises(CorruptRecord):
         queue_spec.decode(unhex("06 00 00 00 01 00 00 00 00 ff") + queue_spec.encode(QueueSpec())[4:])
 
 
-def test_bucket_sizes_that_cannot_be_are_refused():
+def test_bucket_size_out_of_range_is_refused():
     with pytest.raises(ValueError, match="0 to 4"):
         queue_spec.encode(QueueSpec(bucket_exponent=5))
     value = bytearray(queue_spec.encode(QueueSpec()))
@@ -101,7 +101,7 @@ def test_bucket_sizes_that_cannot_be_are_refused():
         queue_spec.decode(bytes(value))
 
 
-def test_an_extension_named_twice_is_refused():
+def test_extension_named_twice_is_corrupt():
     twice = unhex("02 00  01 00 61 00 00 00 00  01 00 61 00 00 00 00")
     with pytest.raises(CorruptRecord, match="twice"):
         queue_spec.decode(queue_spec.encode(QueueSpec()) + twice)

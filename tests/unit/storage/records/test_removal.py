@@ -7,7 +7,7 @@ from storage.records import removal
 from tests.unit.storage.record_checks import QUEUE, check_strict, queue_ids, unhex
 
 
-def test_vector():
+def test_removal_matches_the_documented_vector():
     assert removal.key("q3") == unhex("01 0d 71 33")
     value = removal.encode(QUEUE, [QUEUE, "orders\x1fbi"])
     assert value == unhex(
@@ -16,13 +16,13 @@ def test_vector():
 
 
 @given(queue_ids, st.lists(queue_ids, max_size=5))
-def test_values(name, ids):
+def test_value_round_trips(name, ids):
     value = removal.encode(name, ids)
     assert removal.decode(value) == (name, tuple(ids))
     check_strict(removal.decode, value)
 
 
 @given(st.from_regex(r"[A-Za-z0-9._-]{1,10}", fullmatch=True))
-def test_keys(log_id):
+def test_key_round_trips(log_id):
     assert removal.parse_key(removal.key(log_id)) == log_id
     assert removal.key(log_id).startswith(removal.prefix())

@@ -4,7 +4,7 @@ from storage.records import scheduled
 from tests.unit.storage.record_checks import QUEUE, T0, check_key_strict, queue_ids, u64, unhex
 
 
-def test_key_vector():
+def test_key_matches_the_documented_vector():
     key = unhex("01 0e 6f 72 64 65 72 73 00 00 00 01 9b 76 da a8 00 00 00 00 00 00 00 10 01")
     assert scheduled.key(QUEUE, T0, 4_097) == key
     assert scheduled.parse_key(key) == (QUEUE, T0, 4_097)

@@ -22,7 +22,7 @@ settled_messages = st.builds(settled.SettledMessage, u64, u64, i64, u16, metadat
 MODULES = pytest.mark.parametrize("module", [done, failed], ids=["done", "failed"])
 
 
-def test_v4_done():
+def test_done_bucket_matches_the_documented_vector():
     assert done.key(QUEUE, BUCKET) == unhex("01 03 6f 72 64 65 72 73 00 10 00 00 00 00 00 00 14")
     message = settled.SettledMessage(4_100, 0x1000000000000017, T0 + 1_234, 1, b"{}")
     value = unhex(
@@ -33,7 +33,7 @@ def test_v4_done():
     assert done.decode(value) == [message]
 
 
-def test_v5_failed():
+def test_failed_bucket_matches_the_documented_vector():
     assert failed.key(QUEUE, BUCKET) == unhex("01 04 6f 72 64 65 72 73 00 10 00 00 00 00 00 00 14")
     message = settled.SettledMessage(4_097, 0x1000000000000014, T0 + 90_000, 3, b"{}")
     value = unhex(
@@ -45,14 +45,14 @@ def test_v5_failed():
 
 
 @MODULES
-def test_empty_bucket(module):
+def test_empty_bucket_round_trips(module):
     assert module.encode([]) == b"\x00\x00"
     assert module.decode(b"\x00\x00") == []
 
 
 @MODULES
 @given(st.lists(settled_messages, max_size=5))
-def test_round_trip_in_order_of_claims(module, messages):
+def test_bucket_round_trips_in_order_of_claims(module, messages):
     value = module.encode(messages)
     assert module.decode(value) == sorted(messages, key=lambda message: message.claim_id)
     check_strict(module.decode, value)
@@ -69,7 +69,7 @@ def test_key_round_trips(module, queue_id, bucket_id):
 
 
 @MODULES
-def test_errors_name_the_record(module):
+def test_corrupt_bucket_names_its_record_type(module):
     with pytest.raises(CorruptRecord) as caught:
         module.decode(b"\x01\x00")
     assert caught.value.record_type == module.NAME

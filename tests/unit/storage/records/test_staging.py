@@ -1,4 +1,4 @@
-"""Staged rows (17), committed epochs (18), epochs on their way (19)."""
+"""Staged rows (17), committed epochs (18), epochs being moved into the log (19)."""
 
 import pytest
 from hypothesis import given
@@ -23,7 +23,7 @@ from tests.unit.storage.record_checks import (
 KEY = StagedKey(QUEUE, "job", 7, 2, "a1", 300)
 
 
-def test_staged_rows_vector():
+def test_staged_rows_match_the_documented_vector():
     key = unhex(
         "01 17  6f 72 64 65 72 73 00  6a 6f 62 00  00 00 00 00 00 00 00 07  00 00 00 00 00 00 00 02"
         " 61 31 00  00 00 00 00 00 00 01 2c"
@@ -56,7 +56,7 @@ runs = st.lists(
 
 
 @given(u64, i64, runs)
-def test_staged_values(bytes_before, staged_at_ms, rows):
+def test_staged_rows_round_trip(bytes_before, staged_at_ms, rows):
     value = staged_rows.encode(bytes_before, staged_at_ms, rows)
     assert staged_rows.decode(value) == rows
     bodies = [body for run in rows for body in run.bodies]
@@ -64,7 +64,7 @@ def test_staged_values(bytes_before, staged_at_ms, rows):
 
 
 @given(st.lists(st.tuples(queue_ids, queue_ids, u64, u64, queue_ids, u64), min_size=2, max_size=6))
-def test_staged_keys_sort_as_rows_go_into_the_queue(keys):
+def test_staged_keys_sort_in_the_order_of_the_queue(keys):
     assert [staged_rows.parse_key(staged_rows.key(*key)) for key in keys] == keys
     by_key = sorted(keys, key=lambda key: staged_rows.key(*key))
     assert by_key == sorted(
@@ -77,14 +77,14 @@ def test_staged_keys_sort_as_rows_go_into_the_queue(keys):
         assert raw.startswith(staged_rows.attempt_prefix(*key[:5]))
 
 
-def test_a_value_that_counts_wrongly_is_corrupt():
+def test_wrong_row_count_is_corrupt():
     value = bytearray(staged_rows.encode(0, T0, [StagedRun(b"", -1, 0, [b"x"])]))
     value[8] = 2
     with pytest.raises(CorruptRecord, match="row_count"):
         staged_rows.decode(bytes(value))
 
 
-def test_committed_epoch_vector():
+def test_committed_epoch_matches_the_documented_vector():
     key = unhex("01 18  6f 72 64 65 72 73 00  6a 6f 62")
     assert committed_epoch.key(QUEUE, "job") == key
     assert committed_epoch.parse_key(key) == (QUEUE, "job")
@@ -94,7 +94,7 @@ def test_committed_epoch_vector():
     check_strict(committed_epoch.decode, value)
 
 
-def test_epoch_vector():
+def test_epoch_matches_the_documented_vector():
     key = unhex("01 19  6f 72 64 65 72 73 00  00 00 00 00 00 00 00 05")
     assert epoch.key(QUEUE, 5) == key
     assert epoch.parse_key(key) == (QUEUE, 5)

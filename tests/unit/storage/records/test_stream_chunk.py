@@ -8,7 +8,7 @@ from storage.records.stream_chunk import ChunkKey, ChunkValue
 from tests.unit.storage.record_checks import QUEUE, T0, check_key_strict, check_strict, queue_ids, u64, unhex
 
 
-def test_vector():
+def test_chunk_matches_the_documented_vector():
     assert stream_chunk.key(QUEUE, 300) == unhex("01 13 6f 72 64 65 72 73 00 00 00 00 00 00 00 01 2c")
     assert stream_chunk.encode(ChunkValue(16, 2, 200, T0, T0 + 1_000)) == unhex(
         "10 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 c8 00 00 00 00 00 00 00"
@@ -17,7 +17,7 @@ def test_vector():
 
 
 @given(queue_ids, u64, st.tuples(u64, u64, u64, u64, u64))
-def test_there_and_back(queue, offset, fields):
+def test_chunk_round_trips(queue, offset, fields):
     key = stream_chunk.key(queue, offset)
     assert stream_chunk.parse_key(key) == ChunkKey(queue, offset)
     assert key.startswith(stream_chunk.prefix(queue))

@@ -1,4 +1,4 @@
-"""Taken ahead (15)."""
+"""Claimed bitmap (15)."""
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,7 @@ from storage.records import taken_ahead
 from tests.unit.storage.record_checks import QUEUE, check_key_strict, queue_ids, u64, unhex
 
 
-def test_vector():
+def test_bitmap_matches_the_documented_vector():
     assert taken_ahead.key(QUEUE, 1) == unhex("01 15 6f 72 64 65 72 73 00 00 00 00 00 00 00 00 01")
     bitmap = bytearray(taken_ahead.CHUNK_BYTES)
     bitmap[0] = 0b1000_0010
@@ -19,12 +19,12 @@ def test_vector():
 
 
 @given(st.binary(max_size=taken_ahead.CHUNK_BYTES).filter(lambda part: part.strip(b"\0")))
-def test_bitmaps(part):
+def test_bitmap_round_trips(part):
     bitmap = part.ljust(taken_ahead.CHUNK_BYTES, b"\0")
     assert taken_ahead.decode(taken_ahead.encode(bitmap)) == bitmap
 
 
-def test_a_bitmap_has_one_form():
+def test_bitmap_in_another_form_is_refused():
     assert taken_ahead.decode(b"") == taken_ahead.EVERYTHING
     for value in (b"\0", b"\1\0", taken_ahead.EVERYTHING, b"\1" * (taken_ahead.CHUNK_BYTES + 1)):
         with pytest.raises(CorruptRecord):
@@ -35,7 +35,7 @@ def test_a_bitmap_has_one_form():
 
 
 @given(queue_ids, u64)
-def test_keys(queue_id, chunk):
+def test_key_round_trips(queue_id, chunk):
     key = taken_ahead.key(queue_id, chunk)
     assert taken_ahead.parse_key(key) == (queue_id, chunk)
     assert key.startswith(taken_ahead.prefix(queue_id))
