@@ -3,7 +3,7 @@
 from protocols.errors import ProtocolError
 
 
-def test_protocol_error_fields() -> None:
+def test_protocol_error_carries_code_and_scope() -> None:
     error = ProtocolError(0x82, "second CONNECT")
     assert (error.code, error.reason, error.is_connection_error) == (0x82, "second CONNECT", True)
     assert str(error) == "130: second CONNECT"

@@ -8,13 +8,13 @@ from protocols.amqp091.channel import Channel
 from protocols.amqp091.events import PublishAddress, PublishShape
 
 
-def test_the_table_has_a_verdict_for_every_state_and_input():
+def test_state_table_has_a_verdict_for_each_state_and_input():
     assert len(ch.LEGAL) == 5
     assert all(len(row) == 6 for row in ch.LEGAL)
     assert {verdict for row in ch.LEGAL for verdict in row} <= {ch.ACCEPT, ch.DISCARD, 503, 504, 505}
 
 
-def test_every_method_of_the_specification_is_placed_once():
+def test_each_method_of_the_specification_has_one_place():
     named = {c.BASIC_PUBLISH, *ch.INPUT_OF_METHOD, *ch.SETTLE_KINDS, *ch.PASSED_METHODS, *ch.IGNORED_METHODS}
     assert named <= set(commands.INDEX_MAPPING)
     assert len(named) == 1 + 3 + 3 + len(ch.PASSED_METHODS) + len(ch.IGNORED_METHODS)
@@ -28,14 +28,14 @@ def shape() -> PublishShape:
     return PublishShape(PublishAddress("", "q", False, False), b"\0\0")
 
 
-def test_a_body_in_one_frame_is_the_slice():
+def test_body_in_one_frame_is_taken_whole():
     channel = Channel(1)
     channel.begin_body(shape(), 3)
     assert channel.take_body(b"xabcx", 1, 4) == b"abc"
     assert channel.body is None
 
 
-def test_a_body_in_many_frames_is_put_together():
+def test_body_in_many_frames_is_joined():
     channel = Channel(1)
     channel.begin_body(shape(), 6)
     assert channel.take_body(b"ab", 0, 2) is None

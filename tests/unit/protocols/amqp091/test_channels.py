@@ -9,7 +9,7 @@ from tests.unit.protocols.amqp091.driver import PAYLOAD_MAX, feed, flat, frames,
 from tests.vectors import amqp
 
 
-def test_open_and_close_by_the_client():
+def test_channel_opens_closes_and_opens_again():
     conn = running(channels=0)
     (opened,) = feed(conn, amqp.CHANNEL_1_OPEN)
     assert opened.channel == 1
@@ -23,7 +23,7 @@ def test_open_and_close_by_the_client():
     assert isinstance(again, ev.ChannelOpened)
 
 
-def test_close_by_us_discards_until_close_ok():
+def test_failed_channel_discards_input_until_close_ok():
     conn = running()
     conn.fail_channel(1, 404, "no exchange 'x'", 60, 40)
     ((channel, close),) = frames(conn)
@@ -40,7 +40,7 @@ def test_close_by_us_discards_until_close_ok():
     assert isinstance(closed, ev.ChannelClosed)
 
 
-def test_both_sides_close_at_once():
+def test_closes_of_both_sides_that_cross_end_the_channel():
     conn = running()
     conn.fail_channel(1, 406, "x")
     conn.output.clear()
@@ -50,7 +50,7 @@ def test_both_sides_close_at_once():
     assert isinstance(closed, ev.ChannelClosed)
 
 
-def test_failing_a_channel_in_the_middle_of_content():
+def test_channel_that_failed_inside_content_opens_again():
     conn = running()
     feed(conn, amqp.PUBLISH_Q + amqp.HEADER_5)
     conn.fail_channel(1, 404, "gone")
@@ -82,14 +82,14 @@ PASSED = [
 
 
 @pytest.mark.parametrize("command", PASSED, ids=lambda command: command.name)
-def test_methods_reach_the_front_end(command):
+def test_method_arrives_with_its_arguments(command):
     (event,) = feed(running(), method(1, command))
     assert isinstance(event, ev.MethodReceived)
     assert (event.channel, type(event.method)) == (1, type(command))
     assert dict(event.method) == dict(command)
 
 
-def test_a_queue_address_with_a_dollar_passes_both_ways():
+def test_queue_address_with_a_dollar_passes_both_ways():
     declare = commands.Queue.Declare(0, "")
     declare.queue = "$queue/orders/#"
     conn = running()
@@ -99,11 +99,11 @@ def test_a_queue_address_with_a_dollar_passes_both_ways():
     assert b"$queue/orders/#" in b"".join(conn.output)
 
 
-def test_cancel_ok_is_of_no_use():
+def test_cancel_ok_of_the_client_is_ignored():
     assert feed(running(), method(1, commands.Basic.CancelOk("tag"))) == []
 
 
-def test_single_acks_are_one_run():
+def test_consecutive_single_acks_make_one_run():
     acks = b"".join(method(1, commands.Basic.Ack(tag)) for tag in range(1, 21))
     (run,) = feed(running(), acks)
     assert (run.kind, run.delivery_tags, run.multiple, run.requeue) == (
@@ -114,7 +114,7 @@ def test_single_acks_are_one_run():
     )
 
 
-def test_settling_of_all_kinds_in_order():
+def test_settlements_of_different_kinds_make_runs_in_order():
     data = (
         amqp.ACK_7 * 2
         + amqp.ACK_7_MULTIPLE
@@ -134,17 +134,17 @@ def test_settling_of_all_kinds_in_order():
     ]
 
 
-def test_a_tag_of_64_bits():
+def test_delivery_tag_of_64_bits_is_read():
     (run,) = feed(running(), amqp.ACK_7[:11] + b"\xff" * 8 + b"\x00\xce")
     assert run.delivery_tags == [2**64 - 1]
 
 
-def test_acks_of_two_channels_are_two_runs():
+def test_alternating_acks_of_two_channels_make_separate_runs():
     acks = b"".join(method(1 + tag % 2, commands.Basic.Ack(tag)) for tag in range(6))
     assert len(feed(running(channels=2), acks)) == 6
 
 
-def test_a_body_in_many_frames_and_pieces():
+def test_body_in_many_frames_and_chunks_arrives_whole():
     body = bytes(range(256)) * 200
     data = publish(1, "q", body, piece_bytes=777)
     conn = running()
@@ -155,7 +155,7 @@ def test_a_body_in_many_frames_and_pieces():
     assert run.bodies == [body]
 
 
-def test_channels_interleave_between_frames_of_content():
+def test_interleaved_content_of_two_channels_arrives_on_each():
     one, two = publish(1, "q", b"x" * 10, piece_bytes=4), publish(2, "q", b"y" * 10, piece_bytes=4)
 
     def split(data: bytes) -> list[bytes]:
@@ -170,7 +170,7 @@ def test_channels_interleave_between_frames_of_content():
     assert [event[1] for event in flat(feed(running(channels=2), mixed))] == [1, 2]
 
 
-def test_311_a_message_too_large_closes_the_channel_unbuffered():
+def test_message_above_the_limit_closes_the_channel_with_311_unbuffered():
     conn = running(message_bytes_max=1000)
     events = feed(conn, publish(1, "q", b"x" * 1001) + publish(1, "q", b"y"))
     (failed,) = events
@@ -184,7 +184,7 @@ def test_311_a_message_too_large_closes_the_channel_unbuffered():
     assert len(run.bodies[0]) == 1000
 
 
-def test_506_too_much_announced_at_once(monkeypatch):
+def test_bodies_announced_beyond_the_limit_close_the_channel_with_506(monkeypatch):
     monkeypatch.setattr("config.limits.AMQP_ASSEMBLY_BYTES_MAX", 20_000)
     conn = running(channels=3)
     events = []

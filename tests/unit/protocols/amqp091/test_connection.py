@@ -20,7 +20,7 @@ from tests.vectors import amqp
 
 
 @pytest.mark.parametrize("name", sorted(amqp.CONNECTION_ERRORS))
-def test_connection_errors(name):
+def test_violation_closes_the_connection_with_its_code(name):
     data, code = amqp.CONNECTION_ERRORS[name]
     conn = running()
     events = feed(conn, data)
@@ -37,7 +37,7 @@ def test_connection_errors(name):
 
 
 @pytest.mark.parametrize("name", sorted(amqp.CONNECTION_ERRORS))
-def test_connection_errors_byte_by_byte(name):
+def test_violation_split_into_bytes_closes_with_the_same_code(name):
     data, code = amqp.CONNECTION_ERRORS[name]
     conn = running()
     events = []
@@ -78,7 +78,7 @@ def steps(data: bytes, cuts: list[int]) -> tuple[list, bytes]:
     return events, b"".join(conn.output)
 
 
-def test_split_anywhere_is_the_same_conversation():
+def test_input_split_anywhere_gives_the_same_conversation():
     data = conversation()
     # auth and open are decided between two calls, so the cut after them is always there
     decisions = [len(amqp.PROTOCOL_HEADER + amqp.START_OK)]
@@ -90,7 +90,7 @@ def test_split_anywhere_is_the_same_conversation():
     assert steps(data, list(range(1, len(data)))) == whole
 
 
-def test_a_large_message_in_small_chunks_is_linear():
+def test_large_message_in_small_chunks_arrives_whole():
     conn = running(frame_max=131072)
     body = b"x" * 3_000_000
     data = publish(1, "q", body, piece_bytes=131064)
@@ -101,13 +101,13 @@ def test_a_large_message_in_small_chunks_is_linear():
     assert run.bodies == [body]
 
 
-def test_a_body_in_frames_of_one_byte():
+def test_body_in_frames_of_one_byte_arrives_whole():
     conn = running()
     (run,) = feed(conn, publish(1, "q", b"x" * 20_000, piece_bytes=1))
     assert run.bodies == [b"x" * 20_000]
 
 
-def test_close_by_the_client():
+def test_close_by_the_client_is_answered_and_ends_input():
     conn = running()
     (run, lost) = feed(conn, amqp.HELLO_TO_Q + amqp.CONNECTION_CLOSE + amqp.HELLO_TO_Q)
     assert run.bodies == [b"hello"]
@@ -118,7 +118,7 @@ def test_close_by_the_client():
     assert conn.receive_eof() == []
 
 
-def test_close_by_the_front_end():
+def test_close_by_the_broker_discards_input_until_close_ok():
     conn = running()
     conn.fail(320, "shutting down")
     conn.fail(320, "again")
@@ -133,7 +133,7 @@ def test_close_by_the_front_end():
     assert conn.closed
 
 
-def test_close_ok_is_found_in_any_split():
+def test_close_ok_is_found_however_it_is_split():
     data = amqp.HELLO_TO_Q + amqp.CONNECTION_CLOSE_OK
     for cut in range(len(data)):
         conn = running()
@@ -143,7 +143,7 @@ def test_close_ok_is_found_in_any_split():
         assert conn.closed
 
 
-def test_both_sides_close_at_once():
+def test_closes_of_both_sides_that_cross_end_the_connection():
     conn = running()
     conn.fail(320, "x")
     conn.output.clear()
@@ -152,7 +152,7 @@ def test_both_sides_close_at_once():
     assert conn.closed
 
 
-def test_a_client_that_never_answers_the_close():
+def test_close_not_answered_in_time_ends_the_connection():
     conn = running()
     conn.receive(b"", 100.0)
     conn.fail(320, "x")
@@ -167,7 +167,7 @@ def test_a_client_that_never_answers_the_close():
     assert conn.handle_timeout(200.0) == []
 
 
-def test_an_error_is_told_once():
+def test_error_is_reported_once():
     conn = running()
     (lost,) = feed(conn, amqp.BODY_HELLO)
     assert lost.code == 505
@@ -175,7 +175,7 @@ def test_an_error_is_told_once():
     assert conn.closed
 
 
-def test_the_transport_ends():
+def test_end_of_transport_is_a_connection_lost_by_the_peer():
     conn = running()
     (lost,) = conn.receive_eof()
     assert (lost.code, lost.by_peer) == (0, True)
@@ -193,7 +193,7 @@ def test_heartbeats_are_sent_every_half_interval():
     assert conn.next_deadline() == 60.0
 
 
-def test_a_client_silent_for_two_intervals_is_dropped():
+def test_client_silent_for_two_heartbeat_intervals_is_dropped():
     conn = running(heartbeat_s=60)
     feed(conn, amqp.HEARTBEAT, 50.0)
     for now in (80.0, 110.0, 140.0, 169.0):
@@ -203,7 +203,7 @@ def test_a_client_silent_for_two_intervals_is_dropped():
     assert conn.closed
 
 
-def test_no_heartbeat_when_the_client_wants_none():
+def test_heartbeat_0_of_the_client_switches_heartbeats_off():
     conn = new_connection()
     feed(conn, amqp.PROTOCOL_HEADER + amqp.START_OK)
     feed(conn, tune_ok(heartbeat=0) + amqp.OPEN)
@@ -212,7 +212,7 @@ def test_no_heartbeat_when_the_client_wants_none():
 
 
 @pytest.mark.parametrize("size", [0, 1, PAYLOAD_MAX, PAYLOAD_MAX + 1, 3 * PAYLOAD_MAX])
-def test_content_is_split_by_frame_max(size):
+def test_sent_content_is_split_by_frame_max(size):
     conn = running()
     body = bytes(at % 251 for at in range(size))
     conn.send_content(1, commands.Basic.GetOk(5, False, "", "q", 3), b"\x10\x00\x02", body)
@@ -223,7 +223,7 @@ def test_content_is_split_by_frame_max(size):
     assert all(len(value.value) <= PAYLOAD_MAX for _, value in bodies)
 
 
-def test_the_negotiated_frame_max_holds():
+def test_frame_above_the_negotiated_size_is_refused():
     conn = new_connection(frame_max=131072)
     feed(conn, amqp.PROTOCOL_HEADER + amqp.START_OK)
     feed(conn, tune_ok(frame_max=4096) + amqp.OPEN)

@@ -13,6 +13,6 @@ def test_reply_text_fits_a_short_string_and_stays_utf8():
     assert text.endswith("ä")
 
 
-def test_every_code_of_the_specification_has_its_name():
+def test_each_code_of_the_specification_has_a_name():
     codes = {311, 312, 313, 320, 402, 403, 404, 405, 406, 501, 502, 503, 504, 505, 506, 530, 540, 541}
     assert codes <= set(REPLY_NAMES)

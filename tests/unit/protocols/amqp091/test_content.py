@@ -51,7 +51,7 @@ def pamqp_raw(properties: Properties) -> bytes:
     return header.ContentHeader(0, 0, properties).marshal()[12:]
 
 
-def test_what_pamqp_writes_is_read():
+def test_properties_written_by_pamqp_are_read():
     raw = pamqp_raw(Properties(**FULL))
     content.validate_properties(raw)
     decoded = content.decode_properties(raw)
@@ -69,7 +69,7 @@ def test_properties_round_trip(properties):
     assert dict(content.decode_headers(raw)) == (properties.headers or {})
 
 
-def test_cut_anywhere_is_refused():
+def test_truncated_properties_are_refused():
     raw = pamqp_raw(Properties(**FULL))
     for cut in range(len(raw)):
         with pytest.raises(ProtocolError) as caught:
@@ -80,23 +80,23 @@ def test_cut_anywhere_is_refused():
 
 
 @pytest.mark.parametrize("flags", [b"\x00\x01", b"\x00\x02", b"\xff\xff"])
-def test_unknown_flags_are_refused(flags):
+def test_unknown_property_flags_are_refused(flags):
     with pytest.raises(ProtocolError):
         content.validate_properties(flags + bytes(100))
 
 
-def test_strings_that_are_not_utf8_pass_and_are_replaced_when_read():
+def test_invalid_utf8_passes_and_is_replaced_when_read():
     raw = b"\x04\x00\x02\xff\xfe"
     content.validate_properties(raw)
     assert content.decode_properties(raw).correlation_id == "\ufffd\ufffd"
 
 
-def test_a_delivery_mode_of_3_does_not_raise():
+def test_delivery_mode_3_is_read_as_it_is():
     assert content.decode_properties(b"\x10\x00\x03").delivery_mode == 3
 
 
 @given(st.binary(max_size=80))
-def test_random_bytes_never_raise_anything_else(raw):
+def test_random_bytes_are_read_or_raise_protocol_error(raw):
     try:
         content.validate_properties(raw)
     except ProtocolError:
@@ -112,12 +112,12 @@ def test_headers_given_as_pairs_keep_order_and_duplicates():
     assert content.decode_headers(raw) == pairs
 
 
-def test_a_property_that_does_not_fit_is_our_bug():
+def test_encoding_a_property_beyond_its_length_raises():
     with pytest.raises(LocalProtocolError):
         content.encode_properties(Properties(correlation_id="x" * 256))
 
 
-def test_header_value():
+def test_header_value_is_found_or_none():
     raw = pamqp_raw(Properties(headers={"x-delay": 500, "other": "x-missing"}))
     assert content.header_value(raw, "x-delay") == 500
     assert content.header_value(raw, "x-missing") is None
@@ -125,14 +125,14 @@ def test_header_value():
     assert content.header_value(b"\0\0", "x-delay") is None
 
 
-def test_append_to_nothing():
+def test_header_appended_to_empty_properties_is_read_back():
     raw = content.append_headers(b"\0\0", [("x-delivery-count", 2)])
     assert content.decode_headers(raw) == [("x-delivery-count", 2)]
     content.validate_properties(raw)
 
 
 @given(some_properties, st.dictionaries(short, st.integers(0, 2**40) | short, min_size=1, max_size=3))
-def test_append_replaces_and_leaves_the_rest(properties, extra):
+def test_appended_header_replaces_its_name_and_keeps_the_rest(properties, extra):
     raw = content.encode_properties(properties)
     changed = content.append_headers(raw, list(extra.items()))
     content.validate_properties(changed)
@@ -143,13 +143,13 @@ def test_append_replaces_and_leaves_the_rest(properties, extra):
     assert decoded == properties
 
 
-def test_append_keeps_other_entries_byte_for_byte():
+def test_appended_header_keeps_other_entries_byte_for_byte():
     raw = b"\x20\x00" + bytes.fromhex("0000000c 01 61 42 07 01 62 73 0001 01 61 56")
     changed = content.append_headers(raw, [("a", "new")])
     assert changed == b"\x20\x00" + bytes.fromhex("0000000f 01 62 73 0001 01 61 53 00000003") + b"new"
 
 
-def test_a_name_inside_a_value_is_not_an_entry():
+def test_name_inside_a_header_value_is_not_replaced():
     raw = content.encode_properties(Properties(headers={"k": "\x01a"}))
     changed = content.append_headers(raw, [("a", 1)])
     assert content.decode_headers(changed) == [("k", "\x01a"), ("a", 1)]
@@ -167,7 +167,7 @@ def test_a_name_inside_a_value_is_not_an_entry():
         ({"user_id": "guest"}, -1),
     ],
 )
-def test_check_tells_the_delivery_mode(fields, mode):
+def test_check_of_properties_gives_the_delivery_mode(fields, mode):
     assert content.check_properties(content.encode_properties(Properties(**fields))) == mode
 
 
@@ -180,7 +180,7 @@ header_names = st.sampled_from(["a", "x-offset", "x-group-id", "x-offset-2", "b"
     ),
     st.booleans(),
 )
-def test_numbers_are_appended_as_headers_are(tables, is_grouped):
+def test_numbers_are_appended_like_single_headers(tables, is_grouped):
     fixed = [("x-group-id", "workers")] if is_grouped else []
     raws = [content.encode_properties(Properties(message_id="m", delivery_mode=2), pairs) for pairs in tables]
     numbers = list(range(len(raws)))

@@ -10,12 +10,12 @@ CLASSES = [cls for _, cls in inspect.getmembers(events, inspect.isclass) if cls.
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
-def test_events_have_slots_and_a_docstring(cls):
+def test_each_event_has_slots_and_a_docstring(cls):
     assert "__slots__" in vars(cls)
     assert cls.__doc__
 
 
-def test_a_shape_answers_for_its_address():
+def test_shape_gives_the_fields_of_its_address():
     address = events.PublishAddress("e", "k", True, False)
     shape = events.PublishShape(address, b"\0\0")
     assert (shape.exchange, shape.routing_key, shape.mandatory, shape.immediate) == ("e", "k", True, False)

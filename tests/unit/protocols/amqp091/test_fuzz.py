@@ -1,4 +1,4 @@
-"""Any bytes in: events and a close, never an exception, never unbounded memory."""
+"""Arbitrary input gives events or a close, never an exception, and bounded memory."""
 
 import random
 
@@ -37,22 +37,22 @@ def check(conn, data: bytes, chunk_bytes: int) -> None:
 
 
 @given(st.binary(max_size=300), st.integers(1, 50))
-def test_random_bytes_from_the_start(data, chunk_bytes):
+def test_random_bytes_before_the_handshake_never_raise(data, chunk_bytes):
     check(new_connection(), data, chunk_bytes)
 
 
 @given(st.binary(max_size=300), st.integers(1, 50))
-def test_random_bytes_after_the_header(data, chunk_bytes):
+def test_random_bytes_after_the_protocol_header_never_raise(data, chunk_bytes):
     check(new_connection(), amqp.PROTOCOL_HEADER + data, chunk_bytes)
 
 
 @given(st.lists(st.sampled_from(PIECES) | st.binary(max_size=20), max_size=12), st.integers(1, 5000))
-def test_legal_and_illegal_pieces_in_any_order(pieces, chunk_bytes):
+def test_legal_and_illegal_frames_in_any_order_never_raise(pieces, chunk_bytes):
     check(running(channels=2), b"".join(pieces), chunk_bytes)
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_legal_streams_with_bytes_changed(seed):
+def test_legal_input_with_changed_bytes_never_raises(seed):
     rng = random.Random(seed)
     data = bytearray(b"".join(rng.choice(LEGAL) for _ in range(6)))
     for _ in range(rng.randrange(1, 6)):
@@ -68,7 +68,7 @@ def test_legal_streams_with_bytes_changed(seed):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_frames_with_random_payloads(seed):
+def test_frames_with_random_payloads_never_raise(seed):
     rng = random.Random(seed)
     indexes = [0x003C0028, 0x003C0014, 0x0032000A, 0x0028000A, 0x000A0032, 0x00140028, 0x003C0078]
     parts = []

@@ -11,7 +11,7 @@ from tests.unit.protocols.amqp091.driver import feed, frames, method, new_connec
 from tests.vectors import amqp
 
 
-def test_the_whole_handshake():
+def test_handshake_reaches_open_ok():
     conn = new_connection()
     assert conn.receive(amqp.PROTOCOL_HEADER, 0.0) == []
     ((channel, start),) = frames(conn)
@@ -37,7 +37,7 @@ def test_the_whole_handshake():
 @pytest.mark.parametrize(
     "data", [b"AMQP\x00\x00\x09\x00", b"AMQP\x03\x01\x00\x00", b"GET / HTTP/1.1\r\n", b"\x16\x03\x01", b"X"]
 )
-def test_4_2_2_a_wrong_protocol_header_is_answered_with_ours(data):
+def test_wrong_protocol_header_is_answered_with_the_supported_one_4_2_2(data):
     conn = new_connection()
     (lost,) = conn.receive(data, 0.0)
     assert isinstance(lost, ev.ConnectionLost)
@@ -62,7 +62,7 @@ def at_tune():
         (tune_ok(frame_max=8), 501),
     ],
 )
-def test_tune_ok_may_only_lower_and_not_below_the_minimum(reply, code):
+def test_tune_ok_out_of_range_is_refused(reply, code):
     conn = at_tune()
     (lost,) = feed(conn, reply)
     assert lost.code == code
@@ -75,20 +75,20 @@ def test_tune_ok_may_only_lower_and_not_below_the_minimum(reply, code):
     )
 
 
-def test_tune_ok_zero_means_what_was_offered():
+def test_tune_ok_zero_takes_the_offered_value():
     conn = at_tune()
     assert feed(conn, tune_ok(0, 0, 0)) == []
     assert (conn.channel_max, conn.frame_max, conn.heartbeat_s) == (8, 4096, 0)
 
 
-def test_tune_ok_lowers():
+def test_tune_ok_lowers_the_offered_values():
     conn = new_connection(frame_max=131072, channel_max=2047)
     feed(conn, amqp.PROTOCOL_HEADER + amqp.START_OK)
     feed(conn, tune_ok(5, 8192, 3))
     assert (conn.channel_max, conn.frame_max, conn.heartbeat_s) == (5, 8192, 3)
 
 
-def test_refused_credentials_get_403():
+def test_refused_credentials_close_with_403():
     conn = new_connection()
     conn.receive(amqp.PROTOCOL_HEADER + amqp.START_OK, 0.0)
     conn.output.clear()
@@ -100,7 +100,7 @@ def test_refused_credentials_get_403():
     assert conn.closed
 
 
-def test_a_refused_virtual_host_gets_530():
+def test_refused_virtual_host_closes_with_530():
     conn = at_tune()
     conn.receive(tune_ok() + amqp.OPEN, 0.0)
     conn.fail(530, "vhost x not found", 10, 40)
@@ -118,26 +118,26 @@ def test_a_refused_virtual_host_gets_530():
         ("PLAIN", b"\0\xff\0b", 502),
     ],
 )
-def test_bad_credentials_are_protocol_errors(mechanism, response, code):
+def test_malformed_credentials_are_protocol_errors(mechanism, response, code):
     with pytest.raises(ProtocolError) as caught:
         plain_credentials(commands.Connection.StartOk({}, mechanism, response, "en_US"))
     assert caught.value.code == code
 
 
-def test_an_authorisation_identity_is_ignored():
+def test_authorisation_identity_is_ignored():
     start_ok = commands.Connection.StartOk({}, "PLAIN", b"other\0user\0pass word", "en_US")
     assert plain_credentials(start_ok) == ("user", "pass word")
 
 
 @pytest.mark.parametrize("early", [tune_ok(), amqp.OPEN, amqp.CHANNEL_1_OPEN, amqp.HELLO_TO_Q])
-def test_nothing_may_run_ahead_of_the_handshake(early):
+def test_frame_before_its_step_of_the_handshake_is_refused(early):
     conn = new_connection()
     (lost,) = feed(conn, amqp.PROTOCOL_HEADER + early)
     assert isinstance(lost, ev.ConnectionLost)
     assert lost.code in (503, 504)
 
 
-def test_a_channel_may_not_be_opened_before_open_ok():
+def test_opening_a_channel_before_open_ok_is_refused():
     conn = at_tune()
     events = conn.receive(tune_ok() + amqp.OPEN + amqp.CHANNEL_1_OPEN, 0.0)
     assert [type(event) for event in events] == [ev.OpenRequested, ev.ConnectionLost]
@@ -145,7 +145,7 @@ def test_a_channel_may_not_be_opened_before_open_ok():
     assert conn.closing
 
 
-def test_connection_close_is_legal_at_any_step():
+def test_close_is_answered_at_each_step_of_the_handshake():
     for before in (amqp.PROTOCOL_HEADER, amqp.PROTOCOL_HEADER + amqp.START_OK):
         conn = new_connection()
         conn.receive(before, 0.0)
@@ -156,7 +156,7 @@ def test_connection_close_is_legal_at_any_step():
         assert conn.closed
 
 
-def test_a_slow_handshake_is_ended():
+def test_handshake_beyond_its_deadline_is_ended():
     conn = new_connection()
     assert conn.next_deadline() == limits.AMQP_HANDSHAKE_TIMEOUT_S
     conn.receive(amqp.PROTOCOL_HEADER, 3.0)
@@ -167,7 +167,7 @@ def test_a_slow_handshake_is_ended():
     assert conn.next_deadline() is None
 
 
-def test_answering_what_was_not_asked_is_our_bug():
+def test_answering_without_a_request_raises():
     conn = new_connection()
     with pytest.raises(LocalProtocolError):
         conn.accept_auth()
@@ -175,7 +175,7 @@ def test_answering_what_was_not_asked_is_our_bug():
         conn.accept_open()
 
 
-def test_method_in_driver_matches_the_hand_written_bytes():
+def test_method_of_the_test_driver_matches_the_hand_written_bytes():
     assert method(0, commands.Connection.StartOk({}, "PLAIN", "\0guest\0guest", "en_US")) == amqp.START_OK
     assert tune_ok(2047, 131072, 60) == amqp.TUNE_OK
     assert method(0, commands.Connection.Open("/")) == amqp.OPEN

@@ -34,13 +34,13 @@ def unmarshal_all(data: bytes):
     return found
 
 
-def test_a_delivery_byte_for_byte():
+def test_delivery_matches_the_hand_written_bytes():
     output: list[bytes] = []
     hot.encode_deliver_run(output, template(5), 1, [b"hello"])
     assert b"".join(output) == amqp.DELIVER_HELLO
 
 
-def test_an_empty_body_has_no_body_frame():
+def test_delivery_of_an_empty_body_has_no_body_frame():
     output: list[bytes] = []
     hot.encode_deliver_run(output, template(0), 1, [b"", b""])
     assert [value.name for _, value in unmarshal_all(b"".join(output))] == [
@@ -51,7 +51,7 @@ def test_an_empty_body_has_no_body_frame():
 
 @pytest.mark.parametrize("count", [0, 1, 2, 7, 100])
 @pytest.mark.parametrize("size", [0, 1, 100])
-def test_a_run_is_its_deliveries_in_order(count, size):
+def test_run_of_deliveries_equals_single_deliveries(count, size):
     bodies = [bytes([at]) * size for at in range(count)]
     run: list[bytes] = []
     hot.encode_deliver_run(run, template(size, redelivered=True), 2**33, bodies)
@@ -67,7 +67,7 @@ def test_a_run_is_its_deliveries_in_order(count, size):
 
 
 @given(st.lists(st.binary(max_size=40), max_size=12), st.integers(1, 2**63))
-def test_mixed_sizes(bodies, first_tag):
+def test_deliveries_of_different_sizes_decode_in_order(bodies, first_tag):
     output: list[bytes] = []
     hot.encode_deliver_mixed(output, template(7), first_tag, bodies)
     found = unmarshal_all(b"".join(output))
@@ -75,7 +75,7 @@ def test_mixed_sizes(bodies, first_tag):
     assert [v.body_size for _, v in found if v.name == "ContentHeader"] == [len(body) for body in bodies]
 
 
-def test_a_body_of_another_size_is_caught():
+def test_body_of_a_size_other_than_its_template_fails_an_assertion():
     with pytest.raises(AssertionError):
         hot.encode_deliver_run([], template(5), 1, [b"hello", b"hell"])
     with pytest.raises(AssertionError):
@@ -83,7 +83,7 @@ def test_a_body_of_another_size_is_caught():
 
 
 @pytest.mark.parametrize("size", [0, 5])
-def test_numbered_deliveries(size):
+def test_numbered_deliveries_carry_their_offsets(size):
     properties = append_headers(b"\x10\x00\x02", [("x-group-id", "g"), ("x-offset", 0)])
     numbered = hot.NumberedTemplate(template(size, properties=properties), "x-offset")
     bodies = [bytes([at]) * size for at in range(3)]
@@ -100,7 +100,7 @@ def test_numbered_deliveries(size):
 
 
 @pytest.mark.parametrize("multiple", [False, True])
-def test_confirms(multiple):
+def test_confirm_equals_what_pamqp_writes(multiple):
     assert hot.encode_ack(3, 2**40, multiple) == frame.marshal(commands.Basic.Ack(2**40, multiple), 3)
     nack = commands.Basic.Nack(2**40, multiple, requeue=False)
     assert hot.encode_nack(3, 2**40, multiple) == frame.marshal(nack, 3)
@@ -110,7 +110,7 @@ PREFIX = amqp.HELLO_TO_Q[: -len(b"hello\xce")]
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 63, 64, 65, 200])
-def test_equal_publishes_are_all_taken(count):
+def test_equal_publishes_are_all_read(count):
     bodies = [at.to_bytes(5, "big") for at in range(count)]
     data = b"junk" + b"".join(PREFIX + body + b"\xce" for body in bodies)
     for tail in (b"", b"\x01", PREFIX, PREFIX + b"hell", PREFIX + b"hello", PREFIX + b"hello\xcd"):
@@ -120,7 +120,7 @@ def test_equal_publishes_are_all_taken(count):
 
 
 @given(st.integers(0, 150), st.integers(0, 40), st.integers(0, 255))
-def test_equal_publishes_stop_at_the_first_that_differs(at, offset, value):
+def test_reading_equal_publishes_stops_at_the_first_difference(at, offset, value):
     one = PREFIX + b"hello\xce"
     data = bytearray(one * 150)
     if at < 150:
@@ -132,7 +132,7 @@ def test_equal_publishes_stop_at_the_first_that_differs(at, offset, value):
     assert taken == [b"hello"] * expected
 
 
-def test_bodies_that_look_like_the_prefix():
+def test_bodies_that_look_like_the_prefix_are_read_as_bodies():
     body = PREFIX[:5]
     data = (PREFIX + body + b"\xce") * 100
     taken: list[bytes] = []
@@ -140,7 +140,7 @@ def test_bodies_that_look_like_the_prefix():
     assert taken == [body] * 100
 
 
-def test_a_real_publish_repeats_as_bytes():
+def test_publish_of_pamqp_repeats_byte_for_byte():
     one = publish(1, "q", b"x" * 100, delivery_mode=2)
     prefix = one[:-101]
     taken: list[bytes] = []
@@ -155,7 +155,7 @@ def ack(tag: int, multiple: int = 0) -> bytes:
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 255, 256, 257, 600])
-def test_single_acks_are_all_taken(count):
+def test_consecutive_single_acks_are_all_read(count):
     data = b"".join(ack(tag) for tag in range(1, count + 1))
     for tail in (b"", ack(5)[:-1], ack(5, 1), amqp.NACK_7, amqp.HELLO_TO_Q, ack(5)[:-1] + b"\xcd"):
         tags: list[int] = []
@@ -164,7 +164,7 @@ def test_single_acks_are_all_taken(count):
 
 
 @given(st.integers(0, 299), st.integers(0, 20), st.integers(1, 255))
-def test_acks_stop_at_the_first_that_differs(at, offset, flip):
+def test_reading_acks_stops_at_the_first_difference(at, offset, flip):
     data = bytearray(b"".join(ack(tag) for tag in range(300)))
     data[at * 21 + offset] ^= flip
     tags: list[int] = []
@@ -175,7 +175,7 @@ def test_acks_stop_at_the_first_that_differs(at, offset, flip):
         assert (taken, tags) == (at * 21, list(range(at)))
 
 
-def test_varied_deliveries_are_what_single_ones_are():
+def test_varied_deliveries_equal_single_ones():
     raws = [append_headers(b"\x10\x00\x02", [("n", at)]) for at in range(3)]
     bodies = [b"x", b"yy", b"z" * 300]
     keys = [("", "q"), ("", "$queue/q/eu"), ("e", "q")]

@@ -17,7 +17,7 @@ def made(size: int) -> DeliverTemplate:
 
 @pytest.mark.parametrize("size", [0, 5])
 @pytest.mark.parametrize("count", [1, 3])
-def test_each_delivery_has_its_numbers(size, count):
+def test_each_stamped_delivery_has_its_numbers(size, count):
     bodies = [bytes([at]) * size for at in range(count)]
     columns = [[at * 1_000 + number for at in range(count)] for number in (1, 2**41, 3)]
     output: list[bytes] = []
@@ -33,6 +33,6 @@ def test_each_delivery_has_its_numbers(size, count):
         assert [frame.value for frame in frames if frame.name == "ContentBody"] == bodies
 
 
-def test_headers_that_are_not_there():
+def test_stamping_a_header_that_is_absent_raises():
     with pytest.raises(ValueError):
         StampedTemplate(template(5), NAMES)

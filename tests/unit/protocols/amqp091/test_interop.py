@@ -1,4 +1,4 @@
-"""Bytes of pika's encoders in, our bytes through pika's decoder: the two agree on the protocol."""
+"""Bytes from pika's encoders are read, and pika's decoders read what is written."""
 
 import pika
 import pika.frame
@@ -55,7 +55,7 @@ def connected() -> AmqpConnection:
     return conn
 
 
-def test_declare_consume_and_confirm():
+def test_declare_consume_and_confirm_agree_with_pika():
     conn = connected()
     declare = spec.Queue.Declare(queue="$queue/orders", durable=True, arguments={"x-queue-type": "quorum"})
     consume = spec.Basic.Consume(
@@ -85,7 +85,7 @@ def test_declare_consume_and_confirm():
     assert (nack.delivery_tag, nack.multiple) == (10, False)
 
 
-def test_a_message_goes_through_unchanged():
+def test_message_of_pika_passes_unchanged():
     conn = connected()
     properties = pika.BasicProperties(
         content_type="application/json",
@@ -133,7 +133,7 @@ def test_a_message_goes_through_unchanged():
     assert body.fragment == b"payload"
 
 
-def test_return_get_and_close():
+def test_return_get_and_close_agree_with_pika():
     conn = connected()
     conn.send_content(1, methods.BasicReturn(312, "NO_ROUTE", "", "$queue/none"), b"\0\0", b"back")
     conn.send_content(1, methods.BasicGetOk(7, False, "", "q", 2), b"\x10\x00\x02", b"got")
@@ -154,7 +154,7 @@ def test_return_get_and_close():
     assert isinstance(received(conn)[0].method, spec.Connection.CloseOk)
 
 
-def test_acks_of_pika_are_a_run():
+def test_acks_of_pika_make_a_run():
     conn = connected()
     data = b"".join(send(1, spec.Basic.Ack(tag)) for tag in range(1, 301))
     (run,) = conn.receive(data + send(1, spec.Basic.Ack(300, multiple=True)), 0.0)[:1]

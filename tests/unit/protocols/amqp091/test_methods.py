@@ -33,7 +33,7 @@ def values(method: base.Frame) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("cls", commands.INDEX_MAPPING.values(), ids=lambda cls: cls.name)
-def test_every_method_round_trips_and_agrees_with_pamqp(cls):
+def test_each_method_round_trips_and_agrees_with_pamqp(cls):
     method = example(cls)
     raw = methods.encode_method(3, method)
     payload = raw[7:-1]
@@ -46,7 +46,7 @@ def test_every_method_round_trips_and_agrees_with_pamqp(cls):
 
 
 @pytest.mark.parametrize("cls", commands.INDEX_MAPPING.values(), ids=lambda cls: cls.name)
-def test_every_method_cut_or_extended_is_refused(cls):
+def test_truncated_or_extended_method_is_refused(cls):
     payload = methods.encode_method(1, example(cls))[7:-1]
     for broken in [payload[:cut] for cut in range(4, len(payload))] + [payload + b"\0"]:
         with pytest.raises(ProtocolError) as caught:
@@ -56,19 +56,19 @@ def test_every_method_cut_or_extended_is_refused(cls):
 
 
 @pytest.mark.parametrize("payload", [b"", b"\0", b"\0\x3c\0"])
-def test_no_method_at_all(payload):
+def test_payload_shorter_than_a_method_index_is_refused(payload):
     with pytest.raises(ProtocolError) as caught:
         methods.decode_method(payload)
     assert caught.value.code == 502
 
 
-def test_an_unknown_method_is_not_implemented():
+def test_unknown_method_is_refused_with_540():
     with pytest.raises(ProtocolError) as caught:
         methods.decode_method(b"\x00\x3c\x00\xff")
     assert (caught.value.code, caught.value.class_id, caught.value.method_id) == (540, 60, 255)
 
 
-def test_names_pamqp_refuses_are_written():
+def test_names_that_pamqp_refuses_are_written():
     with pytest.raises(ValueError, match="Invalid value"):
         commands.Queue.DeclareOk("$queue/orders", 0, 0)
     raw = methods.encode_method(1, methods.QueueDeclareOk("$queue/orders", 3, 1))
@@ -79,7 +79,7 @@ def test_names_pamqp_refuses_are_written():
         assert methods.decode_method(raw[7:-1]).exchange == "$weird"
 
 
-def test_frames_are_those_pamqp_writes():
+def test_frames_equal_those_of_pamqp():
     for method in (
         commands.Connection.Start(0, 9, {"capabilities": {"basic.nack": True}, "product": "x"}),
         commands.Connection.Tune(2047, 131072, 60),
@@ -93,7 +93,7 @@ def test_frames_are_those_pamqp_writes():
         assert methods.encode_method(1, method) == frame.marshal(method, 1)
 
 
-def test_numbers_that_do_not_fit_are_our_bug():
+def test_encoding_a_value_beyond_its_field_raises():
     with pytest.raises(LocalProtocolError):
         methods.encode_method(1, commands.Basic.Ack(2**64))
     with pytest.raises(LocalProtocolError):
@@ -101,7 +101,7 @@ def test_numbers_that_do_not_fit_are_our_bug():
 
 
 @given(st.sampled_from(sorted(commands.INDEX_MAPPING)), st.binary(max_size=60))
-def test_random_arguments_never_raise_anything_else(index, arguments):
+def test_random_arguments_decode_or_are_refused_with_502(index, arguments):
     try:
         methods.decode_method(index.to_bytes(4, "big") + arguments)
     except ProtocolError as error:
@@ -111,7 +111,7 @@ def test_random_arguments_never_raise_anything_else(index, arguments):
     assert code == 502
 
 
-def test_an_argument_twice_is_illegal():
+def test_repeated_argument_is_refused_with_502():
     declare = commands.Queue.Declare(queue="q", arguments={"x-a": 1, "x-b": 2})
     payload = methods.encode_method(1, declare)[7:-1]
     assert methods.decode_method(payload).arguments == {"x-a": 1, "x-b": 2}

@@ -1,4 +1,4 @@
-"""Publishes in: the three speeds give the same, and the caches stay bounded."""
+"""Publishes: the three ways of decoding agree, and the caches are bounded."""
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ from tests.unit.protocols.amqp091.driver import feed, flat, publish, running
 from tests.vectors import amqp
 
 
-def test_equal_publishes_are_one_run_with_one_shape():
+def test_equal_publishes_make_one_run_with_one_shape():
     conn = running()
     first = feed(conn, amqp.HELLO_TO_Q * 30)
     second = feed(conn, amqp.HELLO_TO_Q * 30)
@@ -24,14 +24,14 @@ def test_equal_publishes_are_one_run_with_one_shape():
     assert shape.properties == b"\x10\x00\x02"
 
 
-def test_other_sizes_stay_in_the_run():
+def test_publishes_of_different_sizes_make_one_run():
     conn = running()
     data = b"".join(publish(1, "q", b"x" * size, delivery_mode=2) for size in (5, 5, 5, 6, 0, 9000, 7, 7))
     (run,) = feed(conn, data)
     assert [len(body) for body in run.bodies] == [5, 5, 5, 6, 0, 9000, 7, 7]
 
 
-def test_shapes_with_other_properties_share_the_address():
+def test_shapes_with_different_properties_share_the_address():
     conn = running()
     runs = feed(conn, b"".join(publish(1, "q", b"x", message_id=f"m{at}") for at in range(5)))
     assert len(runs) == 5
@@ -41,7 +41,7 @@ def test_shapes_with_other_properties_share_the_address():
     assert again.shape.address.context == "routes"
 
 
-def test_what_comes_between_ends_the_run():
+def test_other_frames_in_between_end_the_run():
     conn = running(channels=2)
     other = publish(2, "q", b"hello", delivery_mode=2)
     one = amqp.HELLO_TO_Q
@@ -57,7 +57,7 @@ def test_what_comes_between_ends_the_run():
     assert [run.channel for run in events if isinstance(run, PublishRun)] == [1, 1, 2, 1]
 
 
-def test_a_channel_closed_ends_the_fast_path():
+def test_publishes_to_a_closed_channel_are_discarded_then_refused():
     conn = running()
     feed(conn, amqp.HELLO_TO_Q * 5)
     conn.fail_channel(1, 404, "no exchange")
@@ -67,7 +67,7 @@ def test_a_channel_closed_ends_the_fast_path():
     assert lost.code == 504
 
 
-def test_a_chunk_cut_anywhere_keeps_the_run_together():
+def test_chunk_split_anywhere_gives_at_most_two_runs():
     data = amqp.HELLO_TO_Q * 12
     for cut in range(len(data)):
         conn = running()
@@ -76,14 +76,14 @@ def test_a_chunk_cut_anywhere_keeps_the_run_together():
         assert len(events) <= 2
 
 
-def test_mandatory_is_told():
+def test_mandatory_flag_is_in_the_shape():
     conn = running()
     (run,) = feed(conn, amqp.PUBLISH_Q_MANDATORY + amqp.HEADER_0)
     assert run.shape.mandatory
     assert run.bodies == [b""]
 
 
-def test_the_caches_are_bounded():
+def test_shape_caches_are_bounded():
     conn = running()
     reader = conn._publishes
     total = 2 * limits.AMQP_SHAPES_PER_CONNECTION_MAX + 10
@@ -100,7 +100,7 @@ def varied_publishes(first: int, count: int) -> bytes:
     return b"".join(publish(1, "q", b"x", message_id=f"m{first + at}") for at in range(count))
 
 
-def test_properties_that_nobody_had_before_are_one_run_and_not_kept():
+def test_unrepeated_properties_make_one_run_and_are_not_cached():
     conn = running()
     feed(conn, varied_publishes(0, limits.AMQP_UNSEEN_SHAPES_MAX))
     (run,) = feed(conn, varied_publishes(100, 50))
@@ -111,7 +111,7 @@ def test_properties_that_nobody_had_before_are_one_run_and_not_kept():
     assert again.address is run.address
 
 
-def test_properties_that_come_twice_are_kept_again():
+def test_repeated_properties_are_cached_again():
     conn = running()
     feed(conn, varied_publishes(0, 2 * limits.AMQP_UNSEEN_SHAPES_MAX))
     same = publish(1, "q", b"x", message_id="same")
@@ -122,14 +122,14 @@ def test_properties_that_come_twice_are_kept_again():
     assert isinstance(other, PublishRun), "counted from the start again"
 
 
-def test_a_varied_run_is_of_one_channel_and_address():
+def test_varied_run_has_one_channel_and_one_address():
     conn = running(channels=2)
     feed(conn, varied_publishes(0, 2 * limits.AMQP_UNSEEN_SHAPES_MAX))
     data = [publish(1 + at // 3, "q", b"x", message_id=f"n{at}") for at in range(6)]
     assert [(run.channel, len(run.bodies)) for run in feed(conn, b"".join(data))] == [(1, 3), (2, 3)]
 
 
-def test_malformed_properties_are_refused_in_a_varied_run_too():
+def test_malformed_properties_in_a_varied_run_are_refused():
     conn = running()
     feed(conn, varied_publishes(0, 2 * limits.AMQP_UNSEEN_SHAPES_MAX))
     good = publish(1, "q", b"x", message_id="m100")
@@ -139,7 +139,7 @@ def test_malformed_properties_are_refused_in_a_varied_run_too():
     assert lost.code == 502
 
 
-def test_large_properties_are_not_kept():
+def test_large_properties_are_not_cached():
     conn = running()
     headers = {"h": "x" * limits.AMQP_SHAPE_BYTES_MAX}
     (run,) = feed(conn, publish(1, "q", b"x", headers=headers))
@@ -147,13 +147,13 @@ def test_large_properties_are_not_kept():
 
 
 @pytest.mark.parametrize("payload", [b"", amqp.PUBLISH_Q[7:-2], amqp.PUBLISH_Q[7:-1] + b"\0"])
-def test_a_malformed_method_is_refused(payload):
+def test_malformed_publish_method_is_refused(payload):
     with pytest.raises(ProtocolError) as caught:
         parse_address(payload)
     assert (caught.value.code, caught.value.class_id, caught.value.method_id) == (502, 60, 40)
 
 
-def test_a_reader_without_a_publish_takes_nothing():
+def test_reader_without_a_publish_reads_nothing():
     assert PublishReader(4088, 4088).take(amqp.HELLO_TO_Q, 0) == 0
 
 
@@ -179,7 +179,7 @@ varied = st.builds(
 
 
 @given(st.lists(runs | varied, min_size=1, max_size=8), st.integers(1, 400))
-def test_fast_and_step_by_step_decoding_agree(parts, piece_bytes):
+def test_fast_and_split_decoding_agree(parts, piece_bytes):
     data = b"".join(parts)
     whole = flat(feed(running(channels=2), data))
     with pytest.MonkeyPatch.context() as patch:

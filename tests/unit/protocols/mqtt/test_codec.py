@@ -21,17 +21,17 @@ def decode(wire: bytes, version: int) -> p.Packet:
 
 
 @pytest.mark.parametrize("case", PACKETS, ids=lambda case: case.name)
-def test_vector_encodes(case: Case) -> None:
+def test_packet_encodes_to_its_vector(case: Case) -> None:
     assert encode_packet(case.packet, case.version) == case.wire
 
 
 @pytest.mark.parametrize("case", PACKETS + LONG_FORMS, ids=lambda case: case.name)
-def test_vector_decodes(case: Case) -> None:
+def test_vector_decodes_to_its_packet(case: Case) -> None:
     assert decode(case.wire, case.version) == case.packet
 
 
 @pytest.mark.parametrize("case", PACKETS, ids=lambda case: case.name)
-def test_truncated_body_is_refused_or_means_something_shorter(case: Case) -> None:
+def test_truncated_body_is_refused_or_decodes_to_another_packet(case: Case) -> None:
     body, _ = frame_at(case.wire, 0, len(case.wire), 2**28)
     for end in range(body, len(case.wire)):
         with suppress(ProtocolError):
@@ -39,7 +39,7 @@ def test_truncated_body_is_refused_or_means_something_shorter(case: Case) -> Non
 
 
 @given(st.data(), st.sampled_from((4, 5)))
-def test_round_trip(data: st.DataObject, version: int) -> None:
+def test_packet_round_trips(data: st.DataObject, version: int) -> None:
     packet = data.draw(packets(version))
     assert decode(encode_packet(packet, version), version) == packet
 
@@ -50,22 +50,22 @@ def test_random_bodies_decode_or_raise_protocol_error(first_byte: int, body: byt
         assert decode_packet(first_byte, body, version).packet_type == first_byte >> 4
 
 
-def test_publish_wants_a_packet_id_exactly_above_qos_0() -> None:
+def test_publish_with_packet_id_at_qos_0_or_without_above_is_refused() -> None:
     for packet in (p.Publish("a", b"", qos=1), p.Publish("a", b"", packet_id=1)):
         with pytest.raises(LocalProtocolError):
             encode_packet(packet, 4)
 
 
-def test_auth_does_not_exist_in_3_1_1() -> None:
+def test_encoding_auth_for_3_1_1_is_refused() -> None:
     with pytest.raises(LocalProtocolError):
         encode_packet(p.Auth(0), 4)
 
 
-def test_suback_of_3_1_1_knows_one_failure() -> None:
+def test_suback_of_3_1_1_has_one_failure_code() -> None:
     assert encode_packet(p.SubAck(1, [0x87, 1]), 4) == bytes.fromhex("9004 0001 8001")
 
 
-def test_packets_show_their_fields() -> None:
+def test_repr_of_a_packet_shows_its_fields() -> None:
     assert repr(p.PubAck(3)) == "PubAck(packet_id=3, properties=Properties(), reason_code=0)"
     assert "will=Will(" in repr(p.Connect(5, "c", will=p.Will("t", b"", 0, False)))
     assert repr(p.SubscriptionRequest("a")).startswith("SubscriptionRequest('a'")

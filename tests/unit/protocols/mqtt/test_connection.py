@@ -34,7 +34,7 @@ def test_illegal_packet_closes_with_its_reason(case: Illegal) -> None:
 
 
 @pytest.mark.parametrize(("name", "wire", "answer"), REFUSED, ids=[case[0] for case in REFUSED])
-def test_refused_connect_3_1_1(name: str, wire: str, answer: str) -> None:
+def test_invalid_connect_of_3_1_1_gets_its_return_code(name: str, wire: str, answer: str) -> None:
     connection = MqttConnection(0.0)
     (lost,) = connection.receive(bytes.fromhex(wire), 0.0)
     assert isinstance(lost, events.ConnectionLost)
@@ -43,7 +43,7 @@ def test_refused_connect_3_1_1(name: str, wire: str, answer: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "wire", "code"), REFUSED_V5, ids=[case[0] for case in REFUSED_V5])
-def test_refused_connect_5(name: str, wire: str, code: int) -> None:
+def test_invalid_connect_of_5_gets_its_reason_code(name: str, wire: str, code: int) -> None:
     connection = MqttConnection(0.0)
     (lost,) = connection.receive(bytes.fromhex(wire), 0.0)
     assert isinstance(lost, events.ConnectionLost)
@@ -54,13 +54,13 @@ def test_refused_connect_5(name: str, wire: str, code: int) -> None:
     assert answer.properties.reason_string == lost.reason
 
 
-def test_oversized_connect_is_refused_unread() -> None:
+def test_oversized_connect_is_refused_before_it_is_read() -> None:
     connection = MqttConnection(0.0)
     (lost,) = connection.receive(bytes.fromhex("10ffffff7f"), 0.0)
     assert lost.reason_code == c.PACKET_TOO_LARGE
 
 
-def test_connect_tells_what_the_client_allows() -> None:
+def test_limits_of_the_client_are_read_from_connect() -> None:
     properties = Properties(receive_maximum=7, maximum_packet_size_bytes=500, topic_alias_maximum=3)
     connection = live(5, p.Connect(5, "me", keep_alive_s=9, properties=properties))
     assert connection.protocol_version == 5
@@ -71,7 +71,7 @@ def test_connect_tells_what_the_client_allows() -> None:
     assert connection.client_topic_alias_maximum == 3
 
 
-def test_accept_advertises_our_limits() -> None:
+def test_connack_advertises_the_limits_of_the_broker() -> None:
     connection = MqttConnection(0.0, receive_maximum=20, packet_bytes_max=4096)
     connection.receive(encode_packet(p.Connect(5, ""), 5), 0.0)
     ours = Properties(assigned_client_identifier="x", server_keep_alive_s=30)
@@ -92,7 +92,7 @@ def test_accept_advertises_our_limits() -> None:
     assert connection.keep_alive_s == 30
 
 
-def test_what_follows_connect_waits_for_accept() -> None:
+def test_packets_after_connect_wait_for_accept() -> None:
     connection = MqttConnection(0.0)
     found = connection.receive(encode_packet(p.Connect(4, "c"), 4) + PING, 0.0)
     found += connection.receive(encode_packet(p.Publish("t", b"x"), 4), 0.0)
@@ -102,7 +102,7 @@ def test_what_follows_connect_waits_for_accept() -> None:
     assert sent(connection) == [p.ConnAck(False, 0), p.PingResp()]
 
 
-def test_too_much_before_accept_is_refused() -> None:
+def test_too_many_bytes_before_accept_are_refused() -> None:
     connection = MqttConnection(0.0)
     connection.receive(encode_packet(p.Connect(5, "c"), 5), 0.0)
     (lost,) = connection.receive(bytes(limits.MQTT_CONNECT_BYTES_MAX + 1), 0.0)
@@ -133,7 +133,7 @@ def test_refuse_maps_reason_to_return_code(reason_code: int, return_code: int) -
         assert connection.receive_eof() == []
 
 
-def test_shutdown_during_the_handshake_uses_a_connack_code() -> None:
+def test_shutdown_during_the_handshake_answers_with_connack() -> None:
     connection = MqttConnection(0.0)
     connection.receive(encode_packet(p.Connect(5, "c"), 5), 0.0)
     connection.disconnect(c.SERVER_SHUTTING_DOWN)
@@ -142,7 +142,7 @@ def test_shutdown_during_the_handshake_uses_a_connack_code() -> None:
     assert answer.reason_code == c.SERVER_UNAVAILABLE
 
 
-def test_accept_and_refuse_want_a_connect() -> None:
+def test_accept_or_refuse_without_a_connect_raises() -> None:
     for connection in (MqttConnection(0.0), live(5)):
         with pytest.raises(LocalProtocolError):
             connection.accept(False)
@@ -150,7 +150,7 @@ def test_accept_and_refuse_want_a_connect() -> None:
             connection.refuse(c.NOT_AUTHORIZED)
 
 
-def test_disconnect_speaks_in_mqtt_5_only() -> None:
+def test_disconnect_of_the_server_is_sent_in_5_only() -> None:
     for version in (4, 5):
         connection = live(version)
         connection.disconnect(c.SESSION_TAKEN_OVER, "elsewhere")
@@ -161,7 +161,7 @@ def test_disconnect_speaks_in_mqtt_5_only() -> None:
         assert lost.reason_code == c.SESSION_TAKEN_OVER
 
 
-def test_client_disconnect() -> None:
+def test_disconnect_of_the_client_ends_the_connection() -> None:
     for version, wire, code in ((4, "e000", 0), (5, "e000", 0), (5, "e00104", 4)):
         connection = live(version)
         disconnect, lost = connection.receive(bytes.fromhex(wire) + PING, 1.0)
@@ -172,7 +172,7 @@ def test_client_disconnect() -> None:
         assert connection.receive_eof() == []
 
 
-def test_end_of_transport() -> None:
+def test_end_of_transport_is_a_connection_lost_by_the_peer() -> None:
     connection = live(4)
     (lost,) = connection.receive_eof()
     assert (lost.reason_code, lost.by_peer) == (c.UNSPECIFIED_ERROR, True)
@@ -180,7 +180,7 @@ def test_end_of_transport() -> None:
     assert connection.next_deadline() is None
 
 
-def test_keep_alive_MQTT_3_1_2_22() -> None:
+def test_silence_beyond_keep_alive_closes_MQTT_3_1_2_22() -> None:
     connection = live(5, p.Connect(5, "c", keep_alive_s=10))
     assert connection.next_deadline() == 15.0
     connection.receive(PING, 12.0)
@@ -196,7 +196,7 @@ def test_keep_alive_0_never_times_out() -> None:
     assert live(4).next_deadline() is None
 
 
-def test_handshake_deadline_does_not_move() -> None:
+def test_handshake_deadline_does_not_move_with_bytes() -> None:
     connection = MqttConnection(5.0)
     connection.receive(b"\x10", 9.0)
     assert connection.next_deadline() == 5.0 + limits.MQTT_HANDSHAKE_TIMEOUT_S
@@ -205,14 +205,14 @@ def test_handshake_deadline_does_not_move() -> None:
     assert connection.output == []
 
 
-def test_slow_front_end_gives_server_busy() -> None:
+def test_connect_not_accepted_in_time_is_answered_with_unavailable() -> None:
     connection = MqttConnection(0.0)
     connection.receive(encode_packet(p.Connect(4, "c"), 4), 0.0)
     connection.handle_timeout(100.0)
     assert sent(connection) == [p.ConnAck(False, 3)]
 
 
-def test_subscribe_and_unsubscribe() -> None:
+def test_subscribe_and_unsubscribe_arrive_with_all_fields() -> None:
     connection = live(5)
     pairs = [("consumer-group", "g"), ("ack", "puback"), ("ack", "again")]
     properties = Properties(user_properties=pairs, subscription_identifiers=[9])
@@ -233,7 +233,7 @@ def test_subscribe_and_unsubscribe() -> None:
     assert sent(connection) == [p.SubAck(3, [1, 0x87]), p.UnsubAck(4, [0x11])]
 
 
-def test_answers_of_3_1_1_carry_no_reason() -> None:
+def test_answers_to_3_1_1_have_no_reason_code() -> None:
     connection = live(4)
     connection.send_suback(1, [2, 0x97])
     connection.send_unsuback(2, [0])
@@ -241,7 +241,7 @@ def test_answers_of_3_1_1_carry_no_reason() -> None:
     assert b"".join(connection.output) == bytes.fromhex("9004 0001 0280 b002 0002 4002 0003")
 
 
-def test_acknowledgements_are_gathered_and_failures_stand_alone() -> None:
+def test_acknowledgements_arrive_as_runs_and_failures_alone() -> None:
     connection = live(5)
     wire = bytes.fromhex("40020001 40020002 4003000310 40020004 50020005 5003000687 70020007 70020008")
     assert [(e.packet_type, e.packet_ids, e.reason_code) for e in connection.receive(wire, 1.0)] == [
@@ -254,7 +254,7 @@ def test_acknowledgements_are_gathered_and_failures_stand_alone() -> None:
     ]
 
 
-def test_packet_id_0_behind_good_acknowledgements() -> None:
+def test_packet_id_0_after_valid_acknowledgements_closes() -> None:
     run, lost = live(5).receive(bytes.fromhex("40020001 40020000 40020002"), 1.0)
     assert run.packet_ids == [1]
     assert lost.reason_code == c.PROTOCOL_ERROR
@@ -266,7 +266,7 @@ def qos2(*packet_ids: int, dup: bool = False) -> bytes:
     )
 
 
-def test_qos_2_exchange() -> None:
+def test_repeated_qos_2_publish_arrives_once() -> None:
     connection = live(5)
     assert [item[6] for item in flat(connection.receive(qos2(1, 2), 1.0))] == [1, 2]
     assert connection.receive(qos2(1, dup=True), 1.0) == []  # not answered yet: the answer is on its way
@@ -287,7 +287,7 @@ def test_qos_2_exchange() -> None:
     assert len(connection.receive(qos2(1), 1.0)) == 1  # released identifiers are new again
 
 
-def test_qos_2_refused_frees_the_identifier() -> None:
+def test_refused_qos_2_publish_frees_its_identifier() -> None:
     connection = live(5)
     connection.receive(qos2(1), 1.0)
     connection.send_pubrec(1, c.QUOTA_EXCEEDED, Properties(reason_string="full"))
@@ -295,7 +295,7 @@ def test_qos_2_refused_frees_the_identifier() -> None:
     assert len(connection.receive(qos2(1), 1.0)) == 1
 
 
-def test_qos_2_state_outlives_the_connection_4_1() -> None:
+def test_qos_2_state_is_taken_over_by_the_next_connection_4_1() -> None:
     first = live(5)
     first.receive(qos2(1, 2), 1.0)
     first.send_pubrec_run([1])
@@ -311,7 +311,7 @@ def test_qos_2_state_outlives_the_connection_4_1() -> None:
     assert sent(second) == [p.PubRec(1), p.PubRec(2)]
 
 
-def test_dropped_identifier_is_taken_again() -> None:
+def test_dropped_qos_2_identifier_can_be_used_again() -> None:
     state = InboundQos2()
     state.pending.add(4)
     state.drop(4)
@@ -321,14 +321,14 @@ def test_dropped_identifier_is_taken_again() -> None:
     assert len(connection.receive(encode_packet(p.Publish("t", b"", qos=2, packet_id=4), 4), 1.0)) == 1
 
 
-def test_duplicates_inside_one_run() -> None:
+def test_repeated_identifiers_inside_a_run_arrive_once() -> None:
     connection = live(4)
     wire = b"".join(encode_packet(p.Publish("t", b"x", qos=2, packet_id=i), 4) for i in (1, 2, 1, 3, 3))
     (run,) = connection.receive(wire, 1.0)
     assert (run.packet_ids, run.wire, run.stride_bytes) == ([1, 2, 3], b"", 0)
 
 
-def test_receive_maximum_exceeded_MQTT_3_3_4_9() -> None:
+def test_publish_beyond_receive_maximum_closes_MQTT_3_3_4_9() -> None:
     connection = live(5, receive_maximum=3)
     publish = [encode_packet(p.Publish("t", b"x", qos=1, packet_id=i), 5) for i in range(1, 9)]
     assert len(flat(connection.receive(b"".join(publish[:3]), 1.0))) == 3
@@ -358,7 +358,7 @@ def test_receive_maximum_is_not_enforced_in_3_1_1() -> None:
     assert len(flat(connection.receive(wire, 1.0))) == 3
 
 
-def test_outbound_qos_2() -> None:
+def test_pubrel_is_sent_for_each_packet_id() -> None:
     connection = live(5)
     connection.send_pubrel_run([1, 2])
     connection.send_pubrel(3, 0x92)

@@ -1,4 +1,4 @@
-"""Runs: encoded in one go they are what single packets are; counted by columns they are what they seem."""
+"""Runs: encoding one equals encoding its packets singly; counting one by columns finds its true length."""
 
 import pytest
 from hypothesis import given
@@ -59,7 +59,7 @@ def test_empty_run_writes_nothing() -> None:
     assert hot.encode_puback_run([]) == b""
 
 
-def test_long_properties_count_in_the_remaining_length() -> None:
+def test_long_properties_are_included_in_the_remaining_length() -> None:
     block = b"\x26\x00\x01k" + (300).to_bytes(2, "big") + b"v" * 300
     wire = hot.encode_publish(5, b"t", 1, False, True, 7, block, b"xyz")
     packet = p.Publish(
@@ -68,18 +68,18 @@ def test_long_properties_count_in_the_remaining_length() -> None:
     assert wire == encode_packet(packet, 5)
 
 
-def test_topic_too_long() -> None:
+def test_topic_beyond_the_limit_is_refused() -> None:
     with pytest.raises(LocalProtocolError):
         hot.encode_publish_head(4, b"x" * 65_536, 0, False, False, b"", 0)
 
 
-def test_restamp_wants_one_identifier_per_packet() -> None:
+def test_restamping_with_fewer_identifiers_than_packets_is_refused() -> None:
     with pytest.raises(ValueError, match="attempt to assign"):
         hot.restamp_packet_ids(b"\x40\x02\0\0" * 3, 4, 2, [1, 2])
 
 
 @given(st.lists(ids, min_size=1, max_size=300))
-def test_ack_runs(packet_ids: list[int]) -> None:
+def test_acknowledgement_run_equals_single_packets(packet_ids: list[int]) -> None:
     for encode, kind in (
         (hot.encode_puback_run, p.PubAck),
         (hot.encode_pubrec_run, p.PubRec),

@@ -20,7 +20,7 @@ KINDS = [kind for kind in range(16) if kind not in (c.PINGREQ, c.PINGRESP)]
 
 
 @given(st.data(), st.sampled_from(KINDS))
-def test_round_trip_for_every_packet(data: st.DataObject, kind: int) -> None:
+def test_properties_of_each_packet_round_trip(data: st.DataObject, kind: int) -> None:
     original = data.draw(properties(kind))
     block = encode_properties(original, kind)
     assert decode_properties(block, kind) == original
@@ -40,7 +40,7 @@ def test_order_and_duplicates_of_user_properties_are_kept() -> None:
 
 
 @pytest.mark.parametrize("identifier", sorted(PROPERTIES))
-def test_only_named_packets_carry_a_property_2_2_2_2(identifier: int) -> None:
+def test_property_in_the_wrong_packet_is_malformed_2_2_2_2(identifier: int) -> None:
     for kind in KINDS:
         if kind in PROPERTIES[identifier][2]:
             continue
@@ -49,12 +49,12 @@ def test_only_named_packets_carry_a_property_2_2_2_2(identifier: int) -> None:
         assert raised.value.code == c.MALFORMED_PACKET
 
 
-def test_encoding_a_property_in_the_wrong_packet_is_our_bug() -> None:
+def test_encoding_a_property_in_the_wrong_packet_raises() -> None:
     with pytest.raises(LocalProtocolError):
         encode_properties(Properties(topic_alias=1), c.PUBACK)
 
 
-def test_user_properties_are_bounded() -> None:
+def test_properties_beyond_the_limit_are_refused() -> None:
     pair = bytes.fromhex("2600000000")
     assert decode_properties(pair * limits.MQTT_USER_PROPERTIES_MAX, c.PUBLISH)
     for block in (pair, b"\x0b\x01"):
@@ -63,12 +63,12 @@ def test_user_properties_are_bounded() -> None:
         assert raised.value.code == c.QUOTA_EXCEEDED
 
 
-def test_length_beyond_the_packet() -> None:
+def test_property_length_beyond_the_packet_is_refused() -> None:
     with pytest.raises(ProtocolError):
         decode_sized_properties(b"\x05\x01", 0, c.PUBLISH)
 
 
-def test_shown_and_compared() -> None:
+def test_properties_show_and_compare_by_value() -> None:
     assert repr(Properties(receive_maximum=3)) == "Properties(receive_maximum=3)"
     assert Properties() != 3
     why = Properties(reason_string="x", user_properties=[("a", "b")], topic_alias=1)

@@ -20,7 +20,7 @@ def runs(connection: MqttConnection, *wire: bytes) -> list[PublishRun]:
     return connection.receive(b"".join(wire), 1.0)
 
 
-def test_equal_sizes_make_a_run_with_a_stride() -> None:
+def test_publishes_of_equal_size_make_a_run_with_a_stride() -> None:
     for version in (4, 5):
         single = publish(version, "t", b"xx", 1)
         (run,) = runs(live(version), *(publish(version, "t", b"%02d" % i, i) for i in range(1, 100)))
@@ -30,7 +30,7 @@ def test_equal_sizes_make_a_run_with_a_stride() -> None:
         assert (len(run.wire), run.raw, run.packet_id_offset) == (99 * len(single), b"", 5)
 
 
-def test_other_sizes_stay_in_the_run_without_a_stride() -> None:
+def test_publishes_of_different_sizes_make_a_run_without_a_stride() -> None:
     sizes = [1, 1, 5, 5, 5, 0, 200, 1]
     wire = [publish(4, "t", b"x" * size) for size in sizes]
     (run,) = runs(live(4), *wire)
@@ -38,14 +38,14 @@ def test_other_sizes_stay_in_the_run_without_a_stride() -> None:
     assert [len(payload) for payload in run.payloads] == sizes
 
 
-def test_raw_is_the_wire_at_qos_0() -> None:
+def test_run_at_qos_0_keeps_its_wire_bytes() -> None:
     wire = [publish(5, "t", b"ab")] * 3
     (run,) = runs(live(5), *wire)
     assert run.raw == b"".join(wire)
     assert run.packet_ids == []
 
 
-def test_topic_flags_and_properties_end_a_run() -> None:
+def test_different_topic_flags_or_properties_end_a_run() -> None:
     pair = Properties(user_properties=[("k", "v")])
     wire = [
         publish(5, "a", b"1"),
@@ -63,13 +63,13 @@ def test_topic_flags_and_properties_end_a_run() -> None:
     assert (found[5].shape.topic, found[5].shape.topic_bytes, found[5].shape.qos) == ("b", b"b", 1)
 
 
-def test_a_payload_that_looks_like_a_packet_is_a_payload() -> None:
+def test_payload_that_looks_like_a_packet_stays_a_payload() -> None:
     inner = publish(4, "t", b"abc")
     (run,) = runs(live(4), *(publish(4, "t", inner) for _ in range(40)))
     assert run.payloads == [inner] * 40
 
 
-def test_shapes_come_back_with_their_context() -> None:
+def test_repeated_shape_keeps_its_context() -> None:
     connection = live(4)
     first, second = runs(connection, publish(4, "a", b"1"), publish(4, "b", b"1"))
     first.shape.context = "route"
@@ -90,7 +90,7 @@ def test_shape_cache_is_bounded() -> None:
     assert last.shape is found[count].shape
 
 
-def test_big_shapes_are_not_kept_but_still_gather() -> None:
+def test_large_shapes_make_runs_but_are_not_cached() -> None:
     connection = live(4)
     topic = "x" * (limits.MQTT_SHAPE_BYTES_MAX + 1)
     (run,) = runs(connection, *(publish(4, topic, b"x" * size) for size in (1, 1, 2)))
@@ -99,20 +99,20 @@ def test_big_shapes_are_not_kept_but_still_gather() -> None:
     assert again.shape is not run.shape
 
 
-def test_error_behind_a_run_comes_after_it() -> None:
+def test_error_after_a_run_is_reported_after_the_run() -> None:
     run, lost = runs(live(5), publish(5, "t", b"1"), publish(5, "t", b"22"), bytes.fromhex("3003 000123"))
     assert run.payloads == [b"1", b"22"]
     assert type(lost).__name__ == "ConnectionLost"
 
 
-def test_packet_id_0_inside_a_run() -> None:
+def test_packet_id_0_inside_a_run_closes_after_the_packets_before() -> None:
     wire = b"".join(publish(4, "t", b"x", i) for i in (1, 2, 3, 4)).replace(b"t\0\3", b"t\0\0")
     found = live(4).receive(wire, 1.0)
     assert [event[:2] for event in flat(found)[:2]] == [("publish", "t")] * 2
     assert (len(flat(found)), found[-1].reason_code) == (3, 0x82)
 
 
-def test_cut_of_a_run_without_a_stride() -> None:
+def test_cut_run_without_a_stride_keeps_ids_and_payloads() -> None:
     (run,) = runs(live(4), *(publish(4, "t", b"x" * i, i) for i in (1, 2, 3)))
     part = run.cut(2)
     assert (part.count, part.packet_ids, part.payloads) == (2, [1, 2], [b"x", b"xx"])

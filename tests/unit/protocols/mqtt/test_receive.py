@@ -1,4 +1,4 @@
-"""Feeding: split anywhere, cut anywhere, or random, the events are the same and nothing is raised."""
+"""Input split anywhere gives the same events; truncated or random input never raises."""
 
 from typing import Any
 
@@ -101,7 +101,7 @@ def mixed_wire(version: int) -> bytes:
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_split_at_every_byte(version: int) -> None:
+def test_input_split_at_every_byte_gives_the_same_events(version: int) -> None:
     wire = mixed_wire(version)
     whole, output = feed(version, [wire])
     assert len(whole) >= 12
@@ -111,7 +111,7 @@ def test_split_at_every_byte(version: int) -> None:
 
 
 @pytest.mark.parametrize("case", PACKETS, ids=lambda case: f"v{case.version}_{case.name}")
-def test_strict_prefix_gives_nothing_or_a_close(case: Case) -> None:
+def test_truncated_packet_gives_nothing_or_a_close(case: Case) -> None:
     for size in range(len(case.wire)):
         connection = MqttConnection(0.0) if isinstance(case.packet, p.Connect) else live(case.version)
         found = connection.receive(case.wire[:size], 1.0)
@@ -131,7 +131,7 @@ def test_random_bytes_never_raise(wire: bytes, version: int) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.data(), st.sampled_from((4, 5)))
-def test_mutated_packets_never_raise_and_do_not_depend_on_splits(data: st.DataObject, version: int) -> None:
+def test_mutated_packets_never_raise_however_they_are_split(data: st.DataObject, version: int) -> None:
     wire = bytearray(mixed_wire(version))
     for _ in range(data.draw(st.integers(1, 3))):
         wire[data.draw(st.integers(0, len(wire) - 1))] = data.draw(st.integers(0, 255))
@@ -141,7 +141,7 @@ def test_mutated_packets_never_raise_and_do_not_depend_on_splits(data: st.DataOb
     assert parts == whole
 
 
-def test_big_payload_over_many_chunks_is_linear() -> None:
+def test_large_payload_in_many_chunks_arrives_whole() -> None:
     connection = live(4, packet_bytes_max=2**23)
     wire = encode_packet(p.Publish("t", bytes(2**22), qos=1, packet_id=1), 4)
     found: list[Any] = []
@@ -151,7 +151,7 @@ def test_big_payload_over_many_chunks_is_linear() -> None:
     assert run.payloads == [bytes(2**22)]
 
 
-def test_two_packets_around_the_size_limit() -> None:
+def test_packet_above_the_size_limit_is_refused() -> None:
     fits = encode_packet(p.Publish("t", b"x" * 92), 4)
     connection = live(4, packet_bytes_max=len(fits))
     assert len(connection.receive(fits, 1.0)) == 1

@@ -13,20 +13,20 @@ DEEPEST = "/".join("a" * limits.MQTT_TOPIC_LEVELS_MAX)
 
 
 @pytest.mark.parametrize("topic", ["a", "/", "a//b", "$queue/q", " ", "é/日本", DEEPEST, "x" * 65_535])
-def test_legal_names(topic: str) -> None:
+def test_valid_topic_name_is_accepted(topic: str) -> None:
     validate_topic_name(topic)
     validate_topic_filter(topic)
 
 
 @pytest.mark.parametrize("topic", ["", "+", "a/#", "a+", "a\0", DEEPEST + "/a", "x" * 65_536, "é" * 32_768])
-def test_illegal_names(topic: str) -> None:
+def test_invalid_topic_name_is_refused(topic: str) -> None:
     with pytest.raises(ProtocolError) as raised:
         validate_topic_name(topic)
     assert raised.value.code == c.TOPIC_NAME_INVALID
 
 
 @pytest.mark.parametrize("topic", ["#", "+", "a/#", "/#", "+/+/#", "a/+/b", "+/", "$share/g/#", "$shared/g"])
-def test_legal_filters(topic: str) -> None:
+def test_valid_topic_filter_is_accepted(topic: str) -> None:
     validate_topic_filter(topic)
 
 
@@ -35,13 +35,13 @@ def test_legal_filters(topic: str) -> None:
     ["", "a#", "#/a", "a/#/b", "##", "a+", "+a/b", "a/b+/c", "a\0", DEEPEST + "/#"]
     + ["$share", "$share/", "$share/g", "$share/g/", "$share//a", "$share/+/a", "$share/g#/a", "$share/g/a#"],
 )
-def test_illegal_filters(topic: str) -> None:
+def test_invalid_topic_filter_is_refused(topic: str) -> None:
     with pytest.raises(ProtocolError) as raised:
         validate_topic_filter(topic)
     assert raised.value.code == c.TOPIC_FILTER_INVALID
 
 
-def test_split_shared() -> None:
+def test_shared_subscription_is_split_into_group_and_filter() -> None:
     assert split_shared("$share/g/a/b") == ("g", "a/b")
     assert split_shared("$share/g//b") == ("g", "/b")
     assert split_shared("$sharex/g/a") == ("", "$sharex/g/a")
@@ -76,12 +76,12 @@ def test_split_shared() -> None:
         ("a/+/#", "a", False),
     ],
 )
-def test_matches(topic_filter: str, topic: str, expected: bool) -> None:
+def test_filter_matches_as_specified(topic_filter: str, topic: str, expected: bool) -> None:
     assert matches(topic_filter, topic) is expected
 
 
 @given(topics, filters)
-def test_a_name_matches_itself_and_hash(topic: str, topic_filter: str) -> None:
+def test_topic_name_matches_itself_and_hash(topic: str, topic_filter: str) -> None:
     assert matches(topic, topic)
     assert matches("#", topic)
     assert isinstance(matches(topic_filter, topic), bool)

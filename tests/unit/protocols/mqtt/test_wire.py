@@ -31,13 +31,13 @@ from tests.unit.protocols.mqtt.strategies import binaries, texts
         (268_435_455, "ffffff7f"),
     ],
 )
-def test_varint_table_1_1(value: int, wire: str) -> None:
+def test_varint_matches_table_1_1(value: int, wire: str) -> None:
     assert encode_varint(value) == bytes.fromhex(wire)
     assert decode_varint(bytes.fromhex("aa" + wire), 1) == (value, 1 + len(wire) // 2)
 
 
 @pytest.mark.parametrize("wire", ["", "80", "ffffff", "ffffffff01", "8000", "ff8000"])
-def test_bad_varint_MQTT_1_5_5_1(wire: str) -> None:
+def test_malformed_varint_is_refused_MQTT_1_5_5_1(wire: str) -> None:
     with pytest.raises(ProtocolError):
         decode_varint(bytes.fromhex(wire), 0)
 
@@ -49,13 +49,13 @@ def test_varint_round_trip(value: int) -> None:
 
 
 @pytest.mark.parametrize("value", [-1, 268_435_456])
-def test_varint_out_of_range(value: int) -> None:
+def test_encoding_a_varint_out_of_range_raises(value: int) -> None:
     with pytest.raises(LocalProtocolError):
         encode_varint(value)
 
 
 @given(texts, binaries)
-def test_strings_round_trip(text: str, binary: bytes) -> None:
+def test_strings_round_trip_and_truncated_ones_are_refused(text: str, binary: bytes) -> None:
     wire = encode_text(text) + encode_binary(binary)
     found, position = decode_text(wire, 0)
     assert found == text
@@ -66,7 +66,7 @@ def test_strings_round_trip(text: str, binary: bytes) -> None:
 
 
 @pytest.mark.parametrize("raw", [b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"a\0b", b"\xf4\x90\x80\x80"])
-def test_text_MQTT_1_5_4_1_and_2(raw: bytes) -> None:
+def test_invalid_text_is_refused_MQTT_1_5_4_1_and_2(raw: bytes) -> None:
     with pytest.raises(ProtocolError):
         text_of(raw)
 
@@ -76,11 +76,11 @@ def test_byte_order_mark_is_kept_MQTT_1_5_4_3() -> None:
 
 
 @pytest.mark.parametrize("text", ["a\0", "\ud800", "x" * 65_536])
-def test_text_without_a_form(text: str) -> None:
+def test_encoding_invalid_text_raises(text: str) -> None:
     with pytest.raises(LocalProtocolError):
         encode_text(text)
 
 
-def test_u16_cut_short() -> None:
+def test_truncated_u16_is_refused() -> None:
     with pytest.raises(ProtocolError):
         decode_u16(b"\0", 0)
