@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Self
 
 import structlog
@@ -13,9 +14,11 @@ from broker.admin.door import Admin
 from broker.amqp.frontend import AmqpFrontend
 from broker.clock import Clock
 from broker.configured import declare_configured, default_policy
+from broker.descriptors import connection_room, open_file_count, open_files_limit
 from broker.engine.shard import Shard
 from broker.frontend import Frontend
 from broker.hub import Hub
+from broker.listening import AddressInUse, ListenError, Listeners
 from broker.memory import memory_returner
 from broker.mqtt.frontend import MqttFrontend
 from broker.properties import dead_letters, filter_fields, message_groups
@@ -80,7 +83,7 @@ class Broker:
         self.failure: StorageError | None = None
         self.storage_description = ""
         self._is_started = False
-        self._servers: list[asyncio.Server] = []
+        self._listeners = Listeners(settings.listeners.opened(), self.clock)
         self._shard: Shard | None = None
         self._hub: Hub | None = None
         self._ticker: asyncio.Task[None] | None = None
@@ -108,10 +111,11 @@ class Broker:
         await self.stop()
 
     async def start(self, store: Store | None = None, *, take_over: bool = False) -> None:
-        """Open the store (or use the given one), recover, listen.
+        """Take the ports, open the store (or use the given one), recover, let clients in.
 
-        `take_over` fences another process that has the storage directory open, instead of leaving it to it.
-        Raises StorageError, OSError, RuntimeError when it was started and not stopped.
+        `take_over` fences another process that has the storage directory open, instead of leaving it to it,
+        and waits for its ports. Raises ListenError, StorageError, RuntimeError when it was started and not
+        stopped.
         """
         if self._is_started:
             raise RuntimeError("the broker is started already")
@@ -127,6 +131,18 @@ class Broker:
             raise
 
     async def _start(self, store: Store | None, *, take_over: bool) -> None:
+        try:
+            await self._listeners.bind()
+        except AddressInUse:
+            if not take_over:
+                raise
+        try:
+            await self._open(store, take_over=take_over)
+        except BaseException:
+            self._listeners.close()
+            raise
+
+    async def _open(self, store: Store | None, *, take_over: bool) -> None:
         if store is None:
             opened = await open_store(self.settings.storage, take_over=take_over)
             for note in opened.notes:
@@ -161,10 +177,10 @@ class Broker:
             shard.wake()
             for entry in self.settings.queues:
                 await grouping.create_missing(shard, shard.manager.find(entry.name), entry)
-            await self._listen(loop)
+            await self._listen()
             shard.ending.check()
         except BaseException:
-            await self.stop()
+            await self._shut_down(shard)
             raise
         self._ticker = asyncio.create_task(self._tick())
         self._keeper = asyncio.create_task(self._keep_small())
@@ -177,7 +193,11 @@ class Broker:
         """
         if self._shard is None or self._shard.is_closed:
             return
-        self._stop_listening()
+        await self._shut_down(self._shard)
+        _log.info("broker.stopped")
+
+    async def _shut_down(self, shard: Shard) -> None:
+        self._listeners.close()
         for task in (self._ticker, self._keeper):
             if task is not None:
                 task.cancel()
@@ -187,21 +207,22 @@ class Broker:
                 transport.frontend.shut_down()
                 transport.flush()
             await self._await_goodbyes()
-        await asyncio.wait_for(self._shard.close(), limits.DRAIN_TIMEOUT_S)
+        await asyncio.wait_for(shard.close(), limits.DRAIN_TIMEOUT_S)
         self._is_started = False
-        _log.info("broker.stopped")
 
-    async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
-        for name, listener in self.settings.listeners.opened().items():
-            make = FRONTENDS[name]
-            server = await loop.create_server(
-                lambda make=make: Transport(self.hub, lambda transport: make(self.hub, transport)),  # type: ignore[misc]
-                listener.bind,
-                listener.port,
-                backlog=limits.LISTEN_BACKLOG,
-            )
-            self._servers.append(server)
-            self.ports[name] = server.sockets[0].getsockname()[1]
+    async def _listen(self) -> None:
+        listeners = self._listeners
+        if not listeners.ports:  # those of the broker that was taken over from
+            await listeners.bind_within(limits.LISTEN_TAKE_OVER_TIMEOUT_S)
+        room = connection_room(open_files_limit(), open_file_count())
+        if not room.connections_max:
+            raise ListenError(room.reason)
+        if room.connections_max < limits.CONNECTIONS_MAX:
+            _log.info("connections.max", reason=room.reason)
+        hub = self.hub
+        makers = {name: partial(Transport, hub, partial(make, hub)) for name, make in FRONTENDS.items()}
+        listeners.open(makers, room)
+        self.ports = listeners.ports
 
     async def _await_goodbyes(self) -> None:
         """Give clients a moment to answer the close, then end what is left."""
@@ -232,12 +253,7 @@ class Broker:
         """Whoever waits for a confirmation would wait for ever: send everybody away."""
         self.failure = error
         _log.error("storage.failed", reason=error.reason, kind=type(error).__name__)
-        self._stop_listening()
+        self._listeners.close()
         for transport in list(self.hub.transports):
             transport.guard(transport.frontend.fail_storage)
         self.failed.set()
-
-    def _stop_listening(self) -> None:
-        for server in self._servers:
-            server.close()
-        self._servers = []

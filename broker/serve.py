@@ -16,10 +16,14 @@ import structlog
 import uvloop
 
 from broker.app import Broker
+from broker.descriptors import open_files_limit, raise_limit
+from broker.listening import ListenError
 from broker.version import PRODUCT, VERSION
+from config import limits
 from config.settings import LogSettings, Settings
 from queue_manager.errors import QueueManagerError
 from storage.errors import StorageError, StoreInUse
+from storage.open import storage_holder
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -31,6 +35,14 @@ def run(settings: Settings, ready_file: Path | None, *, take_over: bool = False)
     """Serve until SIGTERM, SIGINT or a failure of the store; gives the process's exit code."""
     configure_logging(settings.log)
     _tune_threads()
+    raise_limit()
+    if open_files_limit() < limits.OPEN_FILES_MIN:
+        print(
+            f"sluicemq: cannot start: the limit of open files (ulimit -n) is {open_files_limit()}, "
+            f"{limits.OPEN_FILES_MIN} are needed at least",
+            file=sys.stderr,
+        )
+        return EXIT_FAILED
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(settings, ready_file, take_over=take_over))
 
@@ -49,8 +61,10 @@ async def _serve(settings: Settings, ready_file: Path | None, *, take_over: bool
     except (StorageError, QueueManagerError) as error:
         print(f"sluicemq: cannot start: {error.reason}", file=sys.stderr)
         return EXIT_FAILED
-    except OSError as error:
-        print(f"sluicemq: cannot listen: {error}", file=sys.stderr)
+    except ListenError as error:
+        holder = storage_holder(settings.storage)
+        hint = f" ({settings.storage.url} is in use by {holder})" if holder else ""
+        print(f"sluicemq: cannot listen: {error.reason}{hint}", file=sys.stderr)
         return EXIT_FAILED
     tune_garbage_collection()
     _announce(broker)

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 _log: Final = structlog.get_logger("broker.transport")
 
 
+def peer_text(name: object) -> str:
+    """The address of a peer as `host:port`."""
+    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) > 1 else str(name)
+
+
 class Transport(asyncio.Protocol):
     """Feeds bytes to a connection, hands its events to the front-end, writes what both put out.
 
@@ -28,6 +33,7 @@ class Transport(asyncio.Protocol):
         "_flush_wanted",
         "_holds",
         "_hub",
+        "_lost",
         "_make",
         "_monotonic",
         "_store_holds",
@@ -37,8 +43,12 @@ class Transport(asyncio.Protocol):
         "transport",
     )
 
-    def __init__(self, hub: Hub, make_frontend: Callable[[Transport], Frontend]) -> None:
+    def __init__(
+        self, hub: Hub, make_frontend: Callable[[Transport], Frontend], lost: Callable[[], None]
+    ) -> None:
+        """Drive what `make_frontend` makes; `lost` is called once the connection is lost."""
         self._hub = hub
+        self._lost = lost
         self._make = make_frontend
         self._monotonic = hub.clock.monotonic
         self._ended = False
@@ -54,13 +64,9 @@ class Transport(asyncio.Protocol):
         """A peer connected."""
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=limits.WRITE_BUFFER_BYTES_HIGH)
-        name = transport.get_extra_info("peername")
-        self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name)
+        self.peer = peer_text(transport.get_extra_info("peername"))
         self.frontend = self._make(self)
         self._hub.transports[self] = None
-        if len(self._hub.transports) > limits.CONNECTIONS_MAX:
-            _log.warning("connection.refused", peer=self.peer, reason="too many connections")
-            self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the peer: decode all of them, act, have the answers written this turn."""
@@ -91,6 +97,7 @@ class Transport(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The transport is gone, whatever the cause."""
+        self._lost()
         self._hub.transports.pop(self, None)
         self._hub.flushes.pop(self, None)
         self._handle(self.frontend.connection.receive_eof())

@@ -100,6 +100,23 @@ class DirectoryLock:
             )
 
 
+def directory_holder(directory: Path) -> str:
+    """Who has the directory, in words; "" when nobody has, or that cannot be told."""
+    try:
+        fd = os.open(directory / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _holder(fd)
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
+    return ""
+
+
 def _describe_this_process() -> bytes:
     return json.dumps({"pid": os.getpid(), "host": os.uname().nodename}).encode() + b"\n"
 

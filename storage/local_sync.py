@@ -9,7 +9,7 @@ make up for it:
   those alone for `limits.STORE_GARBAGE_AGE_MIN_S`, several sweeps.
 
 An fsync that failed is not tried again: the kernel may have dropped the pages and call the next one a
-success.
+success. A file that could not be opened for want of descriptors is: nothing has been done to it.
 """
 
 import ctypes
@@ -18,10 +18,12 @@ import os
 from pathlib import Path
 from typing import Final
 
-from storage.errors import StorageError, StoreFull
+from storage.errors import StorageError, StoreFull, StoreUnavailable
 
 WAL_DIRECTORY: Final = "wal"
 SWEPT_DIRECTORIES: Final = ("compacted", "compactions", "manifest")
+
+_OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 
 
 def wal_name(wal_id: int) -> str:
@@ -41,7 +43,16 @@ def wal_ids(database: Path) -> list[int]:
 class LocalSync:
     """Syncs one database directory. Its methods block: call them in threads, each always in the same one."""
 
-    __slots__ = ("_broken", "_database", "_next_wal_id", "_swept", "_wal_fd", "_wal_prefix", "wal_synced")
+    __slots__ = (
+        "_broken",
+        "_database",
+        "_next_wal_id",
+        "_swept",
+        "_unlisted_count",
+        "_wal_fd",
+        "_wal_prefix",
+        "wal_synced",
+    )
 
     def __init__(self, database: Path) -> None:
         """Put everything that lies in `database` on disk, then watch for what is new. Raises StorageError."""
@@ -49,6 +60,7 @@ class LocalSync:
         self._broken = ""
         self._wal_prefix = str(database / WAL_DIRECTORY) + os.sep
         self._swept: set[str] = set()
+        self._unlisted_count = 0  # synced WAL objects whose directory is not
         self.wal_synced = 0
         """WAL objects put on disk by `sync_wal` so far."""
         ids = wal_ids(database)
@@ -59,16 +71,16 @@ class LocalSync:
                 self._swept |= _names(database / directory)
             _sync_filesystem(self._wal_fd)
         except OSError as error:
-            raise _failed(error) from error
+            raise _failure(error) from error
 
     def sync_wal(self) -> None:
         """Fsync the WAL objects that are new since the last call, then their directory.
 
-        Raises StorageError if the disk reports a failure, and from then on always.
+        Raises StorageError if the disk reports a failure, and from then on always; StoreUnavailable while no
+        more files can be opened: the next call goes on where this one stopped.
         """
         if self._broken:
             raise StorageError(self._broken)
-        count = 0
         try:
             while True:
                 # numbers have no gaps, so the next object is found without listing the directory
@@ -81,12 +93,13 @@ class LocalSync:
                 finally:
                     os.close(fd)
                 self._next_wal_id += 1
-                count += 1
-            if count:
+                self._unlisted_count += 1
+            if self._unlisted_count:
                 os.fsync(self._wal_fd)
         except OSError as error:
-            raise self._break(error) from error
-        self.wal_synced += count
+            raise self._failed(error) from error
+        self.wal_synced += self._unlisted_count
+        self._unlisted_count = 0
 
     def sweep(self) -> int:
         """Fsync what is new in the other directories since the last call; how many files there were.
@@ -109,7 +122,7 @@ class LocalSync:
                     _sync_path(folder)
                 count += len(new)
         except OSError as error:
-            raise self._break(error) from error
+            raise self._failed(error) from error
         self._swept = present
         return count
 
@@ -117,9 +130,10 @@ class LocalSync:
         """Let go of the directory. No other method may be called afterwards."""
         os.close(self._wal_fd)
 
-    def _break(self, error: OSError) -> StorageError:
-        failure = _failed(error)
-        self._broken = failure.reason
+    def _failed(self, error: OSError) -> StorageError:
+        failure = _failure(error)
+        if not isinstance(failure, StoreUnavailable):
+            self._broken = failure.reason
         return failure
 
 
@@ -151,8 +165,10 @@ def _sync_filesystem(fd: int) -> None:
         raise OSError(number, os.strerror(number))
 
 
-def _failed(error: OSError) -> StorageError:
+def _failure(error: OSError) -> StorageError:
     reason = f"syncing to disk: {error.strerror or error}"
+    if error.errno in _OUT_OF_DESCRIPTORS:
+        return StoreUnavailable(reason)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StoreFull(reason)
     return StorageError(reason)

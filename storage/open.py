@@ -31,7 +31,7 @@ from slatedb.uniffi import (
 from config import limits
 from config.settings import StorageSettings
 from storage.batch import WriteOps
-from storage.directory_lock import DirectoryLock
+from storage.directory_lock import DirectoryLock, directory_holder
 from storage.errors import StorageError, StoreInUse, StoreUnavailable
 from storage.fast_batch import enable_fast_batch
 from storage.local_sync import LocalSync
@@ -85,6 +85,13 @@ async def open_database(
     if "://" in settings.url:
         return await _in_time(settings.url, _open_remote(settings.url))
     return await _open_local(settings.url, settings.sync, take_over=take_over)
+
+
+def storage_holder(settings: StorageSettings) -> str:
+    """Which process has the local directory at `settings.url`, in words; "" when none, or that is unknown."""
+    if settings.url == "memory:" or "://" in settings.url:
+        return ""
+    return directory_holder(Path(settings.url))
 
 
 async def check_format(store: SlateStore) -> None:

@@ -271,6 +271,8 @@ class SlateStore:
             await asyncio.sleep(limits.STORE_SWEEP_INTERVAL_S)
             try:
                 await loop.run_in_executor(thread, sync.sweep)
+            except StoreUnavailable:
+                continue
             except StorageError:
                 return  # `sync` keeps the reason, and the next commit raises it
 

@@ -3,6 +3,7 @@
 import atexit
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -43,8 +44,9 @@ class BrokerProcess:
     """One broker and its storage directory; may be stopped, killed and started again on the same storage.
 
     `config` overrides the defaults of the configuration file, section by section; `arguments` are further
-    options of `serve`. The attributes `ports` (by listener name) and `pid` hold while it runs. Every start
-    takes new free ports, unless `restart` is told otherwise.
+    options of `serve`, `open_files_max` is its hard limit of open files (0: as here). The attributes `ports`
+    (by listener name) and `pid` hold while it runs. Every start takes new free ports, unless `ports_wanted`
+    or `restart` say otherwise.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class BrokerProcess:
         storage: str | None = None,
         environment: dict[str, str] | None = None,
         arguments: Sequence[str] = (),
+        open_files_max: int = 0,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
@@ -62,13 +65,14 @@ class BrokerProcess:
         self.storage = storage or str(directory / "data")
         self.environment = environment or {}
         self.arguments = arguments
+        self.open_files_max = open_files_max
         self.config_file = directory / "sluicemq.yaml"
         self.ready_file = directory / "ready.json"
         self.log_file = directory / "broker.log"
         self.process: subprocess.Popen[bytes] | None = None
         self.ports: dict[str, int] = {}
         self.pid = 0
-        self._amqp_port_wanted = 0
+        self.ports_wanted = {"mqtt": 0, "amqp": 0}
 
     @property
     def mqtt_port(self) -> int:
@@ -94,7 +98,8 @@ class BrokerProcess:
         self.ready_file.unlink(missing_ok=True)
         self.config_file.write_text(yaml.safe_dump(self.config), "utf-8")
         command = [sys.executable, "-m", "broker", "serve", "--config", str(self.config_file)]
-        command += ["--storage", self.storage, "--mqtt", "0", "--amqp", str(self._amqp_port_wanted)]
+        command += ["--storage", self.storage]
+        command += [part for name, port in self.ports_wanted.items() for part in (f"--{name}", str(port))]
         command += ["--ready-file", str(self.ready_file), *self.arguments]
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
@@ -105,9 +110,13 @@ class BrokerProcess:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                preexec_fn=self._limit_open_files if self.open_files_max else None,
             )
         _running.add(self.process)
         return self.process
+
+    def _limit_open_files(self) -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(32, self.open_files_max), self.open_files_max))
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> "BrokerProcess":
         """Start and wait until it serves. Raises BrokerFailed with the log when it does not."""
@@ -158,7 +167,7 @@ class BrokerProcess:
         self, *, kill: bool = False, same_amqp_port: bool = False, timeout_s: float = START_TIMEOUT_S
     ) -> "BrokerProcess":
         """Stop (or kill -9) and start again on the same storage; the ports change if not told otherwise."""
-        self._amqp_port_wanted = self.amqp_port if same_amqp_port else 0
+        self.ports_wanted["amqp"] = self.amqp_port if same_amqp_port else 0
         if kill:
             self.kill9()
         else:

@@ -1,7 +1,5 @@
 """SIGTERM: clients are told, work in flight is finished, the exit status is 0; and one broker per storage."""
 
-import subprocess
-import sys
 import time
 
 import pytest
@@ -9,7 +7,7 @@ from pamqp import commands
 
 from tests.e2e import amqp
 from tests.e2e import raw_mqtt as wire
-from tests.e2e.broker_process import PROJECT, BrokerFailed, BrokerProcess
+from tests.e2e.broker_process import BrokerFailed, BrokerProcess
 
 pytestmark = pytest.mark.extension
 
@@ -105,14 +103,59 @@ def test_second_broker_takes_the_directory_over_when_told_to(own_broker, amqp_co
         second.kill9()
 
 
-def test_a_port_in_use_is_a_clear_error(own_broker, tmp_path):
+def test_second_start_with_the_same_directory_and_ports_leaves_the_first_alone(
+    own_broker, amqp_connect, tmp_path
+):
+    """As `make run` twice."""
+    first = own_broker()
+    channel = amqp_connect(first).channel()
+    channel.confirm_delivery()
+    channel.queue_declare("work", durable=True)
+    second = BrokerProcess(tmp_path / "second", storage=first.storage)
+    second.ports_wanted = dict(first.ports)
+    with pytest.raises(BrokerFailed, match="exited with 1"):
+        second.start()
+    assert f"mqtt: port {first.mqtt_port} of 127.0.0.1 is in use" in second.log
+    assert f"{first.storage} is in use by process {first.pid} since " in second.log
+    assert second.log.count("\n") == 1
+    publish_for(2, channel, "work")
+    assert first.alive
+    assert first.stop() == 0
+
+
+def test_take_over_with_the_same_ports_waits_for_them(own_broker, amqp_connect, tmp_path):
+    first = own_broker()
+    channel = amqp_connect(first).channel()
+    channel.confirm_delivery()
+    channel.queue_declare("work", durable=True)
+    amqp.publish(channel, "work", "before")
+    second = BrokerProcess(tmp_path / "second", storage=first.storage, arguments=["--take-over"])
+    second.ports_wanted = dict(first.ports)
+    try:
+        second.start()
+        assert second.ports == first.ports
+        assert first.wait_exit() == 1
+        heir = amqp_connect(second).channel()
+        assert heir.basic_get("work", auto_ack=True)[2] == b"before"
+    finally:
+        second.kill9()
+
+
+def test_port_in_use_is_told_before_the_storage_is_touched(own_broker, tmp_path):
     running = own_broker()
-    command = [sys.executable, "-m", "broker", "serve", "--storage", str(tmp_path / "late")]
-    command += ["--mqtt", "0", "--amqp", str(running.amqp_port)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False, cwd=PROJECT)
-    assert ended.returncode != 0
-    assert str(running.amqp_port) in ended.stderr + ended.stdout
-    assert "Traceback" not in ended.stderr + ended.stdout
+    late = BrokerProcess(tmp_path / "late")
+    late.ports_wanted["amqp"] = running.amqp_port
+    with pytest.raises(BrokerFailed, match="exited with 1"):
+        late.start()
+    assert late.log == f"sluicemq: cannot listen: amqp: port {running.amqp_port} of 127.0.0.1 is in use\n"
+    assert not (tmp_path / "late" / "data").exists()
+
+
+def test_address_of_another_machine_is_told_in_words(tmp_path):
+    late = BrokerProcess(tmp_path, {"listeners": {"mqtt": {"bind": "192.0.2.1"}}})
+    with pytest.raises(BrokerFailed, match="exited with 1"):
+        late.start()
+    assert late.log == "sluicemq: cannot listen: mqtt: port 0 of 192.0.2.1: Cannot assign requested address\n"
 
 
 def test_storage_that_cannot_be_written_is_a_clear_error(tmp_path):

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from storage.directory_lock import LOCK_FILE, DirectoryLock
+from storage.directory_lock import LOCK_FILE, DirectoryLock, directory_holder
 from storage.errors import StorageError, StoreInUse
 
 HOLDER = """
@@ -93,6 +93,17 @@ async def test_wait_takes_the_lock_once_it_is_free(tmp_path, holder):
 async def test_wait_is_refused_when_its_time_is_over(tmp_path, holder):
     with pytest.raises(StoreInUse):
         await DirectoryLock(tmp_path).wait(0.1)
+
+
+def test_directory_holder_is_told_without_taking_the_lock(tmp_path, holder):
+    assert directory_holder(tmp_path).startswith(f"process {holder.pid} since ")
+    assert directory_holder(tmp_path / "absent") == ""
+    holder.kill()
+    holder.wait()
+    assert directory_holder(tmp_path) == ""
+    lock = DirectoryLock(tmp_path)
+    lock.take()
+    lock.release()
 
 
 def test_file_system_without_locks_is_noted_and_used(tmp_path, monkeypatch):

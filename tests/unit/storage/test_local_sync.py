@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from storage.errors import StorageError, StoreFull
+from storage.errors import StorageError, StoreFull, StoreUnavailable
 from storage.local_sync import LocalSync, wal_ids, wal_name
 
 
@@ -105,3 +105,42 @@ def test_sync_after_a_failed_fsync_fails_too(database, monkeypatch, number, kind
 def test_database_without_a_log_is_refused(tmp_path):
     with pytest.raises(StorageError, match="syncing to disk"):
         LocalSync(tmp_path)
+
+
+def test_want_of_descriptors_passes_and_the_next_sync_goes_on(database, synced, monkeypatch):
+    sync = LocalSync(database)
+    opened = os.open
+
+    def no_more_than_one(path, flags, *rest):
+        if synced:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return opened(path, flags, *rest)
+
+    first = add_wal(database, 1)
+    monkeypatch.setattr(os, "open", no_more_than_one)
+    with pytest.raises(StoreUnavailable, match="Too many open files"):
+        sync.sync_wal()
+    assert synced == [first]
+    assert sync.wal_synced == 0, "its directory is not on disk"
+    monkeypatch.setattr(os, "open", opened)
+    sync.sync_wal()
+    assert synced == [first, "wal"]
+    assert sync.wal_synced == 1
+    sync.close()
+
+
+def test_sweep_that_had_no_descriptors_is_made_up_for(database, synced, monkeypatch):
+    sync = LocalSync(database)
+    (database / "manifest" / "2.manifest").touch()
+    opened = os.open
+
+    def none_left(path, flags, *rest):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "open", none_left)
+    with pytest.raises(StoreUnavailable):
+        sync.sweep()
+    monkeypatch.setattr(os, "open", opened)
+    assert sync.sweep() == 1
+    assert synced == ["2.manifest", "manifest"]
+    sync.close()

@@ -1,0 +1,206 @@
+"""The listening sockets: taking the ports before anything else, letting in as many as there is room for."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
+import structlog
+
+from broker.clock import Clock
+from broker.descriptors import ConnectionRoom
+from broker.log_pace import LogPace
+from broker.transport import peer_text
+from config import limits
+from config.settings import ListenerSettings
+
+_log: Final = structlog.get_logger("broker.listening")
+
+MakeProtocol = Callable[[Callable[[], None]], asyncio.Protocol]
+"""Makes what drives a connection; it has to call what it is given once the connection is lost."""
+
+_NOTHING_TO_ACCEPT: Final = (errno.EAGAIN, errno.EINTR, errno.ECONNABORTED, errno.EPROTO)
+
+
+class ListenError(OSError):
+    """A listener cannot have its address; `reason` says why in words for an operator."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class AddressInUse(ListenError):
+    """Another process (or listener) has the address."""
+
+
+class Listeners:
+    """The listeners of one broker, by name.
+
+    `bind` takes the ports, `open` lets clients in, `close` gives the ports back; then they can be bound anew.
+    As many connections are let in at a time as `open` is given room for; any other is closed at once, which
+    `refused_count` and one line a second in the log tell.
+    """
+
+    def __init__(self, settings: Mapping[str, ListenerSettings], clock: Clock) -> None:
+        self.refused_count = 0
+        self._settings = settings
+        self._clock = clock
+        self._sockets: dict[str, list[socket.socket]] = {}
+        self._open_to: dict[socket.socket, MakeProtocol] = {}
+        self._let_in: set[socket.socket] = set()
+        self._handing_over: set[asyncio.Task[None]] = set()
+        self._room = ConnectionRoom(0, "")
+        self._refusals = LogPace(limits.REFUSAL_LOG_INTERVAL_MS)
+        self._shortages = LogPace(limits.REFUSAL_LOG_INTERVAL_MS)
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """The ports that `bind` took."""
+        return {name: sockets[0].getsockname()[1] for name, sockets in self._sockets.items()}
+
+    async def bind(self) -> None:
+        """Take the addresses of all listeners. Raises ListenError; then none is taken."""
+        try:
+            for name, listener in self._settings.items():
+                self._sockets[name] = await _bound(name, listener)
+        except BaseException:
+            self.close()
+            raise
+
+    async def bind_within(self, timeout_s: float) -> None:
+        """`bind`, waiting for addresses that are in use to become free."""
+        deadline = self._clock.monotonic() + timeout_s
+        while True:
+            try:
+                await self.bind()
+                return
+            except AddressInUse:
+                if self._clock.monotonic() >= deadline:
+                    raise
+            await asyncio.sleep(limits.LISTEN_RETRY_MS / 1000)
+
+    def open(self, makers: Mapping[str, MakeProtocol], room: ConnectionRoom) -> None:
+        """Let clients in, as many as there is room for. Raises ListenError."""
+        self._room = room
+        for name, sockets in self._sockets.items():
+            for listening in sockets:
+                try:
+                    listening.listen(limits.LISTEN_BACKLOG)
+                except OSError as error:
+                    raise _listen_error(name, listening.getsockname(), error) from error
+                self._open_to[listening] = makers[name]
+                self._watch(listening)
+
+    def close(self) -> None:
+        """Give the ports back. Who was let in stays, who is just being let in does not."""
+        loop = asyncio.get_running_loop()
+        for sockets in self._sockets.values():
+            for listening in sockets:
+                if listening in self._open_to:
+                    loop.remove_reader(listening)
+                listening.close()
+        self._sockets = {}
+        self._open_to = {}
+        for task in self._handing_over:
+            task.cancel()
+
+    def _watch(self, listening: socket.socket) -> None:
+        if listening in self._open_to:
+            asyncio.get_running_loop().add_reader(listening, self._accept, listening)
+
+    def _accept(self, listening: socket.socket) -> None:
+        """Let in who waits, a bounded number, so that who is in has its turn."""
+        for _ in range(limits.ACCEPTS_PER_TURN_MAX):
+            try:
+                connection, peer = listening.accept()
+            except OSError as error:
+                if error.errno not in _NOTHING_TO_ACCEPT:
+                    self._pause(listening, error)
+                return
+            if len(self._let_in) >= self._room.connections_max:
+                self._refuse(connection, peer)
+                continue
+            connection.setblocking(False)
+            self._let_in.add(connection)
+            loop = asyncio.get_running_loop()
+            lost = partial(self._let_in.discard, connection)
+            make = partial(self._open_to[listening], lost)
+            task = loop.create_task(_drive(make, connection))
+            self._handing_over.add(task)
+            task.add_done_callback(partial(self._handed_over, connection))
+
+    def _handed_over(self, connection: socket.socket, task: asyncio.Task[None]) -> None:
+        self._handing_over.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is None and not task.cancelled():
+            return
+        self._let_in.discard(connection)
+        connection.close()
+        if error is not None and not isinstance(error, OSError):  # that is a client who is gone already
+            _log.error("connection.internal_error", exc_info=error)
+
+    def _refuse(self, connection: socket.socket, peer: object) -> None:
+        connection.close()
+        self.refused_count += 1
+        count = self._refusals.turn(self._clock.now_ms())
+        if count:
+            _log.warning(
+                "connection.refused",
+                peer=peer_text(peer),
+                count=count,
+                reason=self._room.reason,
+            )
+
+    def _pause(self, listening: socket.socket, error: OSError) -> None:
+        """Out of descriptors or memory: who waits is left waiting, and looked at again a little later."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(listening)
+        loop.call_later(limits.ACCEPT_PAUSE_MS / 1000, self._watch, listening)
+        count = self._shortages.turn(self._clock.now_ms())
+        if count:
+            _log.error("connection.not_accepted", reason=os.strerror(error.errno or 0), count=count)
+
+
+async def _drive(make: Callable[[], asyncio.Protocol], connection: socket.socket) -> None:
+    await asyncio.get_running_loop().connect_accepted_socket(make, connection)
+
+
+async def _bound(name: str, listener: ListenerSettings) -> list[socket.socket]:
+    """A socket for each address that the listener's `bind` stands for."""
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(
+            listener.bind, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except OSError as error:
+        raise _listen_error(name, (listener.bind, listener.port), error) from error
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            bound = socket.socket(family, kind, protocol)
+            sockets.append(bound)
+            bound.setblocking(False)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            try:
+                bound.bind(address)
+            except OSError as error:
+                raise _listen_error(name, address, error) from error
+    except BaseException:
+        for bound in sockets:
+            bound.close()
+        raise
+    return sockets
+
+
+def _listen_error(name: str, address: tuple[object, ...], error: OSError) -> ListenError:
+    if error.errno == errno.EADDRINUSE:
+        return AddressInUse(f"{name}: port {address[1]} of {address[0]} is in use")
+    return ListenError(f"{name}: port {address[1]} of {address[0]}: {error.strerror}")
