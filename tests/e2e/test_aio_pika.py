@@ -16,12 +16,12 @@ async def connection(broker) -> AsyncIterator[aio_pika.abc.AbstractConnection]:
     await asyncio.wait_for(connection.close(), 5)
 
 
-async def test_wrong_password(broker):
+async def test_wrong_password_is_refused(broker):
     with pytest.raises(ProbableAuthenticationError):
         await aio_pika.connect(f"amqp://guest:wrong@127.0.0.1:{broker.amqp_port}/", timeout=5)
 
 
-async def test_publish_at_once_and_consume_in_order(connection, name):
+async def test_concurrent_publishes_are_consumed_in_order(connection, name):
     channel = await connection.channel(publisher_confirms=True)
     queue = await channel.declare_queue(name, durable=True)
     bodies = [str(number).encode() for number in range(200)]
@@ -43,7 +43,7 @@ async def test_publish_at_once_and_consume_in_order(connection, name):
     await queue.delete(if_unused=False)
 
 
-async def test_failed_processing_redelivers(connection, name):
+async def test_failed_processing_redelivers_until_it_succeeds(connection, name):
     channel = await connection.channel()
     queue = await channel.declare_queue(name, durable=True)
     await channel.default_exchange.publish(Message(b"flaky", headers={"n": 1}), name)
@@ -62,7 +62,7 @@ async def test_failed_processing_redelivers(connection, name):
     await queue.delete(if_unused=False)
 
 
-async def test_request_and_reply_through_reply_to(connection, name):
+async def test_request_is_answered_through_reply_to(connection, name):
     """The RPC tutorial: a reply queue of the client's own and a correlation id."""
     channel = await connection.channel()
     requests = await channel.declare_queue(name, durable=True)
@@ -86,7 +86,7 @@ async def test_request_and_reply_through_reply_to(connection, name):
     await requests.delete(if_unused=False)
 
 
-async def test_workers_on_their_own_channels(connection, name):
+async def test_workers_on_channels_of_their_own_share_the_messages(connection, name):
     publishing = await connection.channel()
     queue = await publishing.declare_queue(name, durable=True)
     done: list[tuple[int, bytes]] = []
@@ -116,7 +116,7 @@ async def test_workers_on_their_own_channels(connection, name):
     await queue.delete(if_unused=False)
 
 
-async def test_channel_error_is_told_and_the_connection_stays(connection, name):
+async def test_channel_error_leaves_the_connection_open(connection, name):
     channel = await connection.channel()
     await channel.declare_queue(name, durable=True)
     other = await connection.channel()
@@ -125,7 +125,7 @@ async def test_channel_error_is_told_and_the_connection_stays(connection, name):
     await (await channel.get_queue(name)).delete(if_unused=False)
 
 
-async def test_robust_connection_opens(broker, name):
+async def test_robust_connection_publishes_and_consumes(broker, name):
     connection = await aio_pika.connect_robust(f"amqp://guest:guest@127.0.0.1:{broker.amqp_port}/", timeout=5)
     async with connection:
         channel = await connection.channel()

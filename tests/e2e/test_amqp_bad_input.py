@@ -1,4 +1,4 @@
-"""Bytes no AMQP client should send end that one connection, with the specification's code."""
+"""Input that no AMQP client should send ends that one connection, with the specification's code."""
 
 import os
 import random
@@ -132,7 +132,7 @@ def test_violation_ends_the_connection_with_its_code(raw_amqp, bystander, name):
     assert end_of(connection) in codes
 
 
-def test_violation_after_which_nothing_more_is_done(raw_amqp, channel, queue):
+def test_methods_after_a_violation_are_not_carried_out(raw_amqp, channel, queue):
     connection = raw_amqp()
     connection.open_channel()
     connection.send_quietly(frame(77, 1, b"x") + method_frame(1, commands.Queue.Purge(0, queue, True)))
@@ -142,8 +142,8 @@ def test_violation_after_which_nothing_more_is_done(raw_amqp, channel, queue):
 
 
 @pytest.mark.extension
-def test_a_body_of_16_exabytes_is_311(raw_amqp, bystander):
-    """A channel error; nobody waits for the body."""
+def test_body_of_16_exabytes_is_refused_with_311(raw_amqp, bystander):
+    """A channel error, before any of the body has come."""
     connection = raw_amqp()
     connection.open_channel()
     connection.send_bytes(publish_frame() + frame(HEADER, 1, content_header(2**64 - 1)))
@@ -181,14 +181,14 @@ def test_skipping_the_login_is_refused(raw_amqp, bystander):
 
 
 @pytest.mark.parametrize("size", [1, 6, 7, 8, 20])
-def test_hanging_up_in_the_middle_of_a_frame(raw_amqp, bystander, size):
+def test_client_that_disconnects_inside_a_frame_harms_no_other(raw_amqp, bystander, size):
     connection = raw_amqp()
     connection.open_channel()
     connection.send_bytes(publish_frame()[:size])
     connection.drop()
 
 
-def test_hanging_up_in_the_middle_of_a_message_publishes_nothing(raw_amqp, channel, queue):
+def test_client_that_disconnects_inside_a_message_publishes_nothing(raw_amqp, channel, queue):
     connection = raw_amqp()
     connection.open_channel()
     connection.send(1, commands.Basic.Publish(0, "", queue))
@@ -198,7 +198,7 @@ def test_hanging_up_in_the_middle_of_a_message_publishes_nothing(raw_amqp, chann
     assert amqp.count(channel, queue) == 1
 
 
-def test_channel_error_discards_what_follows_until_close_ok(raw_amqp, channel, queue):
+def test_channel_error_discards_input_until_close_ok(raw_amqp, channel, queue):
     """Section 2.2.4: after channel.close only close-ok counts."""
     connection = raw_amqp()
     connection.open_channel()
@@ -220,7 +220,7 @@ def test_channel_error_discards_what_follows_until_close_ok(raw_amqp, channel, q
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_flipped_bits(raw_amqp, bystander, queue, seed):
+def test_input_with_wrong_bytes_harms_no_other_connection(raw_amqp, bystander, queue, seed):
     """A good conversation with a few wrong bytes: any answer is fine, harm to others is not."""
     rng = random.Random(seed)
     for _ in range(10):
@@ -239,7 +239,7 @@ def test_flipped_bits(raw_amqp, bystander, queue, seed):
         connection.drop()
 
 
-def test_fifty_strangers_at_once(broker, bystander, raw_amqp):
+def test_random_input_on_fifty_connections_harms_no_other(broker, bystander, raw_amqp):
     rng = random.Random(os.getpid())
     for _ in range(50):
         connection = raw_amqp(handshake=False)

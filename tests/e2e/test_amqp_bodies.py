@@ -11,13 +11,13 @@ from tests.e2e.amqp import Collector
 FRAME_MAX = 4096
 
 
-def test_empty_body(channel, queue):
+def test_empty_body_arrives_with_its_properties(channel, queue):
     amqp.publish(channel, queue, b"", type="nothing inside")
     _, properties, body = channel.basic_get(queue, auto_ack=True)
     assert (body, properties.type) == (b"", "nothing inside")
 
 
-def test_empty_body_to_a_consumer_between_others(channel, queue):
+def test_empty_bodies_between_others_arrive_in_order(channel, queue):
     consumer = Collector(channel, queue, ack=True)
     amqp.publish(channel, queue, b"a", b"", b"", b"b", b"")
     consumer.wait(5)
@@ -27,7 +27,7 @@ def test_empty_body_to_a_consumer_between_others(channel, queue):
 @pytest.mark.parametrize(
     "size", [1, FRAME_MAX - 9, FRAME_MAX - 8, FRAME_MAX - 7, 2 * (FRAME_MAX - 8), 100_000]
 )
-def test_body_sizes_around_the_frame_size(amqp_connect, queue, size):
+def test_bodies_around_the_frame_size_arrive_unchanged(amqp_connect, queue, size):
     channel = amqp_connect(frame_max=FRAME_MAX).channel()
     channel.confirm_delivery()
     body = bytes(number % 251 for number in range(size))
@@ -37,7 +37,7 @@ def test_body_sizes_around_the_frame_size(amqp_connect, queue, size):
     assert consumer.wait(1)[0].body == body
 
 
-def test_no_frame_of_the_broker_exceeds_the_negotiated_size(raw_amqp, channel, queue):
+def test_frames_of_the_broker_keep_to_the_negotiated_size(raw_amqp, channel, queue):
     amqp.publish(channel, queue, b"x" * 10_000)
     connection = raw_amqp(frame_max=FRAME_MAX)
     connection.open_channel()
@@ -47,7 +47,7 @@ def test_no_frame_of_the_broker_exceeds_the_negotiated_size(raw_amqp, channel, q
     assert sizes[1:] == [FRAME_MAX - 8, FRAME_MAX - 8, 10_000 - 2 * (FRAME_MAX - 8)]
 
 
-def test_body_in_many_small_frames(raw_amqp, channel, queue):
+def test_body_in_many_small_frames_arrives_whole(raw_amqp, channel, queue):
     body = bytes(number % 251 for number in range(3_000))
     connection = raw_amqp()
     connection.open_channel(confirm=True)
@@ -56,7 +56,7 @@ def test_body_in_many_small_frames(raw_amqp, channel, queue):
     assert channel.basic_get(queue, auto_ack=True)[2] == body
 
 
-def test_a_body_frame_that_comes_byte_by_byte(raw_amqp, channel, queue):
+def test_frames_sent_byte_by_byte_arrive_whole(raw_amqp, channel, queue):
     connection = raw_amqp()
     connection.open_channel(confirm=True)
     sent: list[bytes] = []
@@ -68,7 +68,7 @@ def test_a_body_frame_that_comes_byte_by_byte(raw_amqp, channel, queue):
     assert channel.basic_get(queue, auto_ack=True)[2] == b"slowly"
 
 
-def test_five_megabytes(channel, amqp_connect, queue):
+def test_body_of_five_megabytes_arrives_unchanged(channel, amqp_connect, queue):
     body = hashlib.sha256(b"seed").digest() * (5 * 1024 * 1024 // 32)
     amqp.publish(channel, queue, body)
     consumer = Collector(amqp_connect().channel(), queue, ack=True)
@@ -83,7 +83,7 @@ def test_large_and_small_bodies_keep_their_order(channel, queue):
     assert [len(delivery.body) for delivery in consumer.wait(len(sizes))] == sizes
 
 
-def test_interleaved_publishes_on_two_channels(raw_amqp, channel, queue):
+def test_interleaved_publishes_on_two_channels_arrive_whole(raw_amqp, channel, queue):
     """Frames of one content never mix with those of another channel's."""
     connection = raw_amqp()
     parts: dict[int, list[bytes]] = {}
@@ -116,7 +116,7 @@ def test_interleaved_publishes_on_two_channels(raw_amqp, channel, queue):
     assert received == [b"111111", b"222222"]
 
 
-def test_two_thousand_messages_in_order(raw_amqp, amqp_connect, queue):
+def test_two_thousand_messages_arrive_in_order(raw_amqp, amqp_connect, queue):
     connection = raw_amqp()
     connection.open_channel(confirm=True)
     for number in range(2_000):

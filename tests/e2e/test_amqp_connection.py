@@ -11,14 +11,14 @@ from tests.e2e import amqp
 from tests.e2e.raw_amqp import PROTOCOL_HEADER, RawAmqp
 
 
-def test_connect_and_close(amqp_connect):
+def test_connection_opens_and_closes(amqp_connect):
     connection = amqp_connect()
     assert connection.is_open
     connection.close()
     assert connection.is_closed
 
 
-def test_server_says_what_it_can(raw_amqp):
+def test_server_properties_name_the_capabilities(raw_amqp):
     properties = raw_amqp().server_properties
     assert {"product", "version", "capabilities"} <= set(properties)
     for capability in ("publisher_confirms", "basic.nack", "consumer_cancel_notify"):
@@ -35,7 +35,7 @@ def test_unknown_user_is_403(broker):
         amqp.connect(broker.amqp_port, user="nobody")
 
 
-def test_unknown_mechanism_is_refused(raw_amqp):
+def test_unknown_login_mechanism_is_refused(raw_amqp):
     connection = raw_amqp(handshake=False)
     connection.start(mechanism="NO-SUCH-MECHANISM")
     reason = connection.close_reason()
@@ -48,14 +48,14 @@ def test_unknown_vhost_is_530(broker):
         amqp.connect(broker.amqp_port, vhost="nowhere")
 
 
-def test_refused_login_harms_no_other_connection(channel, queue, broker):
+def test_refused_login_leaves_other_connections_working(channel, queue, broker):
     with pytest.raises(AMQPConnectionError):
         amqp.connect(broker.amqp_port, password="wrong")
     amqp.publish(channel, queue, "still here")
     assert amqp.count(channel, queue) == 1
 
 
-def test_broker_sends_heartbeats_and_hangs_up_on_silence(raw_amqp):
+def test_silent_client_gets_heartbeats_and_is_disconnected(raw_amqp):
     """Section 2.3.5: two missed intervals and the peer is dead."""
     connection = raw_amqp(heartbeat=1)
     began = time.monotonic()
@@ -73,14 +73,14 @@ def test_heartbeats_keep_an_idle_connection(amqp_connect):
     channel.queue_declare("", exclusive=True)
 
 
-def test_heartbeat_zero_switches_them_off(raw_amqp):
+def test_heartbeat_0_switches_heartbeats_off(raw_amqp):
     connection = raw_amqp(heartbeat=0)
     with pytest.raises(TimeoutError):
         connection.read(1.2)
     assert connection.heartbeats == 0
 
 
-def test_other_protocol_versions_are_told_ours(raw_amqp):
+def test_other_protocol_version_is_answered_with_the_supported_one(raw_amqp):
     connection = raw_amqp(handshake=False)
     connection.send_bytes(b"AMQP\x00\x01\x00\x00")  # AMQP 1.0
     answer = connection.read()
@@ -89,7 +89,7 @@ def test_other_protocol_versions_are_told_ours(raw_amqp):
     assert connection.wait_eof()
 
 
-def test_many_channels_and_their_numbers_again(amqp_connect, queue):
+def test_channel_numbers_can_be_used_again(amqp_connect, queue):
     connection = amqp_connect()
     for _ in range(3):
         channels = [connection.channel(number) for number in range(1, 101)]
@@ -99,7 +99,7 @@ def test_many_channels_and_their_numbers_again(amqp_connect, queue):
             each.close()
 
 
-def test_a_failed_channel_leaves_its_connection_and_its_number_usable(amqp_connect):
+def test_failed_channel_leaves_connection_and_number_usable(amqp_connect):
     connection = amqp_connect()
     for _ in range(3):
         failing = connection.channel(7)
@@ -109,7 +109,7 @@ def test_a_failed_channel_leaves_its_connection_and_its_number_usable(amqp_conne
 
 
 @pytest.mark.extension  # RabbitMQ counts channels instead of looking at their numbers
-def test_channels_over_the_negotiated_maximum_are_refused(raw_amqp):
+def test_channel_above_the_negotiated_maximum_is_refused(raw_amqp):
     connection = raw_amqp(channel_max=4)
     connection.open_channel(4)
     connection.send(5, commands.Channel.Open())
@@ -130,7 +130,7 @@ def test_frame_max_larger_than_offered_is_refused(raw_amqp):
 
 
 @pytest.mark.extension  # RabbitMQ leaves hanging up to the client
-def test_client_close_is_answered(raw_amqp):
+def test_close_of_the_client_is_answered(raw_amqp):
     connection: RawAmqp = raw_amqp()
     connection.open_channel()
     connection.send(0, commands.Connection.Close(200, "bye", 0, 0))
@@ -145,7 +145,7 @@ def test_channel_flow_is_answered(raw_amqp):
     assert answer.active
 
 
-def test_connection_without_close_is_cleaned_up(raw_amqp, amqp_connect, name):
+def test_dropped_connection_deletes_its_exclusive_queue(raw_amqp, amqp_connect, name):
     dropped = raw_amqp()
     dropped.open_channel()
     dropped.call(1, commands.Queue.Declare(0, name, exclusive=True), commands.Queue.DeclareOk)
@@ -156,7 +156,7 @@ def test_connection_without_close_is_cleaned_up(raw_amqp, amqp_connect, name):
     assert closed.value.reply_code == 404
 
 
-def test_fifty_connections_at_once(broker, queue):
+def test_fifty_connections_publish_at_the_same_time(broker, queue):
     connections = [amqp.connect(broker.amqp_port) for _ in range(50)]
     try:
         for connection in connections:

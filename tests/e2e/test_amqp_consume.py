@@ -9,7 +9,7 @@ from tests.e2e import amqp
 from tests.e2e.amqp import Collector
 
 
-def test_consumer_gets_what_waits_and_what_comes(channel, queue):
+def test_consumer_receives_waiting_and_new_messages(channel, queue):
     amqp.publish(channel, queue, "waiting")
     consumer = Collector(channel, queue, ack=True)
     consumer.wait(1)
@@ -20,7 +20,7 @@ def test_consumer_gets_what_waits_and_what_comes(channel, queue):
     assert consumer.deliveries[0].method.consumer_tag == consumer.tag
 
 
-def test_idle_then_publish(channel, queue):
+def test_consumer_receives_a_message_after_a_pause(channel, queue):
     consumer = Collector(channel, queue, ack=True)
     amqp.publish(channel, queue, "first")
     consumer.wait(1)
@@ -30,7 +30,7 @@ def test_idle_then_publish(channel, queue):
     assert consumer.bodies() == ["first", "after the pause"]
 
 
-def test_no_ack_messages_are_gone_when_sent(channel, amqp_connect, queue):
+def test_messages_sent_to_a_no_ack_consumer_are_done(channel, amqp_connect, queue):
     amqp.publish(channel, queue, "a", "b")
     connection = amqp_connect()
     consumer = Collector(connection.channel(), queue, auto_ack=True)
@@ -55,7 +55,7 @@ def test_exclusive_consumer_is_refused_beside_another_with_403(channel, amqp_con
     assert closed.value.reply_code == 403
 
 
-def test_exclusive_consumer_frees_the_queue_with_its_connection(channel, amqp_connect, queue):
+def test_exclusive_consumer_is_allowed_after_the_connection_of_the_first_ended(channel, amqp_connect, queue):
     connection = amqp_connect()
     Collector(connection.channel(), queue, exclusive=True)
     connection.close()
@@ -86,7 +86,7 @@ def test_chosen_consumer_tag_is_kept(channel, queue):
     assert consumer.wait(1)[0].method.consumer_tag == "worker/é-1"
 
 
-def test_broker_makes_up_consumer_tags(raw_amqp, queue):
+def test_broker_generates_different_consumer_tags(raw_amqp, queue):
     connection = raw_amqp()
     connection.open_channel()
     tags = {
@@ -107,14 +107,14 @@ def test_duplicate_consumer_tag_is_530(raw_amqp, queue):
     assert reason[0] == 530
 
 
-def test_the_same_tag_on_two_channels(raw_amqp, queue):
+def test_same_consumer_tag_on_two_channels_is_allowed(raw_amqp, queue):
     connection = raw_amqp()
     for number in (1, 2):
         connection.open_channel(number)
         connection.call(number, commands.Basic.Consume(0, queue, "same"), commands.Basic.ConsumeOk)
 
 
-def test_consume_without_wait(raw_amqp, channel, queue):
+def test_consume_with_nowait_delivers_without_consume_ok(raw_amqp, channel, queue):
     amqp.publish(channel, queue, "x")
     connection = raw_amqp()
     connection.open_channel()
@@ -125,7 +125,7 @@ def test_consume_without_wait(raw_amqp, channel, queue):
     connection.call(1, commands.Queue.Declare(0, queue, passive=True), commands.Queue.DeclareOk)
 
 
-def test_cancel_stops_deliveries_but_keeps_the_unacked(channel, amqp_connect, queue):
+def test_cancel_stops_deliveries_and_leaves_unacked_messages_with_the_channel(channel, amqp_connect, queue):
     amqp.publish(channel, queue, "held", "also held")
     consuming = amqp_connect().channel()
     consumer = Collector(consuming, queue)
@@ -148,7 +148,7 @@ def test_cancel_of_an_unknown_tag_is_answered(raw_amqp):
     assert answer.consumer_tag == "never was"
 
 
-def test_consume_again_after_cancel(channel, queue):
+def test_consuming_again_after_cancel_continues(channel, queue):
     for number in range(5):
         consumer = Collector(channel, queue, ack=True)
         amqp.publish(channel, queue, str(number))
@@ -156,7 +156,7 @@ def test_consume_again_after_cancel(channel, queue):
         consumer.cancel()
 
 
-def test_get(channel, queue):
+def test_get_returns_messages_in_order_then_empty(channel, queue):
     assert channel.basic_get(queue) == (None, None, None)
     amqp.publish(channel, queue, "a", "b", "c")
     method, properties, body = channel.basic_get(queue)
@@ -166,7 +166,7 @@ def test_get(channel, queue):
     assert [channel.basic_get(queue, auto_ack=True)[2] for _ in range(3)] == [b"b", b"c", None]
 
 
-def test_get_without_ack_holds_the_message(channel, amqp_connect, queue):
+def test_get_without_ack_claims_the_message_until_the_channel_closes(channel, amqp_connect, queue):
     amqp.publish(channel, queue, "a")
     getting = amqp_connect().channel()
     assert getting.basic_get(queue)[2] == b"a"
@@ -176,7 +176,7 @@ def test_get_without_ack_holds_the_message(channel, amqp_connect, queue):
     assert (body, method.redelivered) == (b"a", True)
 
 
-def test_get_beside_a_consumer(channel, amqp_connect, queue):
+def test_get_returns_what_a_consumer_without_credit_leaves(channel, amqp_connect, queue):
     consuming = amqp_connect().channel()
     consuming.basic_qos(prefetch_count=1)
     consumer = Collector(consuming, queue)
@@ -186,13 +186,13 @@ def test_get_beside_a_consumer(channel, amqp_connect, queue):
     assert channel.basic_get(queue, auto_ack=True)[2] == b"got"
 
 
-def test_delivery_tags_count_gets_and_deliveries_of_a_channel_together(channel, queue):
+def test_delivery_tags_count_gets_and_deliveries_together(channel, queue):
     amqp.publish(channel, queue, "a", "b")
     assert channel.basic_get(queue)[0].delivery_tag == 1
     assert Collector(channel, queue).wait(1)[0].tag == 2
 
 
-def test_consumer_that_hangs_up_in_the_middle(raw_amqp, channel, queue):
+def test_messages_of_a_consumer_that_disconnects_are_delivered_in_order_again(raw_amqp, channel, queue):
     amqp.publish(channel, queue, *(str(number) for number in range(50)))
     dropped = raw_amqp()
     dropped.open_channel()

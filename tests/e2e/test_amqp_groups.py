@@ -16,7 +16,7 @@ def numbers(count: int) -> list[str]:
     return [str(number) for number in range(count)]
 
 
-def test_every_group_receives_everything(channel, amqp_connect, queue):
+def test_each_group_receives_every_message(channel, amqp_connect, queue):
     connection = amqp_connect()
     first = in_group(connection.channel(), queue, "billing", ack=True)
     second = in_group(connection.channel(), queue, "shipping", ack=True)
@@ -26,7 +26,7 @@ def test_every_group_receives_everything(channel, amqp_connect, queue):
         assert group.bodies() == numbers(50)
 
 
-def test_groups_begin_at_the_oldest_kept_message(channel, amqp_connect, queue):
+def test_new_group_begins_at_the_oldest_message(channel, amqp_connect, queue):
     amqp.publish(channel, queue, *numbers(10))
     connection = amqp_connect()
     for group in ("billing", "shipping"):
@@ -35,7 +35,7 @@ def test_groups_begin_at_the_oldest_kept_message(channel, amqp_connect, queue):
         assert consumer.bodies() == numbers(10)
 
 
-def test_consumers_of_a_group_compete(channel, amqp_connect, queue):
+def test_consumers_of_a_group_share_the_messages(channel, amqp_connect, queue):
     members = []
     for _ in range(3):
         consuming = amqp_connect().channel()
@@ -53,7 +53,7 @@ def test_consumers_of_a_group_compete(channel, amqp_connect, queue):
     assert other.bodies() == numbers(60)
 
 
-def test_default_group_is_beside_the_named_ones(channel, amqp_connect, queue):
+def test_default_group_receives_every_message_beside_named_groups(channel, amqp_connect, queue):
     connection = amqp_connect()
     plain = Collector(connection.channel(), queue, ack=True)
     named = in_group(connection.channel(), queue, "workers", ack=True)
@@ -61,7 +61,7 @@ def test_default_group_is_beside_the_named_ones(channel, amqp_connect, queue):
     assert [consumer.wait(5) and consumer.bodies() for consumer in (plain, named)] == [numbers(5)] * 2
 
 
-def test_settling_in_one_group_settles_nothing_in_the_other(channel, amqp_connect, queue):
+def test_settling_in_one_group_leaves_the_other_unsettled(channel, amqp_connect, queue):
     connection = amqp_connect()
     holding = in_group(connection.channel(), queue, "holding")
     acking = in_group(connection.channel(), queue, "acking", ack=True)
@@ -76,7 +76,7 @@ def test_settling_in_one_group_settles_nothing_in_the_other(channel, amqp_connec
     assert in_group(again.channel(), queue, "acking").wait_quiet() == []
 
 
-def test_claims_return_to_their_own_group_only(channel, amqp_connect, queue):
+def test_claims_of_a_lost_connection_return_to_their_group_only(channel, amqp_connect, queue):
     leaving = amqp_connect()
     staying = in_group(amqp_connect().channel(), queue, "other", ack=True)
     in_group(leaving.channel(), queue, "workers")
@@ -87,7 +87,7 @@ def test_claims_return_to_their_own_group_only(channel, amqp_connect, queue):
     assert in_group(amqp_connect().channel(), queue, "workers").wait(1)[0].body == b"x"
 
 
-def test_group_and_offset_headers(channel, amqp_connect, queue):
+def test_deliveries_to_a_group_have_group_and_offset_headers(channel, amqp_connect, queue):
     consumer = in_group(amqp_connect().channel(), queue, "workers", ack=True)
     amqp.publish(channel, queue, "a", "b", "c", headers={"mine": 1})
     deliveries = consumer.wait(3)
@@ -97,7 +97,7 @@ def test_group_and_offset_headers(channel, amqp_connect, queue):
     assert all(delivery.headers["mine"] == 1 for delivery in deliveries)
 
 
-def test_no_added_headers_without_a_group(channel, queue):
+def test_deliveries_without_a_group_have_no_added_headers(channel, queue):
     amqp.publish(channel, queue, "x", headers={"mine": 1})
     assert Collector(channel, queue, ack=True).wait(1)[0].headers == {"mine": 1}
 
@@ -116,7 +116,7 @@ def test_no_added_headers_without_a_group(channel, queue):
         ("/asia/#", []),
     ],
 )
-def test_patterns_follow_mqtt_rules(channel, amqp_connect, queue, pattern, received):
+def test_pattern_selects_by_mqtt_rules(channel, amqp_connect, queue, pattern, received):
     keys = ["", "eu", "eu/a", "eu/a/b", "europe/a", "us", "us/a"]
     for key in keys:
         amqp.publish(channel, f"$queue/{queue}/{key}".rstrip("/"), key)
@@ -128,7 +128,7 @@ def test_patterns_follow_mqtt_rules(channel, amqp_connect, queue, pattern, recei
     assert consumer.bodies() == received
 
 
-def test_pattern_without_a_group(channel, amqp_connect, queue):
+def test_pattern_without_a_group_selects_for_the_default_group(channel, amqp_connect, queue):
     amqp.publish(channel, f"$queue/{queue}/us/1", "us")
     consumer = Collector(amqp_connect().channel(), f"$queue/{queue}/eu/#", ack=True)
     amqp.publish(channel, f"$queue/{queue}/eu/1", "eu")
@@ -137,7 +137,7 @@ def test_pattern_without_a_group(channel, amqp_connect, queue):
     assert consumer.bodies() == ["eu"]
 
 
-def test_patterns_of_one_group_progress_by_themselves(channel, amqp_connect, queue):
+def test_patterns_of_one_group_progress_independently(channel, amqp_connect, queue):
     connection = amqp_connect()
     europe = in_group(connection.channel(), f"$queue/{queue}/eu/#", "workers", ack=True)
     large = in_group(connection.channel(), f"$queue/{queue}/+/large", "workers", ack=True)
@@ -150,7 +150,7 @@ def test_patterns_of_one_group_progress_by_themselves(channel, amqp_connect, que
     assert europe.deliveries[0].headers["x-group-id"] == "workers@eu/#"
 
 
-def test_filtered_out_messages_hold_nothing_up(channel, amqp_connect, queue):
+def test_messages_that_do_not_match_a_pattern_delay_nothing(channel, amqp_connect, queue):
     for number in range(300):
         amqp.publish(channel, f"$queue/{queue}/{'eu' if number % 100 == 99 else 'us'}/x", str(number))
     consumer = in_group(amqp_connect().channel(), f"$queue/{queue}/eu/#", "g", ack=True)
@@ -158,13 +158,13 @@ def test_filtered_out_messages_hold_nothing_up(channel, amqp_connect, queue):
     assert consumer.bodies() == ["99", "199", "299"]
 
 
-def test_delivery_keeps_the_address_published_to(channel, amqp_connect, queue):
+def test_delivery_has_the_address_published_to(channel, amqp_connect, queue):
     consumer = in_group(amqp_connect().channel(), f"$queue/{queue}/eu/#", "g", ack=True)
     amqp.publish(channel, f"$queue/{queue}/eu/berlin", "x")
     assert consumer.wait(1)[0].method.routing_key == f"$queue/{queue}/eu/berlin"
 
 
-def test_one_publish_lands_in_every_bound_queue(own_broker, amqp_connect):
+def test_publish_reaches_every_bound_queue(own_broker, amqp_connect):
     process = own_broker(
         {
             "queues": [

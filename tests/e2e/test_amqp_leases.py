@@ -8,7 +8,9 @@ from tests.e2e.amqp import Collector
 pytestmark = pytest.mark.extension
 
 
-def test_a_slow_worker_keeps_its_message_beyond_the_visibility_timeout(impatient_broker, amqp_connect, name):
+def test_slow_amqp_consumer_keeps_its_message_beyond_the_visibility_timeout(
+    impatient_broker, amqp_connect, name
+):
     channel = amqp_connect(impatient_broker).channel()
     channel.queue_declare(name, durable=True)
     amqp.publish(channel, name, "slow work")
@@ -42,7 +44,7 @@ def test_consumer_timeout_returns_one_message_and_keeps_the_channel(own_broker, 
     assert channel.is_open
 
 
-def test_consumer_timeout_of_a_queue_and_of_a_consumer(channel, name):
+def test_consumer_timeout_of_a_consumer_overrides_that_of_the_queue(channel, name):
     channel.queue_declare(name, durable=True, arguments={"x-consumer-timeout": 300})
     amqp.publish(channel, name, "a")
     of_the_queue = Collector(channel, name)
@@ -54,7 +56,7 @@ def test_consumer_timeout_of_a_queue_and_of_a_consumer(channel, name):
     assert len(consumer.wait_quiet(1.2)) == 1
 
 
-def test_what_a_hung_consumer_let_expire_goes_to_the_busy_one(own_broker, amqp_connect):
+def test_messages_of_a_hung_consumer_go_to_a_busy_one_without_credit(own_broker, amqp_connect):
     process = own_broker({"queue_manager": {"consumer_timeout": "1s"}})
     channel = amqp_connect(process).channel()
     channel.queue_declare("jobs", durable=True)
@@ -78,7 +80,7 @@ def test_what_a_hung_consumer_let_expire_goes_to_the_busy_one(own_broker, amqp_c
     assert stuck.bodies() == ["a", "b"]
 
 
-def test_who_acknowledges_too_late_is_given_more(own_broker, amqp_connect):
+def test_consumer_that_acknowledges_too_late_receives_messages_again(own_broker, amqp_connect):
     process = own_broker({"queue_manager": {"consumer_timeout": "2s"}})
     channel = amqp_connect(process).channel()
     channel.queue_declare("jobs", durable=True)

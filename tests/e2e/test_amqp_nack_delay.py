@@ -20,7 +20,7 @@ def settle(channel, queue, verb, **headers):
     channel.basic_publish("", f"$queue/{queue}/{verb}", b"", pika.BasicProperties(headers=named))
 
 
-def test_a_delay_of_its_own(channel, queue):
+def test_nack_with_delay_returns_the_message_after_that_time(channel, queue):
     consumer = Collector(channel, queue)
     amqp.publish(channel, queue, "later", "sooner")
     first, second = consumer.wait(2)
@@ -36,7 +36,7 @@ def test_a_delay_of_its_own(channel, queue):
     assert amqp.count(channel, queue) == 0
 
 
-def test_a_delay_outlives_the_broker(own_broker, amqp_connect):
+def test_nack_delay_survives_a_kill(own_broker, amqp_connect):
     broker = own_broker({"queues": [{"name": "jobs", "max_priority": 3}]})
     channel = amqp_connect(broker).channel()
     channel.confirm_delivery()
@@ -53,7 +53,7 @@ def test_a_delay_outlives_the_broker(own_broker, amqp_connect):
     assert 2.4 < time.time() - nacked < 5
 
 
-def test_extend(channel, name):
+def test_extended_lease_ends_after_its_new_time(channel, name):
     channel.queue_declare(name, durable=True, arguments={"x-consumer-timeout": 400})
     consumer = Collector(channel, name)
     amqp.publish(channel, name, "a")
@@ -82,7 +82,7 @@ def test_extend(channel, name):
         ("$extend", {"delivery-tag": 1, "lease": 0}, "lease must be 1 to 43200000 milliseconds, not 0"),
     ],
 )
-def test_what_is_refused(channel, queue, verb, headers, reason):
+def test_invalid_nack_or_extend_is_refused_and_keeps_the_delivery(channel, queue, verb, headers, reason):
     consumer = Collector(channel, queue)
     amqp.publish(channel, queue, "a")
     consumer.wait(1)
@@ -95,7 +95,7 @@ def test_what_is_refused(channel, queue, verb, headers, reason):
     assert reason in closed.value.reply_text
 
 
-def test_only_of_the_queue_that_is_named(channel, queue, name):
+def test_delivery_tag_of_another_queue_is_refused(channel, queue, name):
     channel.queue_declare(f"{name}-other", durable=True, exclusive=True)
     consumer = Collector(channel, queue)
     amqp.publish(channel, queue, "a")

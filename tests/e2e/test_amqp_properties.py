@@ -33,13 +33,13 @@ def round_trip(channel, queue, properties: pika.BasicProperties) -> pika.BasicPr
     return channel.basic_get(queue, auto_ack=True)[1]
 
 
-def test_all_basic_properties(channel, queue):
+def test_all_properties_arrive_unchanged(channel, queue):
     received = round_trip(channel, queue, pika.BasicProperties(**ALL_PROPERTIES))
     assert {name: getattr(received, name) for name in ALL_PROPERTIES} == ALL_PROPERTIES
 
 
 @pytest.mark.parametrize("name", sorted(ALL_PROPERTIES))
-def test_one_property_alone(channel, queue, name):
+def test_single_property_arrives_alone(channel, queue, name):
     received = round_trip(channel, queue, pika.BasicProperties(**{name: ALL_PROPERTIES[name]}))
     kept = {
         other: getattr(received, other) for other in ALL_PROPERTIES if getattr(received, other) is not None
@@ -47,12 +47,12 @@ def test_one_property_alone(channel, queue, name):
     assert kept == {name: ALL_PROPERTIES[name]}
 
 
-def test_no_property_stays_none(channel, queue):
+def test_message_without_properties_arrives_without(channel, queue):
     received = round_trip(channel, queue, pika.BasicProperties())
     assert {name: getattr(received, name) for name in ALL_PROPERTIES} == dict.fromkeys(ALL_PROPERTIES)
 
 
-def test_headers_pika_can_write(channel, queue):
+def test_headers_of_every_pika_type_arrive_unchanged(channel, queue):
     headers = {
         "text": "grüße",
         "bytes": b"\x00\xff",
@@ -111,7 +111,7 @@ def headers_only(*fields: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("kind", sorted(FIELDS))
-def test_header_of_every_field_type_byte_for_byte(raw_amqp, queue, kind):
+def test_header_of_each_field_type_arrives_byte_for_byte(raw_amqp, queue, kind):
     block = headers_only(short(b"h") + FIELDS[kind])
     connection = raw_amqp()
     connection.open_channel()
@@ -131,12 +131,12 @@ def test_order_and_duplicates_of_headers_are_kept(raw_amqp, queue):
     assert connection.read_content_bytes(commands.Basic.GetOk)[1][12:] == block
 
 
-def test_header_table_of_60_kilobytes(channel, queue):
+def test_header_table_of_60_kilobytes_arrives_unchanged(channel, queue):
     headers = {f"header-{number}": "v" * 500 for number in range(120)}
     assert round_trip(channel, queue, pika.BasicProperties(headers=headers)).headers == headers
 
 
-def test_messages_of_one_shape_and_of_many(channel, queue):
+def test_equal_and_different_properties_in_turn_arrive_unchanged(channel, queue):
     """The same properties again and again, then different ones in between."""
     expected = []
     for number in range(60):
@@ -150,7 +150,7 @@ def test_messages_of_one_shape_and_of_many(channel, queue):
     assert received == expected
 
 
-def test_user_id_of_somebody_else_is_406(channel, queue):
+def test_user_id_of_another_user_is_406(channel, queue):
     with pytest.raises(amqp.ChannelClosedByBroker) as closed:
         channel.basic_publish("", queue, b"x", pika.BasicProperties(user_id="somebody-else"))
     assert closed.value.reply_code == 406

@@ -8,14 +8,14 @@ from tests.e2e.amqp import Collector
 from tests.e2e.raw_amqp import BODY, HEADER, content_header, frame
 
 
-def test_default_exchange_by_queue_name(channel, queue):
+def test_publish_by_queue_name_reaches_the_queue(channel, queue):
     amqp.publish(channel, queue, "hello")
     method, _, body = channel.basic_get(queue, auto_ack=True)
     assert (method.exchange, method.routing_key, body) == ("", queue, b"hello")
 
 
 @pytest.mark.extension
-def test_default_exchange_by_queue_address(channel, queue):
+def test_publish_by_queue_address_reaches_the_queue(channel, queue):
     amqp.publish(channel, f"$queue/{queue}", "root")
     amqp.publish(channel, f"$queue/{queue}/eu/created", "keyed")
     first, _, first_body = channel.basic_get(queue, auto_ack=True)
@@ -25,7 +25,7 @@ def test_default_exchange_by_queue_address(channel, queue):
 
 
 @pytest.mark.extension
-def test_name_and_address_are_one_queue_in_one_order(channel, queue):
+def test_publishes_by_name_and_by_address_keep_one_order(channel, queue):
     for number in range(20):
         amqp.publish(channel, queue if number % 2 else f"$queue/{queue}/k", str(number))
     assert amqp.count(channel, queue) == 20
@@ -34,14 +34,14 @@ def test_name_and_address_are_one_queue_in_one_order(channel, queue):
     assert consumer.bodies() == [str(number) for number in range(20)]
 
 
-def test_confirm_of_one(raw_amqp, queue):
+def test_single_publish_is_confirmed(raw_amqp, queue):
     connection = raw_amqp()
     connection.open_channel(confirm=True)
     connection.publish(1, queue, b"x")
     assert connection.read_confirms(1) == [1]
 
 
-def test_confirms_of_many_are_complete_and_in_order(raw_amqp, channel, queue):
+def test_every_publish_of_many_is_confirmed(raw_amqp, channel, queue):
     connection = raw_amqp()
     connection.open_channel(confirm=True)
     for number in range(500):
@@ -51,7 +51,7 @@ def test_confirms_of_many_are_complete_and_in_order(raw_amqp, channel, queue):
 
 
 @pytest.mark.extension
-def test_confirms_never_go_back(raw_amqp, queue):
+def test_confirms_come_in_order(raw_amqp, queue):
     """Acknowledged at the durable watermark, in order."""
     connection = raw_amqp()
     connection.open_channel(confirm=True)
@@ -61,7 +61,7 @@ def test_confirms_never_go_back(raw_amqp, queue):
     assert confirmed == list(range(1, 301))
 
 
-def test_confirm_numbers_begin_at_select_and_are_per_channel(raw_amqp, queue):
+def test_confirm_numbers_begin_at_select_in_each_channel(raw_amqp, queue):
     connection = raw_amqp()
     connection.open_channel(1)
     connection.publish(1, queue, b"before")
@@ -73,7 +73,7 @@ def test_confirm_numbers_begin_at_select_and_are_per_channel(raw_amqp, queue):
     assert connection.read_confirms(1) == [1]
 
 
-def test_confirm_select_twice_changes_nothing(raw_amqp, queue):
+def test_second_confirm_select_keeps_the_numbers(raw_amqp, queue):
     connection = raw_amqp()
     connection.open_channel(confirm=True)
     connection.publish(1, queue, b"one")
@@ -83,7 +83,7 @@ def test_confirm_select_twice_changes_nothing(raw_amqp, queue):
     assert connection.expect(commands.Basic.Ack).delivery_tag == 2
 
 
-def test_no_confirm_without_select(raw_amqp, channel, queue):
+def test_publish_without_confirm_select_gets_no_confirm(raw_amqp, channel, queue):
     connection = raw_amqp()
     connection.open_channel()
     connection.publish(1, queue, b"x")
@@ -94,14 +94,14 @@ def test_no_confirm_without_select(raw_amqp, channel, queue):
     raise AssertionError("the message did not arrive")
 
 
-def test_message_is_there_once_confirmed(channel, amqp_connect, queue):
+def test_confirmed_message_can_be_read_at_once(channel, amqp_connect, queue):
     reader = amqp_connect().channel()
     for number in range(20):
         amqp.publish(channel, queue, str(number))
         assert reader.basic_get(queue, auto_ack=True)[2] == b"%d" % number
 
 
-def test_mandatory_to_a_queue_is_not_returned(channel, queue):
+def test_mandatory_publish_to_a_queue_is_not_returned(channel, queue):
     channel.basic_publish("", queue, b"x", mandatory=True)
     assert amqp.count(channel, queue) == 1
 

@@ -13,7 +13,7 @@ def numbers(count: int) -> list[str]:
     return [str(number) for number in range(count)]
 
 
-def test_prefetch_bounds_the_unacked(channel, amqp_connect, queue):
+def test_prefetch_limits_unacked_messages(channel, amqp_connect, queue):
     amqp.publish(channel, queue, *numbers(10))
     consuming = amqp_connect().channel()
     consuming.basic_qos(prefetch_count=3)
@@ -39,7 +39,7 @@ def test_prefetch_is_per_consumer(channel, amqp_connect, queue):
     assert (len(first.deliveries), len(second.deliveries)) == (2, 2)
 
 
-def test_prefetch_holds_for_consumers_after_it(channel, amqp_connect, queue):
+def test_prefetch_applies_to_later_consumers_only(channel, amqp_connect, queue):
     amqp.publish(channel, queue, *numbers(10))
     consuming = amqp_connect().channel()
     consuming.basic_qos(prefetch_count=1)
@@ -52,7 +52,7 @@ def test_prefetch_holds_for_consumers_after_it(channel, amqp_connect, queue):
     assert (len(first.deliveries), len(second.deliveries)) == (1, 4)
 
 
-def test_global_prefetch_is_for_the_channel(channel, amqp_connect, queue, name):
+def test_global_prefetch_limits_the_channel(channel, amqp_connect, queue, name):
     other = f"{name}-2"
     channel.queue_declare(other, durable=True)
     amqp.publish(channel, queue, *numbers(5))
@@ -68,7 +68,7 @@ def test_global_prefetch_is_for_the_channel(channel, amqp_connect, queue, name):
     channel.queue_delete(other)
 
 
-def test_lowering_a_global_prefetch(channel, amqp_connect, queue):
+def test_lowered_global_prefetch_stops_deliveries_until_enough_are_settled(channel, amqp_connect, queue):
     amqp.publish(channel, queue, *numbers(10))
     consuming = amqp_connect().channel()
     consuming.basic_qos(prefetch_count=5, global_qos=True)
@@ -84,7 +84,7 @@ def test_lowering_a_global_prefetch(channel, amqp_connect, queue):
     assert len(consumer.deliveries) == 7
 
 
-def test_raising_a_prefetch_lets_more_come(channel, amqp_connect, queue):
+def test_raised_prefetch_delivers_more(channel, amqp_connect, queue):
     amqp.publish(channel, queue, *numbers(10))
     consuming = amqp_connect().channel()
     consuming.basic_qos(prefetch_count=2, global_qos=True)
@@ -96,7 +96,7 @@ def test_raising_a_prefetch_lets_more_come(channel, amqp_connect, queue):
     assert len(consumer.deliveries) == 6
 
 
-def test_prefetch_zero_is_no_bound(channel, amqp_connect, queue):
+def test_prefetch_0_is_no_limit(channel, amqp_connect, queue):
     amqp.publish(channel, queue, *numbers(300))
     consuming = amqp_connect().channel()
     consuming.basic_qos(prefetch_count=0)
@@ -105,7 +105,7 @@ def test_prefetch_zero_is_no_bound(channel, amqp_connect, queue):
     assert consumer.bodies() == numbers(300)
 
 
-def test_prefetch_does_not_bind_no_ack_consumers(channel, amqp_connect, queue):
+def test_prefetch_does_not_limit_no_ack_consumers(channel, amqp_connect, queue):
     amqp.publish(channel, queue, *numbers(20))
     consuming = amqp_connect().channel()
     consuming.basic_qos(prefetch_count=1)
@@ -113,14 +113,14 @@ def test_prefetch_does_not_bind_no_ack_consumers(channel, amqp_connect, queue):
     consumer.wait(20)
 
 
-def test_prefetch_does_not_bind_get(channel, amqp_connect, queue):
+def test_prefetch_does_not_limit_get(channel, amqp_connect, queue):
     amqp.publish(channel, queue, *numbers(3))
     getting = amqp_connect().channel()
     getting.basic_qos(prefetch_count=1)
     assert [getting.basic_get(queue)[2] for _ in range(3)] == [b"0", b"1", b"2"]
 
 
-def test_rejecting_makes_room(channel, amqp_connect, queue):
+def test_reject_gives_credit_back(channel, amqp_connect, queue):
     amqp.publish(channel, queue, *numbers(3))
     consuming = amqp_connect().channel()
     consuming.basic_qos(prefetch_count=1)
@@ -137,8 +137,8 @@ def test_prefetch_size_is_540(raw_amqp):
     assert connection.close_reason()[0] == 540
 
 
-def test_three_workers_one_message_each_at_a_time(channel, amqp_connect, queue):
-    """Fair dispatch: whoever is free gets the next; a slow worker keeps nobody waiting."""
+def test_slow_worker_with_prefetch_1_does_not_delay_the_others(channel, amqp_connect, queue):
+    """Fair dispatch: the next message goes to a worker that is free."""
     connections = [amqp_connect() for _ in range(3)]
     channels = [connection.channel() for connection in connections]
     for each in channels:
@@ -154,7 +154,7 @@ def test_three_workers_one_message_each_at_a_time(channel, amqp_connect, queue):
 
 
 @pytest.mark.parametrize("first", ["consumers", "messages"])
-def test_three_workers_with_a_large_prefetch_share_evenly(channel, amqp_connect, queue, first):
+def test_workers_with_a_large_prefetch_share_evenly(channel, amqp_connect, queue, first):
     if first == "messages":
         amqp.publish(channel, queue, *numbers(90))
     workers = []
@@ -170,7 +170,7 @@ def test_three_workers_with_a_large_prefetch_share_evenly(channel, amqp_connect,
     assert received == Counter(numbers(90))
 
 
-def test_live_messages_go_round_three_unbounded_workers(channel, amqp_connect, queue):
+def test_workers_without_prefetch_share_new_messages(channel, amqp_connect, queue):
     workers = [Collector(amqp_connect().channel(), queue, ack=True) for _ in range(3)]
     amqp.publish(channel, queue, *numbers(90))
     for worker in workers:

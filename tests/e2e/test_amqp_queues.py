@@ -16,7 +16,7 @@ def code_of(call, *arguments, **options) -> int:
     return closed.value.reply_code
 
 
-def test_declare_answers_with_true_counts(channel, queue, amqp_connect):
+def test_declare_answers_with_message_and_consumer_counts(channel, queue, amqp_connect):
     amqp.publish(channel, queue, "a", "b", "c")
     other = amqp_connect().channel()
     consumer = Collector(other, queue)
@@ -30,7 +30,7 @@ def test_declare_answers_with_true_counts(channel, queue, amqp_connect):
     assert (declared.queue, declared.message_count, declared.consumer_count) == (queue, 1, 0)
 
 
-def test_consumer_count(channel, queue, amqp_connect):
+def test_consumer_count_follows_consumers(channel, queue, amqp_connect):
     other = amqp_connect().channel()
     consumers = [Collector(other, queue) for _ in range(3)]
     assert channel.queue_declare(queue, passive=True).method.consumer_count == 3
@@ -38,12 +38,12 @@ def test_consumer_count(channel, queue, amqp_connect):
     assert channel.queue_declare(queue, passive=True).method.consumer_count == 2
 
 
-def test_declare_again_with_the_same_arguments(channel, queue):
+def test_declaring_again_with_equal_arguments_keeps_the_messages(channel, queue):
     amqp.publish(channel, queue, "kept")
     assert channel.queue_declare(queue, durable=True).method.message_count == 1
 
 
-def test_passive_on_a_missing_queue_is_404(channel, name):
+def test_passive_declare_of_a_missing_queue_is_404(channel, name):
     assert code_of(channel.queue_declare, name, passive=True) == 404
 
 
@@ -68,7 +68,7 @@ def test_declare_with_another_type_is_406(amqp_connect, channel, name):
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
-def test_durable_queue_types(channel, name, kind):
+def test_classic_and_quorum_queues_keep_messages(channel, name, kind):
     channel.queue_declare(name, durable=True, arguments={"x-queue-type": kind})
     amqp.publish(channel, name, "x")
     assert channel.basic_get(name, auto_ack=True)[2] == b"x"
@@ -82,11 +82,11 @@ def test_unknown_queue_type_is_refused(channel, name):
     )
 
 
-def test_reserved_names_are_403(channel):
+def test_reserved_queue_name_is_403(channel):
     assert code_of(channel.queue_declare, "amq.mine", durable=True) == 403
 
 
-def test_names_of_up_to_255_bytes_of_utf8(channel):
+def test_queue_name_of_255_bytes_is_accepted(channel):
     longest = "é" * 127 + "x"
     assert channel.queue_declare(longest, exclusive=True).method.queue == longest
     amqp.publish(channel, longest, "long")
@@ -101,7 +101,7 @@ def test_server_named_queues_differ(channel):
     assert first != second
 
 
-def test_empty_name_means_the_queue_declared_last(channel):
+def test_empty_name_is_the_queue_declared_last(channel):
     name = channel.queue_declare("", exclusive=True).method.queue
     amqp.publish(channel, name, "mine")
     assert channel.basic_get("", auto_ack=True)[2] == b"mine"
@@ -110,7 +110,7 @@ def test_empty_name_means_the_queue_declared_last(channel):
     assert code_of(channel.queue_declare, name, passive=True) == 404
 
 
-def test_purge_counts_and_leaves_the_unacked(channel, queue):
+def test_purge_counts_messages_and_leaves_unacked_ones(channel, queue):
     amqp.publish(channel, queue, *"abcde")
     tag = channel.basic_get(queue)[0].delivery_tag
     assert channel.queue_purge(queue).method.message_count == 4
@@ -123,27 +123,27 @@ def test_purge_of_a_missing_queue_is_404(channel, name):
     assert code_of(channel.queue_purge, name) == 404
 
 
-def test_publishing_after_a_purge(channel, queue):
+def test_message_published_after_a_purge_is_kept(channel, queue):
     amqp.publish(channel, queue, "old")
     channel.queue_purge(queue)
     amqp.publish(channel, queue, "new")
     assert channel.basic_get(queue, auto_ack=True)[2] == b"new"
 
 
-def test_delete_counts_and_removes(channel, queue):
+def test_delete_counts_messages_and_removes_the_queue(channel, queue):
     amqp.publish(channel, queue, "a", "b")
     assert channel.queue_delete(queue).method.message_count == 2
     assert code_of(channel.queue_declare, queue, passive=True) == 404
 
 
-def test_a_queue_made_again_is_empty(channel, queue):
+def test_queue_declared_again_after_delete_is_empty(channel, queue):
     amqp.publish(channel, queue, "a", "b")
     channel.queue_delete(queue)
     assert channel.queue_declare(queue, durable=True).method.message_count == 0
     assert channel.basic_get(queue) == (None, None, None)
 
 
-def test_delete_if_empty_and_if_unused_are_406(channel, queue, amqp_connect):
+def test_conditional_delete_of_a_queue_in_use_or_not_empty_is_406(channel, queue, amqp_connect):
     amqp.publish(channel, queue, "a")
     assert code_of(amqp_connect().channel().queue_delete, queue, if_empty=True) == 406
     user = amqp_connect().channel()
@@ -152,7 +152,7 @@ def test_delete_if_empty_and_if_unused_are_406(channel, queue, amqp_connect):
     assert channel.queue_declare(queue, passive=True).method.consumer_count == 1
 
 
-def test_delete_cancels_the_consumers(channel, queue, amqp_connect):
+def test_delete_cancels_consumers(channel, queue, amqp_connect):
     cancelled = []
     other = amqp_connect()
     consuming = other.channel()
@@ -165,7 +165,7 @@ def test_delete_cancels_the_consumers(channel, queue, amqp_connect):
     assert cancelled == [consumer.tag]
 
 
-def test_exclusive_queue_is_405_for_others(channel, amqp_connect, name):
+def test_exclusive_queue_is_405_for_other_connections(channel, amqp_connect, name):
     channel.queue_declare(name, exclusive=True)
     other = amqp_connect()
     assert code_of(other.channel().queue_declare, name, exclusive=True) == 405
@@ -186,14 +186,14 @@ def test_exclusive_queue_serves_all_channels_of_its_connection(amqp_connect, nam
     assert consumer.wait(1)[0].body == b"x"
 
 
-def test_exclusive_queue_goes_with_its_connection(amqp_connect, channel, name):
+def test_exclusive_queue_is_deleted_with_its_connection(amqp_connect, channel, name):
     connection = amqp_connect()
     connection.channel().queue_declare(name, exclusive=True)
     connection.close()
     assert code_of(channel.queue_declare, name, passive=True) == 404
 
 
-def test_auto_delete_queue_goes_with_its_last_consumer(amqp_connect, channel, name):
+def test_auto_delete_queue_is_deleted_with_its_last_consumer(amqp_connect, channel, name):
     channel.queue_declare(name, auto_delete=True)
     assert channel.queue_declare(name, passive=True).method.consumer_count == 0, (
         "kept before its first consumer"
@@ -206,7 +206,7 @@ def test_auto_delete_queue_goes_with_its_last_consumer(amqp_connect, channel, na
     assert code_of(channel.queue_declare, name, passive=True) == 404
 
 
-def test_auto_delete_queue_goes_when_the_connection_of_its_consumer_does(amqp_connect, channel, name):
+def test_auto_delete_queue_is_deleted_with_the_connection_of_its_consumer(amqp_connect, channel, name):
     channel.queue_declare(name, auto_delete=True)
     connection = amqp_connect()
     Collector(connection.channel(), name)
@@ -225,7 +225,7 @@ def test_transient_queue_outlives_its_connection(amqp_connect, channel, name):
     channel.queue_delete(name)
 
 
-def test_declare_without_wait(raw_amqp, channel, name):
+def test_declare_and_delete_with_nowait_take_effect(raw_amqp, channel, name):
     connection = raw_amqp()
     connection.open_channel()
     connection.send(1, commands.Queue.Declare(0, name, durable=True, nowait=True))

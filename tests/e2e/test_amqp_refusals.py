@@ -45,7 +45,7 @@ def test_recover_without_requeue_is_540(raw_amqp):
     assert refusal(raw_amqp(), commands.Basic.Recover(False)) == 540
 
 
-def test_refused_declare_made_nothing(raw_amqp, amqp_connect, name):
+def test_refused_declare_creates_no_queue(raw_amqp, amqp_connect, name):
     declare = commands.Queue.Declare(0, name, durable=True, arguments={"x-queue-type": "other"})
     refusal(raw_amqp(), declare)
     with pytest.raises(amqp.ChannelClosedByBroker) as closed:
@@ -54,7 +54,7 @@ def test_refused_declare_made_nothing(raw_amqp, amqp_connect, name):
 
 
 @pytest.mark.parametrize("address", ["$queue/", "$queue//key", "$queue/{}/$ack/more", "$queue/{}/$unknown"])
-def test_malformed_addresses_are_told_to_the_publisher(amqp_connect, queue, address):
+def test_publish_to_a_malformed_address_is_refused(amqp_connect, queue, address):
     publishing = amqp_connect().channel()
     publishing.confirm_delivery()
     with pytest.raises((amqp.ChannelClosedByBroker, NackError, UnroutableError)):
@@ -62,6 +62,6 @@ def test_malformed_addresses_are_told_to_the_publisher(amqp_connect, queue, addr
 
 
 @pytest.mark.parametrize("address", ["$queue/", "$queue/{}/a+b", "$queue/{}/#/a"])
-def test_malformed_patterns_are_refused_to_the_consumer(amqp_connect, queue, address):
+def test_consuming_with_a_malformed_pattern_is_refused(amqp_connect, queue, address):
     with pytest.raises(amqp.ChannelClosedByBroker):
         amqp.Collector(amqp_connect().channel(), address.format(queue))

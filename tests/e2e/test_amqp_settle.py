@@ -37,7 +37,7 @@ def test_acked_messages_do_not_come_back(channel, consuming, queue):
     assert amqp.count(channel, queue) == 0
 
 
-def test_ack_multiple_takes_all_up_to_the_tag(channel, consuming, queue):
+def test_ack_multiple_settles_all_up_to_the_tag(channel, consuming, queue):
     amqp.publish(channel, queue, *"abcd")
     take(consuming, queue, 4)
     consuming.basic_ack(3, multiple=True)
@@ -45,7 +45,7 @@ def test_ack_multiple_takes_all_up_to_the_tag(channel, consuming, queue):
     assert drain(channel, queue) == ["d"]
 
 
-def test_ack_of_tag_zero_multiple_takes_all(channel, consuming, queue):
+def test_ack_multiple_of_tag_0_settles_all(channel, consuming, queue):
     amqp.publish(channel, queue, *"abc")
     take(consuming, queue, 3)
     consuming.basic_ack(0, multiple=True)
@@ -53,7 +53,7 @@ def test_ack_of_tag_zero_multiple_takes_all(channel, consuming, queue):
     assert drain(channel, queue) == []
 
 
-def test_acks_in_any_order(channel, consuming, queue):
+def test_acks_in_any_order_settle_their_messages(channel, consuming, queue):
     amqp.publish(channel, queue, *"abcde")
     take(consuming, queue, 5)
     for tag in (4, 1, 5):
@@ -73,7 +73,7 @@ def test_nack_requeue_returns_to_the_original_place(channel, consuming, queue):
     assert drain(channel, queue) == ["a", "c"]
 
 
-def test_nack_multiple_requeue(channel, consuming, queue):
+def test_nack_multiple_with_requeue_returns_messages_to_their_places(channel, consuming, queue):
     amqp.publish(channel, queue, *"abcd")
     take(consuming, queue, 3)
     consuming.basic_nack(2, multiple=True, requeue=True)
@@ -81,7 +81,7 @@ def test_nack_multiple_requeue(channel, consuming, queue):
     assert drain(channel, queue) == ["a", "b", "d"]
 
 
-def test_nack_without_requeue_drops(channel, consuming, queue):
+def test_nack_without_requeue_delivers_no_more(channel, consuming, queue):
     amqp.publish(channel, queue, *"abc")
     take(consuming, queue, 2)
     consuming.basic_nack(2, multiple=True, requeue=False)
@@ -90,7 +90,7 @@ def test_nack_without_requeue_drops(channel, consuming, queue):
 
 
 @pytest.mark.parametrize(("requeue", "left"), [(True, ["a", "b"]), (False, ["b"])])
-def test_reject(channel, consuming, queue, requeue, left):
+def test_reject_returns_or_fails_the_message(channel, consuming, queue, requeue, left):
     amqp.publish(channel, queue, "a", "b")
     take(consuming, queue, 1)
     consuming.basic_reject(1, requeue=requeue)
@@ -98,7 +98,7 @@ def test_reject(channel, consuming, queue, requeue, left):
     assert drain(channel, queue) == left
 
 
-def test_requeued_comes_to_the_same_sole_consumer(channel, consuming, queue):
+def test_requeued_message_returns_to_the_only_consumer(channel, consuming, queue):
     amqp.publish(channel, queue, "again")
     consumer = Collector(consuming, queue)
     consuming.basic_nack(consumer.wait(1)[0].tag, requeue=True)
@@ -106,7 +106,7 @@ def test_requeued_comes_to_the_same_sole_consumer(channel, consuming, queue):
     assert (second.body, second.method.redelivered, second.tag) == (b"again", True, 2)
 
 
-def test_redelivered_is_false_first_and_true_after(channel, consuming, queue):
+def test_redelivered_is_set_from_the_second_delivery(channel, consuming, queue):
     amqp.publish(channel, queue, "a", "b")
     first, _ = take(consuming, queue, 2)
     assert first.method.redelivered is False
@@ -117,7 +117,7 @@ def test_redelivered_is_false_first_and_true_after(channel, consuming, queue):
     assert [delivery.method.redelivered for delivery in consumer.wait(2)] == [True, True]
 
 
-def test_redelivered_is_false_for_messages_never_sent(channel, amqp_connect, queue):
+def test_redelivered_is_not_set_for_messages_never_delivered(channel, amqp_connect, queue):
     amqp.publish(channel, queue, *"abcdef")
     connection = amqp_connect()
     consuming = connection.channel()
@@ -131,7 +131,7 @@ def test_redelivered_is_false_for_messages_never_sent(channel, amqp_connect, que
 
 
 @pytest.mark.parametrize("how", ["nack", "reject", "channel", "connection"])
-def test_delivery_count_from_the_second_attempt(channel, amqp_connect, name, how):
+def test_delivery_count_is_set_from_the_second_attempt(channel, amqp_connect, name, how):
     """As RabbitMQ's quorum queues count: the deliveries before this one."""
     channel.queue_declare(name, durable=True, arguments={"x-queue-type": "quorum"})
     amqp.publish(channel, name, "x", headers={"mine": "kept"})
@@ -156,7 +156,7 @@ def test_delivery_count_from_the_second_attempt(channel, amqp_connect, name, how
 
 
 @pytest.mark.extension
-def test_delivery_count_on_any_durable_queue_and_without_other_headers(channel, queue):
+def test_delivery_count_is_added_to_messages_without_headers(channel, queue):
     amqp.publish(channel, queue, "x", content_type="text/plain")
     seen = []
     for _ in range(3):
@@ -167,7 +167,7 @@ def test_delivery_count_on_any_durable_queue_and_without_other_headers(channel, 
     assert seen == [None, {"x-delivery-count": 1}, {"x-delivery-count": 2}]
 
 
-def test_recover_brings_back_everything_unacked(channel, consuming, queue):
+def test_recover_redelivers_every_unacked_message(channel, consuming, queue):
     amqp.publish(channel, queue, *"abc")
     consumer = Collector(consuming, queue)
     consumer.wait(3)
@@ -178,7 +178,7 @@ def test_recover_brings_back_everything_unacked(channel, consuming, queue):
     assert all(delivery.method.redelivered for delivery in again)
 
 
-def test_recover_async_is_recover_without_an_answer(raw_amqp, channel, queue):
+def test_recover_async_requeues_without_an_answer(raw_amqp, channel, queue):
     amqp.publish(channel, queue, "a")
     connection = raw_amqp()
     connection.open_channel()
@@ -223,7 +223,7 @@ def test_ack_on_another_channel_is_406_and_settles_nothing(channel, amqp_connect
     assert drain(channel, queue) == ["held"]
 
 
-def test_failed_channel_returns_its_messages(channel, consuming, queue):
+def test_failed_channel_returns_its_messages_to_the_queue(channel, consuming, queue):
     amqp.publish(channel, queue, "a", "b")
     take(consuming, queue, 2)
     consuming.basic_ack(99)
@@ -232,7 +232,7 @@ def test_failed_channel_returns_its_messages(channel, consuming, queue):
     assert drain(channel, queue) == ["a", "b"]
 
 
-def test_acks_just_before_closing_count(raw_amqp, channel, queue):
+def test_acks_sent_before_the_close_are_done(raw_amqp, channel, queue):
     """Everything sent before the close is done, in one packet or not."""
     amqp.publish(channel, queue, *"abc")
     connection = raw_amqp()
@@ -247,7 +247,9 @@ def test_acks_just_before_closing_count(raw_amqp, channel, queue):
 
 
 @pytest.mark.parametrize("how", ["channel", "connection", "socket"])
-def test_unacked_messages_return_in_their_place(channel, amqp_connect, raw_amqp, queue, how):
+def test_unacked_messages_return_to_their_places_when_the_consumer_ends(
+    channel, amqp_connect, raw_amqp, queue, how
+):
     amqp.publish(channel, queue, *"abcd")
     if how == "socket":
         connection = raw_amqp()
@@ -265,7 +267,7 @@ def test_unacked_messages_return_in_their_place(channel, amqp_connect, raw_amqp,
     assert drain(channel, queue) == list("abcd")
 
 
-def test_two_consumers_pass_a_requeued_message_on(channel, amqp_connect, queue):
+def test_requeued_message_goes_to_another_consumer(channel, amqp_connect, queue):
     """A worker that requeues everything does not keep the others from it."""
     refusing_channel = amqp_connect().channel()
     refusing_channel.basic_qos(prefetch_count=1)
@@ -278,7 +280,7 @@ def test_two_consumers_pass_a_requeued_message_on(channel, amqp_connect, queue):
     assert willing.wait(1)[0].body == b"x"
 
 
-def test_settling_three_thousand_one_by_one(raw_amqp, channel, queue):
+def test_three_thousand_single_acks_settle_every_message(raw_amqp, channel, queue):
     publishing = raw_amqp()
     publishing.open_channel(confirm=True)
     for _ in range(3_000):

@@ -1,4 +1,4 @@
-"""With `auto_create: false` a queue that does not exist takes nothing, and the publisher learns it."""
+"""With `auto_create: false` a publish to a queue that does not exist is refused, and the publisher told."""
 
 import pytest
 from pamqp import commands
@@ -8,7 +8,7 @@ from tests.e2e import amqp
 from tests.e2e.amqp import Collector
 
 
-def test_mandatory_raises_in_pika(strict_broker, amqp_connect, name):
+def test_mandatory_publish_to_a_missing_queue_raises_in_pika(strict_broker, amqp_connect, name):
     channel = amqp_connect(strict_broker).channel()
     channel.confirm_delivery()
     with pytest.raises(UnroutableError) as unroutable:
@@ -18,7 +18,7 @@ def test_mandatory_raises_in_pika(strict_broker, amqp_connect, name):
     assert returned.body == b"lost?"
 
 
-def test_the_return_comes_whole_and_before_the_ack(strict_broker, raw_amqp, name):
+def test_return_arrives_complete_before_the_ack(strict_broker, raw_amqp, name):
     connection = raw_amqp(strict_broker)
     connection.open_channel(confirm=True)
     content_type = b"\x80\x00\x04text"
@@ -29,7 +29,7 @@ def test_the_return_comes_whole_and_before_the_ack(strict_broker, raw_amqp, name
     assert connection.read_confirms(1) == [1]
 
 
-def test_mandatory_without_confirms_is_returned_too(strict_broker, raw_amqp, name):
+def test_mandatory_publish_without_confirms_is_returned(strict_broker, raw_amqp, name):
     connection = raw_amqp(strict_broker)
     connection.open_channel()
     connection.publish(1, name, b"x", mandatory=True)
@@ -37,7 +37,7 @@ def test_mandatory_without_confirms_is_returned_too(strict_broker, raw_amqp, nam
 
 
 @pytest.mark.extension
-def test_no_silent_drop_without_mandatory(strict_broker, amqp_connect, name):
+def test_publish_to_a_missing_queue_without_mandatory_is_refused(strict_broker, amqp_connect, name):
     channel = amqp_connect(strict_broker).channel()
     channel.confirm_delivery()
     with pytest.raises((amqp.ChannelClosedByBroker, NackError)) as refused:
@@ -58,7 +58,7 @@ def test_getting_from_a_missing_queue_is_404(strict_broker, amqp_connect, name):
     assert closed.value.reply_code == 404
 
 
-def test_a_declared_queue_works(strict_broker, amqp_connect, name):
+def test_declared_queue_receives_mandatory_publishes(strict_broker, amqp_connect, name):
     channel = amqp_connect(strict_broker).channel()
     channel.confirm_delivery()
     channel.queue_declare(name, durable=True)

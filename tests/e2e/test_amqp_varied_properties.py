@@ -1,4 +1,4 @@
-"""Publishes in a row each with properties of its own, in one piece of the stream of bytes."""
+"""Consecutive publishes that each have different properties, in one chunk of input."""
 
 import pytest
 from pamqp import commands, header
@@ -43,7 +43,7 @@ def check(deliveries, first: int = 0) -> None:
         assert delivery.headers["n"] == number
 
 
-def test_bodies_and_properties_come_in_order(publisher, channel, queue):
+def test_bodies_and_properties_arrive_in_order(publisher, channel, queue):
     publisher.send_bytes(batch(queue, map(plain, range(COUNT))))
     assert sorted(publisher.read_confirms(COUNT)) == list(range(1, COUNT + 1))
     assert amqp.count(channel, queue) == COUNT
@@ -52,7 +52,7 @@ def test_bodies_and_properties_come_in_order(publisher, channel, queue):
 
 
 @pytest.mark.extension
-def test_groups_and_streams_add_their_headers(publisher, channel, name):
+def test_groups_and_streams_add_headers_to_varied_messages(publisher, channel, name):
     channel.queue_declare(name, durable=True)
     channel.queue_declare(f"{name}-s", durable=True, arguments={"x-queue-type": "stream"})
     channel.basic_qos(prefetch_count=100)
@@ -73,7 +73,7 @@ def test_groups_and_streams_add_their_headers(publisher, channel, name):
 
 
 @pytest.mark.extension
-def test_what_asks_something_of_the_broker_is_done_in_between(publisher, channel, queue):
+def test_messages_with_options_among_varied_ones_are_honoured(publisher, channel, queue):
     """Deduplicated, expiring at once, scheduled: each amid messages that ask for nothing."""
     messages = [plain(number) for number in range(60)]
     asking = [
@@ -95,7 +95,7 @@ def test_what_asks_something_of_the_broker_is_done_in_between(publisher, channel
     assert len(consumer.wait_quiet()) == 62
 
 
-def test_a_full_queue_refuses_exactly_what_has_no_room(publisher, channel, name):
+def test_full_queue_refuses_exactly_the_messages_without_room(publisher, channel, name):
     arguments = {"x-max-length": 50, "x-overflow": "reject-publish"}
     channel.queue_declare(name, durable=True, arguments=arguments)
     publisher.send_bytes(batch(name, map(plain, range(80))))
@@ -114,7 +114,7 @@ def test_a_full_queue_refuses_exactly_what_has_no_room(publisher, channel, name)
     channel.queue_delete(name)
 
 
-def test_unroutable_ones_come_back(publisher, name):
+def test_unroutable_varied_messages_are_returned(publisher, name):
     publisher.send_bytes(batch(name, map(plain, range(20)), mandatory=True))
     for number in range(20):
         assert publisher.read_content(commands.Basic.Return).body == plain(number)[0]
@@ -122,7 +122,7 @@ def test_unroutable_ones_come_back(publisher, name):
 
 
 @pytest.mark.extension
-def test_they_survive_a_kill(own_broker):
+def test_varied_messages_survive_a_kill(own_broker):
     process = own_broker()
     connection = amqp.connect(process.amqp_port)
     connection.channel().queue_declare("q", durable=True, arguments={"x-max-priority": 3})
@@ -140,7 +140,7 @@ def test_they_survive_a_kill(own_broker):
 
 @pytest.mark.extension
 @pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 5}, {"x-queue-type": "stream"}])
-def test_staged_rows_keep_their_properties_and_their_order(publisher, channel, name, arguments):
+def test_staged_rows_keep_properties_and_order(publisher, channel, name, arguments):
     def row(number: int, part: int) -> tuple[bytes, dict[str, object]]:
         staged = {"producer": "job", "epoch": 0, "part": part, "attempt": "a"}
         headers = {"mine": part, **{f"x-stage-{key}": value for key, value in staged.items()}}

@@ -1,4 +1,4 @@
-"""The bridge's publisher behind a network that fails: what was staged goes on where it stopped, exactly."""
+"""The bridge's publisher continues where it stopped after the network failed, without loss or duplicates."""
 
 import socket
 import threading
@@ -90,7 +90,7 @@ def rows_of(part, count):
         yield head + wire.content_header(1, len(body), properties) + wire.frame(wire.BODY, 1, body)
 
 
-def test_going_on_after_the_broker_was_killed(own_broker, relay, amqp_connect):
+def test_publisher_continues_after_the_broker_was_killed(own_broker, relay, amqp_connect):
     broker = own_broker({"queues": [{"name": "q"}]})
     between = relay(broker.amqp_port)
     settings = write_settings({"queue": "q", "port": str(between.port), "confirmTimeout": "10s"})
@@ -112,7 +112,7 @@ def test_going_on_after_the_broker_was_killed(own_broker, relay, amqp_connect):
     assert [int(body) for body in amqp.bodies(reader.wait_quiet())] == list(range(ROWS))
 
 
-def test_a_broker_that_is_gone_is_an_error_in_the_end(own_broker, relay):
+def test_publisher_raises_when_the_broker_stays_away(own_broker, relay):
     broker = own_broker({"queues": [{"name": "q"}]})
     between = relay(broker.amqp_port)
     settings = write_settings({"queue": "q", "port": str(between.port), "connectTimeout": "1s"})
@@ -125,7 +125,7 @@ def test_a_broker_that_is_gone_is_an_error_in_the_end(own_broker, relay):
         publisher.finish()
 
 
-def test_refusals_come_as_they_are(own_broker):
+def test_refusal_is_raised_with_its_reason(own_broker):
     broker = own_broker({"queues": [{"name": "q", "limits": {"max_message_size": "1KB"}}]})
     settings = write_settings({"queue": "q", "port": str(broker.amqp_port)})
     publisher = Publisher(settings.connection, 10)
@@ -148,7 +148,7 @@ def test_refusals_come_as_they_are(own_broker):
     nowhere.close()
 
 
-def test_progress_is_reported_and_never_moved_back(own_broker):
+def test_reported_progress_never_moves_back(own_broker):
     broker = own_broker({"queues": [{"name": "s", "type": "stream"}]})
     settings = write_settings({"queue": "s", "port": str(broker.amqp_port), "confirmTimeout": "2s"})
     with Publisher(settings.connection, 10).connection as connection:

@@ -1,4 +1,4 @@
-"""`$browse`: looking at a queue's messages over AMQP, in every state, without disturbing any."""
+"""`$browse` shows the messages of a queue over AMQP, in every state, and does not disturb them."""
 
 import json
 import time
@@ -35,7 +35,7 @@ def bodies(page):
     return [body for _, body in page[0]]
 
 
-def test_pages_of_what_waits(channel, queue):
+def test_pages_show_waiting_messages_and_leave_them(channel, queue):
     for number in range(5):
         amqp.publish(channel, queue, str(number), headers={"n": number}, type="t", expiration="60000")
     page = browse(channel, queue, limit=2)
@@ -56,7 +56,7 @@ def test_pages_of_what_waits(channel, queue):
     assert amqp.bodies(amqp.Collector(channel, queue, ack=True).wait(5)) == list("01234")
 
 
-def test_every_state(channel, amqp_connect, queue):
+def test_each_state_shows_its_messages(channel, amqp_connect, queue):
     other = amqp_connect().channel()
     other.basic_qos(prefetch_count=3)
     amqp.publish(channel, queue, "failed", "held", "done", "waiting")
@@ -78,7 +78,7 @@ def test_every_state(channel, amqp_connect, queue):
     assert abs(failed["x-browse-time"] / 1000 - time.time()) < 60
 
 
-def test_a_group_and_a_stream(channel, queue, name):
+def test_group_and_stream_are_shown(channel, queue, name):
     amqp.publish(channel, queue, "a", "b")
     for group in ("g", "h"):
         collector = amqp.Collector(channel, queue, arguments={"x-consumer-group": group})
@@ -104,14 +104,14 @@ def test_a_group_and_a_stream(channel, queue, name):
         ({"group_id": "nobody"}, "no consumer group"),
     ],
 )
-def test_refused_with_the_reason(channel, queue, headers, reason):
+def test_invalid_call_is_refused_with_the_reason(channel, queue, headers, reason):
     found, end = browse(channel, queue, **headers)
     assert not found
     assert end["status"] == "refused"
     assert reason in end["reason"]
 
 
-def test_without_a_place_for_the_answer(amqp_connect, queue):
+def test_call_without_reply_to_is_406(amqp_connect, queue):
     channel = amqp_connect().channel()
     channel.basic_publish("", f"$queue/{queue}/$browse", b"")
     with pytest.raises(amqp.ChannelClosedByBroker, match="reply_to") as closed:
