@@ -1,4 +1,4 @@
-"""The configuration file as a user meets it: refused with file and line, checked, overridden."""
+"""The configuration file from the command line: problems with file and line, check, overrides."""
 
 import json
 import os
@@ -92,7 +92,7 @@ def test_bad_yaml_is_refused_with_file_and_line(config_file):
     assert "my-broker.yaml:3" in said(ended) or "my-broker.yaml:4" in said(ended)
 
 
-def test_check_of_a_good_file(config_file):
+def test_check_of_a_valid_file_succeeds(config_file):
     default = (PROJECT / "config" / "default.yaml").read_text()
     config_file.write_text(
         default.replace("queues: []", "queues:\n  - name: orders\n    visibility_timeout: 10s")
@@ -101,7 +101,7 @@ def test_check_of_a_good_file(config_file):
     assert ended.returncode == 0, said(ended)
 
 
-def test_check_of_a_missing_file(config_file):
+def test_check_of_a_missing_file_fails_with_its_name(config_file):
     ended = sluicemq("config", "check", str(config_file))
     assert ended.returncode != 0
     assert "my-broker.yaml" in said(ended)
@@ -114,7 +114,7 @@ def test_unknown_environment_variable_is_refused(config_file):
     assert "SLUICEMQ_QUEUE_MANAGER__AUTO_CRATE" in said(ended)
 
 
-def test_environment_wins_over_the_file(own_broker, amqp_connect, name):
+def test_environment_overrides_the_file(own_broker, amqp_connect, name):
     process = own_broker(
         {"queue_manager": {"auto_create": True}},
         environment={"SLUICEMQ_QUEUE_MANAGER__AUTO_CREATE": "false"},
@@ -124,7 +124,7 @@ def test_environment_wins_over_the_file(own_broker, amqp_connect, name):
     assert closed.value.reply_code == 404
 
 
-def test_only_the_listeners_of_the_file_open(tmp_path):
+def test_listener_absent_from_the_file_does_not_open(tmp_path):
     """Both flags not given: a listener that is absent does not open."""
     config = tmp_path / "c.yaml"
     config.write_text("listeners:\n  amqp: {port: 0}\nstorage: {url: 'memory:'}\n")
@@ -142,7 +142,7 @@ def test_only_the_listeners_of_the_file_open(tmp_path):
         process.wait()
 
 
-def test_version():
+def test_version_flag_prints_the_version():
     ended = sluicemq("--version")
     assert ended.returncode == 0
     assert any(character.isdigit() for character in ended.stdout)

@@ -6,7 +6,7 @@ from tests.e2e import amqp
 from tests.e2e.amqp import Collector
 
 
-def test_the_higher_priority_is_served_first(channel, amqp_connect, queue):
+def test_consumer_of_higher_priority_is_served_first(channel, amqp_connect, queue):
     low = Collector(amqp_connect().channel(), queue)
     high = Collector(amqp_connect().channel(), queue, arguments={"x-priority": 10})
     amqp.publish(channel, queue, "a", "b", "c")
@@ -14,7 +14,7 @@ def test_the_higher_priority_is_served_first(channel, amqp_connect, queue):
     assert low.bodies() == []
 
 
-def test_single_active_consumer_hands_over(channel, amqp_connect, name):
+def test_next_consumer_takes_over_when_the_single_active_consumer_leaves(channel, amqp_connect, name):
     channel.queue_declare(name, durable=True, arguments={"x-single-active-consumer": True})
     connection = amqp_connect()
     holder = connection.channel()
@@ -37,7 +37,7 @@ def test_basic_get_beside_an_exclusive_consumer_is_403(channel, amqp_connect, qu
     assert closed.value.reply_code == 403
 
 
-def test_mqtt_members_have_priorities_too(mqtt, channel, queue):
+def test_mqtt_consumer_of_higher_priority_is_served_first(mqtt, channel, queue):
     low = mqtt()
     low.subscribe(f"$queue/{queue}", user=[("consumer-group", "g")])
     high = mqtt()
@@ -47,7 +47,7 @@ def test_mqtt_members_have_priorities_too(mqtt, channel, queue):
     assert low.quiet()
 
 
-def test_an_exclusive_mqtt_member_is_alone(mqtt, queue):
+def test_second_consumer_beside_an_exclusive_mqtt_consumer_is_refused(mqtt, queue):
     first = mqtt()
     user = [("consumer-group", "g"), ("exclusive", "true")]
     assert first.subscribe(f"$queue/{queue}", user=user) == 1

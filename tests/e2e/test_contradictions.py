@@ -1,4 +1,4 @@
-"""Values that nobody can act on, and properties that say two things: refused with the reason."""
+"""Values out of range and repeated properties are refused with the reason."""
 
 import pytest
 
@@ -10,7 +10,7 @@ YEAR_9999_MS = 253_402_300_799_999
 
 
 @pytest.mark.parametrize(("name", "value"), [("x-delay", -1), ("x-delay", YEAR_9999_MS), ("deliver-at", -5)])
-def test_a_time_nobody_can_wait_for(mqtt, channel, queue, name, value):
+def test_time_out_of_range_is_refused(mqtt, channel, queue, name, value):
     assert mqtt().publish(f"$queue/{queue}", b"", user=[(name, str(value))]) == 0x83
     with pytest.raises(amqp.ChannelClosedByBroker) as closed:
         amqp.publish(channel, queue, "x", headers={name: value})
@@ -18,18 +18,18 @@ def test_a_time_nobody_can_wait_for(mqtt, channel, queue, name, value):
     assert name in closed.value.reply_text
 
 
-def test_a_property_of_a_publish_twice(mqtt, queue):
+def test_repeated_property_of_a_publish_is_refused(mqtt, queue):
     twice = [("x-delay", "1"), ("x-delay", "2")]
     assert mqtt().publish(f"$queue/{queue}", b"", user=twice) == 0x83
 
 
-def test_a_property_of_a_subscription_twice(mqtt, queue):
+def test_repeated_property_of_a_subscription_is_refused(mqtt, queue):
     group = ("consumer-group", "g")
     assert mqtt().subscribe(f"$queue/{queue}", user=[group, ("prefetch", "1"), ("prefetch", "2")]) == 0x83
     assert mqtt().subscribe(f"$queue/{queue}", user=[group, ("colour", "1"), ("colour", "2")]) == 1
 
 
-def test_a_claim_named_twice_is_not_settled(mqtt, channel, queue):
+def test_settlement_that_names_two_claims_is_refused(mqtt, channel, queue):
     consumer = mqtt()
     consumer.subscribe(f"$queue/{queue}", user=[("consumer-group", "g")])
     amqp.publish(channel, queue, "x")

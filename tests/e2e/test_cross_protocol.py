@@ -28,7 +28,7 @@ def over_amqp(channel, queue) -> amqp.Delivery:
     return amqp.Delivery(*channel.basic_get(queue, auto_ack=True))
 
 
-def test_mqtt_to_amqp_in_order(mqtt, channel, queue):
+def test_mqtt_publishes_arrive_over_amqp_in_order(mqtt, channel, queue):
     consumer = Collector(channel, queue, ack=True)
     publisher = mqtt()
     for number in range(100):
@@ -37,12 +37,12 @@ def test_mqtt_to_amqp_in_order(mqtt, channel, queue):
     assert consumer.bodies() == [str(number) for number in range(100)]
 
 
-def test_amqp_to_mqtt_in_order(device, channel, queue):
+def test_amqp_publishes_arrive_over_mqtt_in_order(device, channel, queue):
     amqp.publish(channel, queue, *(str(number) for number in range(100)))
     assert payloads(device.take(100)) == [str(number) for number in range(100)]
 
 
-def test_mqtt_properties_over_amqp(mqtt, channel, queue):
+def test_mqtt_properties_arrive_over_amqp(mqtt, channel, queue):
     mqtt().publish(
         f"$queue/{queue}/eu/created",
         "{}",
@@ -64,7 +64,7 @@ def test_mqtt_properties_over_amqp(mqtt, channel, queue):
     assert delivery.method.routing_key.endswith("eu/created")
 
 
-def test_order_of_user_properties_over_amqp(mqtt, channel, queue):
+def test_user_properties_arrive_over_amqp_in_order(mqtt, channel, queue):
     pairs = [("z", "1"), ("a", "2"), ("m", "3")]
     mqtt().publish(f"$queue/{queue}", "x", user=pairs)
     headers = over_amqp(channel, queue).headers
@@ -72,7 +72,7 @@ def test_order_of_user_properties_over_amqp(mqtt, channel, queue):
 
 
 @pytest.mark.parametrize(("qos", "modes"), [(0, (None, 1)), (1, (2,)), (2, (2,))])
-def test_quality_of_service_is_the_delivery_mode(mqtt, channel, queue, qos, modes):
+def test_quality_of_service_arrives_as_delivery_mode(mqtt, channel, queue, qos, modes):
     """Absent is as good as 1: not persistent."""
     publisher = mqtt()
     publisher.publish(f"$queue/{queue}", "x", qos)
@@ -80,7 +80,7 @@ def test_quality_of_service_is_the_delivery_mode(mqtt, channel, queue, qos, mode
     assert over_amqp(channel, queue).properties.delivery_mode in modes
 
 
-def test_311_publishes_over_amqp(mqtt, channel, queue):
+def test_mqtt_311_publish_arrives_over_amqp_as_persistent(mqtt, channel, queue):
     mqtt(version=V311).publish(f"$queue/{queue}/k", b"\x00\xff", 1)
     delivery = over_amqp(channel, queue)
     assert delivery.body == b"\x00\xff"
@@ -88,7 +88,7 @@ def test_311_publishes_over_amqp(mqtt, channel, queue):
     assert delivery.properties.content_type is None
 
 
-def test_amqp_properties_over_mqtt(device, channel, queue):
+def test_amqp_properties_arrive_over_mqtt(device, channel, queue):
     properties = pika.BasicProperties(
         content_type="application/json",
         reply_to="answers",
@@ -107,12 +107,12 @@ def test_amqp_properties_over_mqtt(device, channel, queue):
     assert publishers_own(message) == [("tenant", "acme"), ("größe", "xl")]
 
 
-def test_topic_of_a_publish_by_queue_name(device, channel, queue):
+def test_publish_by_queue_name_arrives_with_the_topic_of_the_queue(device, channel, queue):
     amqp.publish(channel, queue, "x")
     assert device.take_one().topic == f"$queue/{queue}"
 
 
-def test_header_values_become_text_over_mqtt(device, channel, queue):
+def test_headers_arrive_over_mqtt_as_text(device, channel, queue):
     headers = {"text": "t", "number": 42, "yes": True, "no": False, "big": 2**40}
     amqp.publish(channel, queue, "x", headers=headers)
     received = dict(publishers_own(device.take_one()))
@@ -123,7 +123,7 @@ def test_header_values_become_text_over_mqtt(device, channel, queue):
     assert received["no"].lower() == "false"
 
 
-def test_headers_with_no_text_do_no_harm_over_mqtt(device, channel, queue):
+def test_headers_without_a_text_form_leave_the_message_deliverable(device, channel, queue):
     headers = {"table": {"a": [1, {"b": None}]}, "bytes": b"\xff\x00", "void": None, "last": "here"}
     amqp.publish(channel, queue, "x", headers=headers)
     message = device.take_one()
@@ -133,7 +133,7 @@ def test_headers_with_no_text_do_no_harm_over_mqtt(device, channel, queue):
     assert device.take_one().payload == b"next"
 
 
-def test_reply_to_that_is_no_topic_does_no_harm(device, channel, queue):
+def test_reply_to_that_is_no_topic_is_left_out_over_mqtt(device, channel, queue):
     """[MQTT-3.3.2-14]: a response topic holds no wildcards, so this one cannot be passed on."""
     amqp.publish(channel, queue, "x", reply_to="a/#", correlation_id="c")
     message = device.take_one()
@@ -141,12 +141,12 @@ def test_reply_to_that_is_no_topic_does_no_harm(device, channel, queue):
     assert getattr(message.properties, "ResponseTopic", None) is None
 
 
-def test_correlation_data_of_any_bytes_over_amqp(mqtt, channel, queue):
+def test_message_with_binary_correlation_data_arrives_over_amqp(mqtt, channel, queue):
     mqtt().publish(f"$queue/{queue}", "x", CorrelationData=b"\xff\xfe\x00")
     assert over_amqp(channel, queue).body == b"x"
 
 
-def test_mqtt_round_trip_keeps_everything(mqtt, device, queue):
+def test_mqtt_publish_arrives_over_mqtt_with_all_properties(mqtt, device, queue):
     pairs = [("a", "1"), ("b", "2"), ("a", "1")]
     mqtt().publish(
         f"$queue/{queue}/k",
@@ -165,7 +165,7 @@ def test_mqtt_round_trip_keeps_everything(mqtt, device, queue):
     assert message.properties.PayloadFormatIndicator == 1
 
 
-def test_one_group_over_each_protocol(mqtt, channel, amqp_connect, queue):
+def test_groups_of_both_protocols_receive_every_message(mqtt, channel, amqp_connect, queue):
     device = mqtt()
     device.subscribe(f"$queue/{queue}", user=[("consumer-group", "devices"), ("ack", "puback")])
     worker = Collector(amqp_connect().channel(), queue, ack=True, arguments={"x-consumer-group": "workers"})
@@ -180,8 +180,8 @@ def test_one_group_over_each_protocol(mqtt, channel, amqp_connect, queue):
     assert worker.bodies() == expected
 
 
-def test_redelivery_over_the_other_protocol(mqtt, channel, amqp_connect, queue):
-    """A claim an MQTT worker lets go is redelivered to an AMQP one, and says so."""
+def test_claim_of_a_lost_mqtt_client_is_redelivered_over_amqp(mqtt, channel, amqp_connect, queue):
+    """The AMQP delivery says that it is redelivered."""
     device = mqtt(manual_ack=True)
     device.subscribe(f"$queue/{queue}", user=[("consumer-group", "workers"), ("ack", "puback")])
     amqp.publish(channel, queue, "x")

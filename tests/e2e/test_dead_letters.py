@@ -36,7 +36,7 @@ def died_in(deliveries):
     return [(death["queue"], death["reason"], death["count"]) for death in deliveries.headers["x-death"]]
 
 
-def test_a_rejected_message_tells_of_its_death(channel, name):
+def test_rejected_message_is_dead_lettered_with_its_death(channel, name):
     queue, dead = declare_pair(channel, name)
     amqp.publish(
         channel,
@@ -76,7 +76,7 @@ def test_a_rejected_message_tells_of_its_death(channel, name):
     channel.basic_ack(letter.tag)
 
 
-def test_history_counts_and_has_the_newest_first(channel, name):
+def test_death_history_counts_and_begins_with_the_newest(channel, name):
     queue, dead = declare_pair(channel, name)
     channel.queue_declare(
         f"{name}-back",
@@ -96,8 +96,8 @@ def test_history_counts_and_has_the_newest_first(channel, name):
     assert died_in(letter) == [(queue, "rejected", 2), (f"{name}-back", "rejected", 1)]
 
 
-def test_without_a_key_the_messages_own_one_counts(channel, name):
-    """So a rejected message comes round to its own queue, as rejecting is allowed to."""
+def test_without_dead_letter_routing_key_the_messages_own_key_decides(channel, name):
+    """So a rejected message returns to its own queue: a reject permits the cycle."""
     channel.queue_declare(name, durable=True, arguments={"x-dead-letter-exchange": ""})
     amqp.publish(channel, name, "x")
     channel.basic_reject(get(channel, name).tag, requeue=False)
@@ -106,7 +106,7 @@ def test_without_a_key_the_messages_own_one_counts(channel, name):
 
 
 @pytest.mark.extension  # RabbitMQ's classic queues have no delivery limit
-def test_used_up_attempts(channel, name):
+def test_message_beyond_the_delivery_limit_is_dead_lettered(channel, name):
     queue, dead = declare_pair(
         channel, name, **{"x-delivery-limit": 1, "x-dead-letter-strategy": "at-least-once"}
     )
@@ -148,8 +148,8 @@ def test_used_up_attempts(channel, name):
         ),
     ],
 )
-def test_refused_arguments_leave_no_queue_behind(amqp_connect, name, arguments, word):
-    """A peer refused a declaration and then carried it out."""
+def test_refused_dead_letter_arguments_create_no_queue(amqp_connect, name, arguments, word):
+    """Other brokers have refused a declaration and carried it out."""
     connection = amqp_connect()
     with pytest.raises(amqp.ChannelClosedByBroker) as refused:
         connection.channel().queue_declare(name, durable=True, arguments=arguments)
@@ -161,7 +161,7 @@ def test_refused_arguments_leave_no_queue_behind(amqp_connect, name, arguments, 
 
 
 @pytest.mark.extension
-def test_from_mqtt_to_mqtt(channel, mqtt, name):
+def test_message_rejected_over_mqtt_is_dead_lettered_with_user_properties(channel, mqtt, name):
     queue, dead = declare_pair(channel, name)
     reader = mqtt()
     reader.subscribe(f"$queue/{dead}", user=[("consumer-group", "readers")])
@@ -179,7 +179,7 @@ def test_from_mqtt_to_mqtt(channel, mqtt, name):
 
 
 @pytest.mark.extension
-def test_the_configured_dead_letter_queue_and_a_kill(own_broker, amqp_connect):
+def test_dead_letter_in_the_configured_queue_survives_a_kill(own_broker, amqp_connect):
     broker = own_broker({"queues": [{"name": "orders", "dlq": {}}]})
     channel = amqp_connect(broker).channel()
     channel.confirm_delivery()

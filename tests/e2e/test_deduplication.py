@@ -21,7 +21,7 @@ def numbered(producer: str, sequence: int) -> dict[str, object]:
     return {"x-producer-id": producer, "x-producer-sequence": sequence}
 
 
-def test_a_repeated_id_is_confirmed_and_not_queued(channel, queue):
+def test_repeated_id_is_confirmed_and_not_queued(channel, queue):
     for _ in range(3):
         amqp.publish(channel, queue, "a", headers=once("order-1"))
     amqp.publish(channel, queue, "b", headers=once("order-2"))
@@ -29,7 +29,7 @@ def test_a_repeated_id_is_confirmed_and_not_queued(channel, queue):
     assert Collector(channel, queue).wait(2)[0].headers["x-deduplication-id"] == "order-1"
 
 
-def test_another_body_under_the_same_id_is_refused(channel, mqtt, queue):
+def test_different_body_under_the_same_id_is_refused(channel, mqtt, queue):
     amqp.publish(channel, queue, "a", headers=once("order-1"))
     with pytest.raises(amqp.AMQPError):
         amqp.publish(channel, queue, "b", headers=once("order-1"))
@@ -40,7 +40,7 @@ def test_another_body_under_the_same_id_is_refused(channel, mqtt, queue):
     assert amqp.count(channel, queue) == 1
 
 
-def test_a_sequence_that_does_not_rise_was_sent_before(channel, queue):
+def test_sequence_that_does_not_rise_is_not_queued(channel, queue):
     for sequence in (1, 2, 2, 1, 5):
         amqp.publish(channel, queue, str(sequence), headers=numbered("press-7", sequence))
     amqp.publish(channel, queue, "other", headers=numbered("press-8", 1))
@@ -48,7 +48,7 @@ def test_a_sequence_that_does_not_rise_was_sent_before(channel, queue):
     assert amqp.count(channel, queue) == 0
 
 
-def test_a_forgotten_id_is_new_again(channel, name):
+def test_id_is_accepted_again_after_its_window(channel, name):
     channel.queue_declare(name, durable=True, arguments={"x-deduplication-window": 300})
     collector = Collector(channel, name)
     amqp.publish(channel, name, "a", headers=once("x"))
@@ -57,13 +57,13 @@ def test_a_forgotten_id_is_new_again(channel, name):
     assert collector.wait(2)
 
 
-def test_the_window_must_be_a_time(channel, name):
+def test_deduplication_window_of_0_is_refused(channel, name):
     with pytest.raises(amqp.ChannelClosedByBroker) as closed:
         channel.queue_declare(name, durable=True, arguments={"x-deduplication-window": 0})
     assert closed.value.reply_code == 406
 
 
-def test_identities_survive_kill_9(own_broker, amqp_connect):
+def test_ids_and_sequences_survive_a_kill(own_broker, amqp_connect):
     process = own_broker()
     channel = amqp_connect(process).channel()
     channel.confirm_delivery()
@@ -82,7 +82,7 @@ def test_identities_survive_kill_9(own_broker, amqp_connect):
         amqp.publish(channel, "jobs", "b", headers=numbered("p", 7))
 
 
-def test_a_negative_sequence_is_refused(channel, mqtt, queue):
+def test_negative_sequence_is_refused(channel, mqtt, queue):
     device = mqtt()
     user = [("x-producer-id", "p"), ("x-producer-sequence", "-1")]
     assert device.publish(f"$queue/{queue}", b"a", user=user) == 0x83
@@ -92,7 +92,7 @@ def test_a_negative_sequence_is_refused(channel, mqtt, queue):
     assert closed.value.reply_code == 406
 
 
-def test_what_follows_a_refused_publish_waits_after_kill_9(own_broker, amqp_connect):
+def test_publishes_after_a_refused_sequence_are_refused_after_a_kill(own_broker, amqp_connect):
     process = own_broker()
     channel = amqp_connect(process).channel()
     channel.confirm_delivery()
@@ -116,8 +116,8 @@ def test_what_follows_a_refused_publish_waits_after_kill_9(own_broker, amqp_conn
 
 
 @pytest.mark.parametrize("pattern", ["rp", "prr", "pprp", "rprprp", "pxrp", "pprxr", "rxp"])
-def test_late_refusals_and_confirms_among_each_other(raw_amqp, channel, name, pattern):
-    """p: taken, r: refused because the queue is full, x: refused because of its body."""
+def test_durable_refusals_between_confirms_are_each_sent_once(raw_amqp, channel, name, pattern):
+    """p: accepted, r: refused because the queue is full, x: refused because of its body."""
     channel.queue_declare(name, durable=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
     amqp.publish(channel, name, "first", headers=once("x"))
     free = f"{name}-free"

@@ -22,7 +22,7 @@ def wait_for_count(channel, queue, count, timeout_s=3.0):
         time.sleep(0.02)
 
 
-def test_queue_ttl_dead_letters_without_a_consumer(channel, name):
+def test_queue_ttl_dead_letters_messages_without_a_consumer(channel, name):
     queue, dead = declare_pair(channel, name, **{"x-message-ttl": 200})
     amqp.publish(channel, queue, "a", "b")
     assert amqp.count(channel, queue) == 2
@@ -33,7 +33,7 @@ def test_queue_ttl_dead_letters_without_a_consumer(channel, name):
 
 
 @pytest.mark.extension
-def test_own_ttl_is_kept_beyond_the_head(channel, name):
+def test_message_ttl_expires_beyond_the_head_of_the_queue(channel, name):
     queue, dead = declare_pair(channel, name)
     amqp.publish(channel, queue, "stays")
     amqp.publish(channel, queue, "second", expiration="300")
@@ -47,7 +47,7 @@ def test_own_ttl_is_kept_beyond_the_head(channel, name):
     assert consumer.wait(2)[1].properties.expiration == str(BEYOND_32_BITS_MS)
 
 
-def test_a_claimed_message_expires_when_it_returns(channel, name):
+def test_claimed_message_expires_when_it_returns(channel, name):
     queue, dead = declare_pair(channel, name)
     amqp.publish(channel, queue, "x", expiration="150")
     held = get(channel, queue)
@@ -64,14 +64,14 @@ def test_drop_head_is_the_default_of_length_limits(channel, name):
     assert [get(channel, queue).body for _ in range(2)] == [b"c", b"d"]
 
 
-def test_length_limit_in_bytes(channel, name):
+def test_byte_limit_drops_the_oldest_messages(channel, name):
     channel.queue_declare(name, durable=True, arguments={"x-max-length-bytes": 100})
     amqp.publish(channel, name, b"a" * 60, b"b" * 40, b"c" * 50)
     wait_for_count(channel, name, 2)
     assert get(channel, name).body == b"b" * 40
 
 
-def test_refused_and_dead_lettered(channel, name):
+def test_reject_publish_dlx_refuses_and_dead_letters(channel, name):
     channel.confirm_delivery()
     queue, dead = declare_pair(channel, name, **{"x-max-length": 1, "x-overflow": "reject-publish-dlx"})
     amqp.publish(channel, queue, "a")
@@ -81,7 +81,7 @@ def test_refused_and_dead_lettered(channel, name):
     assert (letter.body, died_in(letter)) == (b"b", [(queue, "maxlen", 1)])
 
 
-def test_unused_queues_expire(channel, name):
+def test_unused_queue_is_deleted_after_x_expires(channel, name):
     channel.queue_declare(name, durable=True, arguments={"x-expires": 300})
     consumer = Collector(channel, name)
     time.sleep(0.5)
@@ -93,7 +93,7 @@ def test_unused_queues_expire(channel, name):
 
 
 @pytest.mark.extension
-def test_mqtt_clients_are_told_the_time_left(mqtt, name):
+def test_mqtt_delivery_has_the_remaining_expiry_interval(mqtt, name):
     client = mqtt()
     client.publish(f"$queue/{name}/a", "x", MessageExpiryInterval=100)
     client.publish(f"$queue/{name}/b", "y", MessageExpiryInterval=1)
@@ -110,7 +110,7 @@ def test_mqtt_clients_are_told_the_time_left(mqtt, name):
 
 
 @pytest.mark.extension
-def test_expiry_and_bounds_hold_over_a_kill(tmp_path, amqp_connect):
+def test_expiry_and_limits_hold_over_a_kill(tmp_path, amqp_connect):
     config = {
         "queues": [
             {"name": "work", "limits": {"message_ttl": "1500ms"}, "dlq": "work-dead"},
@@ -175,7 +175,7 @@ def test_retention_ends_with_the_first_group_and_holds_over_a_kill(tmp_path, amq
         broker.kill9()
 
 
-def test_asking_for_a_queue_keeps_it(channel, name):
+def test_passive_declare_renews_x_expires(channel, name):
     channel.queue_declare(name, durable=True, arguments={"x-expires": 600})
     for _ in range(4):
         time.sleep(0.3)

@@ -1,4 +1,4 @@
-"""Configured limits and policies of queues: the publisher is told, over either protocol."""
+"""Configured limits and policies of queues are enforced, and the publisher told, over either protocol."""
 
 import time
 from collections.abc import Iterator
@@ -40,13 +40,13 @@ def publishing(limited, amqp_connect):
     return channel
 
 
-def test_message_over_the_size_is_refused_over_amqp(publishing):
+def test_message_above_the_size_limit_is_refused_over_amqp(publishing):
     amqp.publish(publishing, "small", b"x" * 100)
     with pytest.raises((NackError, amqp.ChannelClosedByBroker)):
         amqp.publish(publishing, "small", b"x" * 101)
 
 
-def test_message_over_the_size_is_refused_over_mqtt(limited, mqtt, publishing):
+def test_message_above_the_size_limit_is_refused_over_mqtt(limited, mqtt, publishing):
     publishing.queue_purge("small")
     client = mqtt(limited)
     assert client.publish("$queue/small", b"x" * 100) == 0
@@ -75,7 +75,7 @@ def test_full_queue_refuses_over_mqtt(limited, mqtt):
     ]
 
 
-def test_retries_end(publishing):
+def test_message_is_not_delivered_beyond_max_retries(publishing):
     amqp.publish(publishing, "twice", "bad", "good")
     consumer = Collector(publishing, "twice")
     for position, expected in enumerate(["bad", "good", "bad"]):
@@ -90,7 +90,7 @@ def test_retries_end(publishing):
     assert sorted(consumer.bodies()) == ["bad", "bad", "good"]
 
 
-def test_lease_of_one_queue(limited, mqtt):
+def test_visibility_timeout_of_a_queue_ends_its_leases(limited, mqtt):
     client = mqtt(limited)
     client.subscribe("$queue/lease", user=[("consumer-group", "g")])
     client.publish("$queue/lease", "x")
@@ -101,6 +101,6 @@ def test_lease_of_one_queue(limited, mqtt):
     assert user_property(again, "attempts") == "2"
 
 
-def test_ephemeral_queue_of_the_file(publishing):
+def test_configured_ephemeral_queue_keeps_messages(publishing):
     amqp.publish(publishing, "memory", "x")
     assert publishing.basic_get("memory", auto_ack=True)[2] == b"x"

@@ -1,4 +1,4 @@
-"""Message groups over real clients: one consumer per key, in order, and what ends that."""
+"""Message groups with real clients: one consumer per key, in order, and when a key is released."""
 
 import json
 
@@ -30,7 +30,7 @@ def member(amqp_connect, queue, prefetch=0, **options):
     return Collector(channel, queue, **options)
 
 
-def test_a_key_stays_with_its_consumer_though_others_have_credit(channel, amqp_connect, grouped):
+def test_key_stays_with_its_consumer_while_others_have_credit(channel, amqp_connect, grouped):
     first = member(amqp_connect, grouped, 1)
     second = member(amqp_connect, grouped, 1)
     publish(channel, grouped, "a1")
@@ -46,7 +46,7 @@ def test_a_key_stays_with_its_consumer_though_others_have_credit(channel, amqp_c
     assert owner.bodies() == ["a1", "a2", "a3"]
 
 
-def test_what_a_consumer_held_goes_to_another_in_order(channel, amqp_connect, grouped):
+def test_messages_of_a_consumer_that_left_go_to_another_in_order(channel, amqp_connect, grouped):
     connection = amqp_connect()
     holder = connection.channel()
     holder.basic_qos(prefetch_count=2)
@@ -62,7 +62,7 @@ def test_what_a_consumer_held_goes_to_another_in_order(channel, amqp_connect, gr
     assert [delivery.method.redelivered for delivery in second.deliveries] == [True, True, False, False]
 
 
-def test_a_nacked_message_stays_with_its_consumer(channel, amqp_connect, grouped):
+def test_nacked_message_returns_to_the_consumer_of_its_key(channel, amqp_connect, grouped):
     first = member(amqp_connect, grouped, 2)
     publish(channel, grouped, "a1", "a2", "a3")
     first.wait(2)
@@ -73,7 +73,7 @@ def test_a_nacked_message_stays_with_its_consumer(channel, amqp_connect, grouped
     assert second.wait_quiet() == []
 
 
-def test_sequence_minus_one_sets_the_key_free(channel, amqp_connect, grouped):
+def test_sequence_minus_one_releases_the_key(channel, amqp_connect, grouped):
     first = member(amqp_connect, grouped, 2)
     publish(channel, grouped, "a1")
     first.wait(1)
@@ -90,7 +90,7 @@ def test_sequence_minus_one_sets_the_key_free(channel, amqp_connect, grouped):
     assert sorted(amqp.bodies(found)) == ["a1", "a2", "a3", "b1"]
 
 
-def test_basic_get_leaves_what_is_bound_to_others(channel, amqp_connect, grouped):
+def test_basic_get_skips_keys_bound_to_others(channel, amqp_connect, grouped):
     first = member(amqp_connect, grouped, 1)
     publish(channel, grouped, "a1", "a2", "b1", "b2")
     first.wait(1)
@@ -101,7 +101,7 @@ def test_basic_get_leaves_what_is_bound_to_others(channel, amqp_connect, grouped
     assert got[0].basic_get(grouped)[2] == b"b2"
 
 
-def test_mqtt_members_and_publishers(channel, mqtt, name):
+def test_mqtt_consumers_share_keys_in_order(channel, mqtt, name):
     channel.queue_declare(name, durable=True, arguments={"x-message-groups": "sticky"})
     members = [mqtt(), mqtt()]
     for each in members:
@@ -124,7 +124,7 @@ def test_mqtt_members_and_publishers(channel, mqtt, name):
     assert {len({key for key, _ in share}) for share in shares} == {2, 3}
 
 
-def test_a_new_consumer_gets_keys_where_that_is_wanted(channel, amqp_connect, name):
+def test_rebalance_gives_keys_to_a_new_consumer(channel, amqp_connect, name):
     channel.queue_declare(name, durable=True, arguments={"x-message-groups": "rebalance"})
     first = member(amqp_connect, name, 4, ack=True)
     publish(channel, name, *[f"{key}1" for key in "abcd"])
@@ -136,12 +136,12 @@ def test_a_new_consumer_gets_keys_where_that_is_wanted(channel, amqp_connect, na
     assert {body[0] for body in first.bodies()[4:]} | {body[0] for body in second.bodies()} == set("abcd")
 
 
-def test_other_words_are_406(channel, name):
+def test_unknown_message_groups_value_is_406(channel, name):
     with pytest.raises(amqp.ChannelClosedByBroker, match="x-message-groups"):
         channel.queue_declare(name, durable=True, arguments={"x-message-groups": "always"})
 
 
-def test_a_restart_keeps_the_order(own_broker, amqp_connect):
+def test_order_of_each_key_survives_a_kill(own_broker, amqp_connect):
     broker = own_broker({"queues": [{"name": "orders", "message_groups": "sticky"}]})
     publisher = amqp_connect(broker).channel()
     publisher.confirm_delivery()

@@ -1,4 +1,4 @@
-"""MQTT 5: properties that travel, subscription options, reason codes, what CONNACK promises."""
+"""MQTT 5: forwarded properties, subscription options, reason codes, CONNACK."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.e2e import raw_mqtt as wire
 from tests.e2e.mqtt import payloads, user_properties
 
 
-def test_publish_properties_travel(mqtt, name):
+def test_publish_properties_arrive_unaltered(mqtt, name):
     """Section 3.3.2.3: forwarded unaltered, user properties in order with duplicates"""
     subscriber, publisher = mqtt(), mqtt()
     subscriber.subscribe(name)
@@ -29,7 +29,7 @@ def test_publish_properties_travel(mqtt, name):
     assert received.PayloadFormatIndicator == 1
 
 
-def test_message_expiry_is_forwarded_as_what_is_left(mqtt, name):
+def test_remaining_message_expiry_is_forwarded(mqtt, name):
     """[MQTT-3.3.2-6]"""
     subscriber, publisher = mqtt(), mqtt()
     subscriber.subscribe(name)
@@ -37,14 +37,14 @@ def test_message_expiry_is_forwarded_as_what_is_left(mqtt, name):
     assert 98 <= subscriber.take_one().properties.MessageExpiryInterval <= 100
 
 
-def test_properties_are_dropped_for_311(mqtt, name):
+def test_properties_are_left_out_for_311_subscribers(mqtt, name):
     subscriber, publisher = mqtt(version=4), mqtt()
     subscriber.subscribe(name)
     publisher.publish(name, "x", user=[("a", "b")], ContentType="text/plain")
     assert subscriber.take_one().payload == b"x"
 
 
-def test_no_local(mqtt, name):
+def test_no_local_suppresses_own_publishes(mqtt, name):
     """[MQTT-3.8.3-3]"""
     client, other = mqtt(), mqtt()
     client.subscribe(name, noLocal=True)
@@ -93,7 +93,7 @@ def test_shared_subscriptions_share_or_are_refused(mqtt, name):
     assert sum(not member.quiet(0.1) for member in members) == 1
 
 
-def test_unsubscribe_of_what_was_never_subscribed(mqtt, name):
+def test_unsubscribe_without_a_subscription_is_answered_with_0x11(mqtt, name):
     """[MQTT-3.11.3-2]: 0x11"""
     client = mqtt()
     assert client.unsubscribe(name) == 0x11
@@ -110,21 +110,21 @@ def test_suback_has_a_code_for_each_filter(raw_mqtt, name):
     assert suback.body[-3:] == b"\x00\x01\x02"
 
 
-def test_suback_comes_before_what_it_brings(raw_mqtt, name):
+def test_suback_comes_before_retained_messages(raw_mqtt, name):
     connection = raw_mqtt()
     connection.send_bytes(wire.publish(name, b"kept", retain=True) + wire.subscribe(name, 0))
     connection.expect(wire.SUBACK)
     assert connection.expect(wire.PUBLISH).flags & 1
 
 
-def test_connack_keeps_its_promises(mqtt):
+def test_connack_offers_all_qualities_retain_and_wildcards(mqtt):
     properties = mqtt().connack_properties
     assert getattr(properties, "MaximumQoS", 2) == 2
     assert getattr(properties, "RetainAvailable", 1) == 1
     assert getattr(properties, "WildcardSubscriptionAvailable", 1) == 1
 
 
-def test_request_and_response(mqtt, name):
+def test_response_arrives_with_its_correlation_data(mqtt, name):
     """Section 4.10"""
     requester, responder = mqtt(), mqtt()
     requester.subscribe(f"{name}/answers")

@@ -1,4 +1,4 @@
-"""Bytes no MQTT client should send end that one connection, with the specification's code."""
+"""Input that no MQTT client should send ends that one connection, with the specification's code."""
 
 import os
 import random
@@ -74,7 +74,7 @@ BEFORE = {
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=pytest.mark.extension if case == "huge" else ()) for case in BEFORE]
 )
-def test_bad_beginning(raw_mqtt, bystander, case):
+def test_invalid_first_packet_ends_the_connection(raw_mqtt, bystander, case):
     data, reasons = BEFORE[case]
     connection = raw_mqtt(version=None)
     connection.send_quietly(data)
@@ -217,7 +217,7 @@ LENIENT_PEER_5 = {
         for case in VIOLATIONS_OF_5
     ],
 )
-def test_violation_of_mqtt_5(broker, raw_mqtt, bystander, case):
+def test_violation_of_mqtt_5_ends_the_connection(broker, raw_mqtt, bystander, case):
     data, reasons = VIOLATIONS_OF_5[case]
     connection = raw_mqtt()
     connection.send_quietly(data)
@@ -225,7 +225,7 @@ def test_violation_of_mqtt_5(broker, raw_mqtt, bystander, case):
 
 
 @pytest.mark.extension
-def test_topic_alias_beyond_what_connack_allows(raw_mqtt, bystander):
+def test_topic_alias_beyond_the_maximum_ends_the_connection(raw_mqtt, bystander):
     """[MQTT-3.3.2-9]: 0x94"""
     connection = raw_mqtt()
     connection.send_bytes(wire.publish("t", props=b"\x23\xff\xff"))
@@ -233,7 +233,7 @@ def test_topic_alias_beyond_what_connack_allows(raw_mqtt, bystander):
 
 
 @VERSIONS
-def test_bad_filters_are_refused(raw_mqtt, bystander, version):
+def test_malformed_filters_are_refused(raw_mqtt, bystander, version):
     """[MQTT-4.7.1-2]: as a reason in SUBACK, or as the end of the connection"""
     for topic_filter in ("a/#/b", "a#", "+a", "a/b+"):
         connection = raw_mqtt(version=version)
@@ -249,14 +249,14 @@ def test_bad_filters_are_refused(raw_mqtt, bystander, version):
 
 @VERSIONS
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 10])
-def test_hanging_up_in_the_middle_of_a_packet(raw_mqtt, bystander, version, size):
+def test_client_that_disconnects_inside_a_packet_harms_no_other(raw_mqtt, bystander, version, size):
     connection = raw_mqtt(version=version)
     connection.send_bytes(wire.publish("t", b"x" * 100, version=version, qos=1)[:size])
     connection.drop()
 
 
 @VERSIONS
-def test_acknowledgements_of_nothing_do_no_harm(raw_mqtt, bystander, version):
+def test_acknowledgements_of_unknown_packets_are_tolerated(raw_mqtt, bystander, version):
     connection = raw_mqtt(version=version)
     connection.send_bytes(wire.acknowledgement(wire.PUBACK, 77) + wire.acknowledgement(wire.PUBREL, 78))
     assert connection.expect(wire.PUBCOMP).body[:2] == b"\x00\x4e"
@@ -264,7 +264,7 @@ def test_acknowledgements_of_nothing_do_no_harm(raw_mqtt, bystander, version):
 
 @pytest.mark.parametrize("seed", range(6))
 @VERSIONS
-def test_flipped_bits(raw_mqtt, bystander, version, seed):
+def test_input_with_wrong_bytes_harms_no_other_connection(raw_mqtt, bystander, version, seed):
     rng = random.Random(seed)
     for _ in range(10):
         good = bytearray(
@@ -282,7 +282,7 @@ def test_flipped_bits(raw_mqtt, bystander, version, seed):
         connection.drop()
 
 
-def test_fifty_strangers_at_once(bystander, raw_mqtt):
+def test_random_input_on_fifty_connections_harms_no_other(bystander, raw_mqtt):
     rng = random.Random(os.getpid())
     for _ in range(50):
         raw_mqtt(version=None).send_quietly(rng.randbytes(rng.randint(1, 500)))

@@ -20,7 +20,7 @@ async def take(client: aiomqtt.Client, count: int) -> list[aiomqtt.Message]:
 
 
 @pytest.mark.parametrize("version", [aiomqtt.ProtocolVersion.V311, aiomqtt.ProtocolVersion.V5])
-async def test_aiomqtt(broker, name, version):
+async def test_aiomqtt_publishes_and_receives_at_each_quality(broker, name, version):
     async with aiomqtt.Client("127.0.0.1", broker.mqtt_port, protocol=version) as client:
         await client.subscribe(f"{name}/#", qos=2)
         for qos in (0, 1, 2):
@@ -31,7 +31,7 @@ async def test_aiomqtt(broker, name, version):
     ]
 
 
-async def test_aiomqtt_retained_and_will(broker, name):
+async def test_aiomqtt_receives_a_retained_message(broker, name):
     async with aiomqtt.Client("127.0.0.1", broker.mqtt_port) as client:
         await client.publish(name, "state", qos=1, retain=True)
         await client.subscribe(name, qos=1)
@@ -55,7 +55,7 @@ async def connected(broker, name: str) -> MQTTClient:
     return client
 
 
-async def test_amqtt_client(broker, name):
+async def test_amqtt_client_publishes_and_receives_at_each_quality(broker, name):
     subscriber, publisher = await connected(broker, f"{name}s"), await connected(broker, f"{name}p")
     assert await subscriber.subscribe([(f"{name}/+", 2)]) == [2]
     for qos in (0, 1, 2):
@@ -69,7 +69,7 @@ async def test_amqtt_client(broker, name):
 
 
 @pytest.mark.extension
-async def test_amqtt_client_works_a_queue(broker, channel, queue, name):
+async def test_amqtt_client_consumes_from_a_queue(broker, channel, queue, name):
     """3.1.1: its PUBACK settles."""
     client = await connected(broker, name)
     assert await client.subscribe([(f"$queue/{queue}/#", 1)]) == [1]

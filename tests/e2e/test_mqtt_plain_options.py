@@ -1,4 +1,4 @@
-"""User properties that only mean something on `$queue/...` are refused elsewhere, not passed over."""
+"""User properties that only mean something on `$queue/...` are refused on other topics, not ignored."""
 
 import pytest
 
@@ -22,11 +22,11 @@ pytestmark = pytest.mark.extension
     ],
 )
 @pytest.mark.parametrize("share", ["", "$share/workers/"])
-def test_an_option_of_queues_on_a_plain_topic_is_refused(mqtt, name, option, share):
+def test_queue_option_on_a_plain_topic_is_refused(mqtt, name, option, share):
     assert mqtt().subscribe(f"{share}plain/{name}", user=[("trace-id", "7"), option]) == 0x83
 
 
-def test_properties_the_broker_does_not_know_are_the_clients_own(mqtt, name):
+def test_unknown_user_properties_of_a_subscription_are_ignored(mqtt, name):
     client = mqtt()
     client.subscribe(f"plain/{name}", user=[("trace-id", "7"), ("Selector", "?")])
     client.publish(f"plain/{name}", "tea")

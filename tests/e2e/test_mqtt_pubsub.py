@@ -10,7 +10,7 @@ VERSIONS = pytest.mark.parametrize("version", [V311, V5], ids=["3.1.1", "5"])
 
 
 @VERSIONS
-def test_publish_and_subscribe(mqtt, name, version):
+def test_publish_reaches_a_subscriber(mqtt, name, version):
     subscriber, publisher = mqtt(version=version), mqtt(version=version)
     assert subscriber.subscribe(f"{name}/a", 1) == 1
     publisher.publish(f"{name}/a", "hello", 1)
@@ -35,7 +35,7 @@ def test_delivery_has_the_lower_quality_of_service(mqtt, name, version, publishe
 
 
 @pytest.mark.parametrize(("sender", "receiver"), [(V311, V5), (V5, V311)])
-def test_the_versions_talk_to_each_other(mqtt, name, sender, receiver):
+def test_publish_reaches_subscribers_of_the_other_version(mqtt, name, sender, receiver):
     subscriber, publisher = mqtt(version=receiver), mqtt(version=sender)
     subscriber.subscribe(name, 2)
     for qos in (0, 1, 2):
@@ -56,7 +56,7 @@ def test_the_versions_talk_to_each_other(mqtt, name, sender, receiver):
         ("/a/b/c/d", []),
     ],
 )
-def test_wildcards(mqtt, name, filter_levels, topics):
+def test_wildcards_match_as_specified(mqtt, name, filter_levels, topics):
     """Section 4.7.1"""
     subscriber, publisher = mqtt(), mqtt()
     subscriber.subscribe(name + filter_levels)
@@ -66,7 +66,7 @@ def test_wildcards(mqtt, name, filter_levels, topics):
     assert subscriber.quiet(0.1)
 
 
-def test_empty_levels_count(mqtt, name):
+def test_empty_topic_levels_are_matched(mqtt, name):
     """[MQTT-4.7.3]: `//` holds an empty level, and a leading `/` is one too."""
     subscriber, publisher = mqtt(), mqtt()
     subscriber.subscribe(f"{name}/+/x")
@@ -92,7 +92,7 @@ def test_wildcards_do_not_match_topics_that_begin_with_a_dollar(mqtt, name, wild
 
 
 @VERSIONS
-def test_order_of_one_publisher(mqtt, name, version):
+def test_messages_of_one_publisher_arrive_in_order(mqtt, name, version):
     """[MQTT-4.6.0-6]"""
     subscriber, publisher = mqtt(version=version), mqtt(version=version)
     subscriber.subscribe(name, 1)
@@ -101,7 +101,7 @@ def test_order_of_one_publisher(mqtt, name, version):
     assert payloads(subscriber.take(300, 10)) == [str(number) for number in range(300)]
 
 
-def test_every_subscriber_gets_its_own(mqtt, name):
+def test_each_subscriber_receives_every_message(mqtt, name):
     subscribers = [mqtt() for _ in range(10)]
     for subscriber in subscribers:
         subscriber.subscribe(f"{name}/#")
@@ -113,7 +113,7 @@ def test_every_subscriber_gets_its_own(mqtt, name):
 
 
 @VERSIONS
-def test_overlapping_subscriptions(mqtt, name, version):
+def test_overlapping_subscriptions_deliver_once_or_once_each(mqtt, name, version):
     """Section 3.3.5: one copy of the highest quality, or one copy for each."""
     subscriber, publisher = mqtt(version=version), mqtt(version=version)
     subscriber.subscribe(f"{name}/#", 0)
@@ -127,7 +127,7 @@ def test_overlapping_subscriptions(mqtt, name, version):
 
 
 @VERSIONS
-def test_subscribing_again_replaces(mqtt, name, version):
+def test_second_subscription_replaces_the_first(mqtt, name, version):
     """[MQTT-3.8.4-3]"""
     subscriber, publisher = mqtt(version=version), mqtt(version=version)
     subscriber.subscribe(name, 2)
@@ -138,7 +138,7 @@ def test_subscribing_again_replaces(mqtt, name, version):
 
 
 @VERSIONS
-def test_unsubscribe(mqtt, name, version):
+def test_unsubscribe_ends_deliveries_of_its_filter_only(mqtt, name, version):
     subscriber, publisher = mqtt(version=version), mqtt(version=version)
     subscriber.subscribe(f"{name}/a")
     subscriber.subscribe(f"{name}/b")
@@ -150,7 +150,7 @@ def test_unsubscribe(mqtt, name, version):
 
 
 @VERSIONS
-def test_publishing_to_nobody(mqtt, name, version):
+def test_publish_without_subscribers_is_acknowledged(mqtt, name, version):
     publisher = mqtt(version=version)
     for qos in (0, 1, 2):
         assert publisher.publish(name, "x", qos) in (0, 0x10)  # 0x10: no matching subscribers
@@ -158,7 +158,7 @@ def test_publishing_to_nobody(mqtt, name, version):
 
 @VERSIONS
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 16_383, 16_384, 1_000_000])
-def test_payload_sizes(mqtt, name, version, size):
+def test_payload_of_any_size_arrives_unchanged(mqtt, name, version, size):
     subscriber, publisher = mqtt(version=version), mqtt(version=version)
     subscriber.subscribe(name, 1)
     payload = bytes(number % 251 for number in range(size))
@@ -166,7 +166,7 @@ def test_payload_sizes(mqtt, name, version, size):
     assert subscriber.take_one(10).payload == payload
 
 
-def test_long_topics_of_any_letters(mqtt, name):
+def test_long_unicode_topic_arrives_unchanged(mqtt, name):
     subscriber, publisher = mqtt(), mqtt()
     topic = f"{name}/größe/温度/" + "x" * 5_000
     subscriber.subscribe(topic)
@@ -174,7 +174,7 @@ def test_long_topics_of_any_letters(mqtt, name):
     assert subscriber.take_one().topic == topic
 
 
-def test_a_subscriber_that_leaves_harms_nobody(mqtt, name):
+def test_lost_subscriber_does_not_disturb_the_others(mqtt, name):
     leaving, staying, publisher = mqtt(), mqtt(), mqtt()
     for client in (leaving, staying):
         client.subscribe(name)
@@ -184,7 +184,7 @@ def test_a_subscriber_that_leaves_harms_nobody(mqtt, name):
     assert len(staying.take(10)) == 10
 
 
-def test_publisher_that_subscribes_to_itself(mqtt, name):
+def test_publisher_receives_its_own_message(mqtt, name):
     client = mqtt()
     client.subscribe(name)
     client.publish(name, "echo")

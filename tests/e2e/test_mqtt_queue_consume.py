@@ -15,7 +15,7 @@ BY_PUBACK = ("ack", "puback")
 
 
 @VERSIONS
-def test_what_waits_and_what_comes(mqtt, channel, queue, version):
+def test_consumer_receives_waiting_and_new_messages(mqtt, channel, queue, version):
     amqp.publish(channel, queue, "waiting")
     consumer = mqtt(version=version)
     assert consumer.subscribe(f"$queue/{queue}", 1) == 1
@@ -27,7 +27,7 @@ def test_what_waits_and_what_comes(mqtt, channel, queue, version):
     assert not any(message.retain or message.dup for message in messages)
 
 
-def test_delivery_properties(mqtt, queue):
+def test_deliveries_have_the_queue_properties_after_the_publishers_own(mqtt, queue):
     consumer, publisher = mqtt(), mqtt()
     consumer.subscribe(f"$queue/{queue}", user=[WORKERS])
     for number in range(3):
@@ -44,7 +44,7 @@ def test_delivery_properties(mqtt, queue):
     assert offsets == [offsets[0], offsets[0] + 1, offsets[0] + 2]
 
 
-def test_publishers_cannot_forge_them(mqtt, queue):
+def test_forged_delivery_properties_are_overridden(mqtt, queue):
     consumer = mqtt()
     consumer.subscribe(f"$queue/{queue}", user=[WORKERS])
     forged = [("message-id", "other:99"), ("group-id", "nobody"), ("queue", "other"), ("attempts", "77")]
@@ -67,7 +67,7 @@ def test_publishers_cannot_forge_them(mqtt, queue):
         ("/asia/#", []),
     ],
 )
-def test_patterns(mqtt, queue, pattern, received):
+def test_pattern_selects_by_mqtt_rules(mqtt, queue, pattern, received):
     publisher, consumer = mqtt(), mqtt()
     for key in ("", "eu", "eu/a", "eu/a/b", "europe/a", "us/a"):
         publisher.publish(f"$queue/{queue}/{key}".rstrip("/"), key)
@@ -86,7 +86,7 @@ def test_pattern_is_part_of_the_group_id(mqtt, queue):
 
 
 @VERSIONS
-def test_puback_settles(mqtt, channel, queue, version):
+def test_puback_settles_without_a_consumer_group(mqtt, channel, queue, version):
     """3.1.1 always, 5 without a consumer-group; the client ID is the group."""
     consumer = mqtt(version=version, client_id=f"{queue}-c", manual_ack=True)
     consumer.subscribe(f"$queue/{queue}", 1)
@@ -121,7 +121,7 @@ def test_qos_2_settles_by_pubcomp(raw_mqtt, mqtt, channel, queue, version):
 
 
 @VERSIONS
-def test_qos_0_counts_as_done_when_sent(mqtt, channel, queue, version):
+def test_qos_0_delivery_is_done_when_sent(mqtt, channel, queue, version):
     consumer = mqtt(version=version, client_id=f"{queue}-c")
     assert consumer.subscribe(f"$queue/{queue}", 0) == 0
     amqp.publish(channel, queue, "a", "b")
@@ -133,7 +133,7 @@ def test_qos_0_counts_as_done_when_sent(mqtt, channel, queue, version):
     assert again.quiet()
 
 
-def test_ack_property_puback_with_a_group(mqtt, channel, queue):
+def test_ack_property_puback_settles_by_puback_in_a_group(mqtt, channel, queue):
     consumer = mqtt(manual_ack=True)
     consumer.subscribe(f"$queue/{queue}", user=[WORKERS, BY_PUBACK])
     amqp.publish(channel, queue, "done", "left")
@@ -147,7 +147,7 @@ def test_ack_property_puback_with_a_group(mqtt, channel, queue):
     assert again.quiet()
 
 
-def test_ack_property_explicit_without_a_group(mqtt, channel, queue):
+def test_ack_property_explicit_needs_ack_without_a_group(mqtt, channel, queue):
     consumer = mqtt(client_id=f"{queue}-c")
     consumer.subscribe(f"$queue/{queue}", user=[("ack", "explicit")])
     amqp.publish(channel, queue, "done", "only PUBACKed")
@@ -170,8 +170,8 @@ def test_filters_that_name_no_queue_are_refused(mqtt, queue, topic_filter):
     assert mqtt().subscribe(topic_filter.format(queue)) >= 0x80
 
 
-def test_receive_maximum_is_the_credit(raw_mqtt, mqtt, channel, queue):
-    """What one member has no room for goes to another."""
+def test_receive_maximum_limits_unsettled_messages(raw_mqtt, mqtt, channel, queue):
+    """Messages beyond the credit of one consumer go to another."""
     narrow = raw_mqtt(props=b"\x21\x00\x02")
     props = wire.user_property(*WORKERS) + wire.user_property(*BY_PUBACK)
     narrow.send_bytes(wire.subscribe(f"$queue/{queue}", 1, props=props))
@@ -186,7 +186,7 @@ def test_receive_maximum_is_the_credit(raw_mqtt, mqtt, channel, queue):
     assert payloads(wide.take(8)) == [str(number) for number in range(2, 10)]
 
 
-def test_prefetch_property_bounds_the_unsettled(mqtt, channel, queue):
+def test_prefetch_property_limits_unsettled_messages(mqtt, channel, queue):
     consumer = mqtt()
     consumer.subscribe(f"$queue/{queue}", user=[WORKERS, ("prefetch", "2")])
     amqp.publish(channel, queue, "a", "b", "c", "d")
@@ -197,7 +197,7 @@ def test_prefetch_property_bounds_the_unsettled(mqtt, channel, queue):
     assert consumer.quiet(0.2)
 
 
-def test_unsubscribe_returns_the_unsettled(mqtt, channel, queue):
+def test_unsubscribe_returns_unsettled_messages(mqtt, channel, queue):
     consumer = mqtt()
     consumer.subscribe(f"$queue/{queue}", user=[WORKERS])
     amqp.publish(channel, queue, "a")
@@ -210,7 +210,7 @@ def test_unsubscribe_returns_the_unsettled(mqtt, channel, queue):
     assert payloads(other.take(2)) == ["a", "b"]
 
 
-def test_idle_then_publish(mqtt, channel, queue):
+def test_consumer_receives_a_message_after_a_pause(mqtt, channel, queue):
     consumer = mqtt(version=V311)
     consumer.subscribe(f"$queue/{queue}", 1)
     amqp.publish(channel, queue, "first")
@@ -221,7 +221,7 @@ def test_idle_then_publish(mqtt, channel, queue):
 
 
 @VERSIONS
-def test_thousand_messages_in_order(mqtt, raw_mqtt, queue, version):
+def test_thousand_messages_arrive_in_order(mqtt, raw_mqtt, queue, version):
     consumer = mqtt(version=version)
     consumer.subscribe(f"$queue/{queue}", 1)
     publisher = raw_mqtt(version=version)

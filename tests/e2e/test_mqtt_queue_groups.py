@@ -32,7 +32,7 @@ def in_group(mqtt, queue: str, group: str, **options):
     return client
 
 
-def test_members_of_a_group_compete(mqtt, channel, queue):
+def test_consumers_of_a_group_share_the_messages(mqtt, channel, queue):
     members = [in_group(mqtt, queue, "workers") for _ in range(3)]
     amqp.publish(channel, queue, *numbers(90))
     received = taken_by(members, 90)
@@ -41,7 +41,7 @@ def test_members_of_a_group_compete(mqtt, channel, queue):
     assert all(got == sorted(got, key=int) for got in received)
 
 
-def test_every_group_receives_everything(mqtt, channel, queue):
+def test_each_group_receives_every_message(mqtt, channel, queue):
     first, second = in_group(mqtt, queue, "billing"), in_group(mqtt, queue, "shipping")
     amqp.publish(channel, queue, *numbers(20))
     assert payloads(first.take(20)) == numbers(20)
@@ -49,7 +49,7 @@ def test_every_group_receives_everything(mqtt, channel, queue):
 
 
 @VERSIONS
-def test_without_a_group_each_client_is_its_own(mqtt, channel, queue, version):
+def test_clients_without_a_group_each_receive_every_message(mqtt, channel, queue, version):
     clients = [mqtt(version=version) for _ in range(2)]
     for client in clients:
         client.subscribe(f"$queue/{queue}", 1)
@@ -79,7 +79,7 @@ def test_share_names_the_group(mqtt, channel, queue, version):
     assert all(received)
 
 
-def test_share_with_a_pattern(mqtt, channel, queue):
+def test_share_with_a_pattern_selects_by_routing_key(mqtt, channel, queue):
     member = mqtt()
     member.subscribe(f"$share/workers/$queue/{queue}/eu/#", 1)
     for key in ("eu", "us/1", "eu/1"):
@@ -90,7 +90,7 @@ def test_share_with_a_pattern(mqtt, channel, queue):
     assert member.quiet(0.1)
 
 
-def test_share_and_property_are_one_group(mqtt, channel, queue):
+def test_share_name_and_property_name_the_same_group(mqtt, channel, queue):
     by_share = mqtt()
     by_share.subscribe(f"$share/workers/$queue/{queue}", user=[("ack", "puback")])
     by_property = in_group(mqtt, queue, "workers")
@@ -111,7 +111,7 @@ def test_malformed_shares_are_refused(raw_mqtt, queue, topic_filter):
     assert answer.body[-1 if answer.kind == wire.SUBACK else 0] >= 0x80
 
 
-def test_a_member_that_dies_hands_over(mqtt, channel, queue):
+def test_messages_of_a_lost_consumer_go_to_another(mqtt, channel, queue):
     """No message waits in the session of a client that is gone."""
     dying = in_group(mqtt, queue, "workers", manual_ack=True)
     staying = in_group(mqtt, queue, "workers")
@@ -123,15 +123,15 @@ def test_a_member_that_dies_hands_over(mqtt, channel, queue):
     assert sorted(received, key=int) == numbers(30)
 
 
-def test_all_members_gone_and_back(mqtt, channel, queue):
-    """Kept while nobody is online."""
+def test_group_without_consumers_keeps_messages(mqtt, channel, queue):
+    """Kept while no consumer is connected."""
     first = in_group(mqtt, queue, "workers")
     first.disconnect()
     amqp.publish(channel, queue, *numbers(10))
     assert payloads(in_group(mqtt, queue, "workers").take(10)) == numbers(10)
 
 
-def test_mqtt_and_amqp_members_of_one_group(mqtt, channel, amqp_connect, queue):
+def test_mqtt_and_amqp_consumers_share_one_group(mqtt, channel, amqp_connect, queue):
     device = in_group(mqtt, queue, "workers")
     consuming = amqp_connect().channel()
     worker = amqp.Collector(consuming, queue, ack=True, arguments={"x-consumer-group": "workers"})

@@ -19,7 +19,7 @@ def drain(channel, queue: str) -> list[str]:
 
 @VERSIONS
 @pytest.mark.parametrize("qos", [1, 2])
-def test_acknowledged_means_enqueued(mqtt, channel, queue, version, qos):
+def test_acknowledged_publish_is_in_the_queue(mqtt, channel, queue, version, qos):
     publisher = mqtt(version=version)
     for number in range(10):
         assert publisher.publish(f"$queue/{queue}/key", str(number), qos) == 0
@@ -28,7 +28,7 @@ def test_acknowledged_means_enqueued(mqtt, channel, queue, version, qos):
 
 
 @VERSIONS
-def test_qos_0_is_enqueued_too(mqtt, channel, queue, version):
+def test_qos_0_publish_is_enqueued(mqtt, channel, queue, version):
     publisher = mqtt(version=version)
     for number in range(10):
         publisher.publish(f"$queue/{queue}", str(number), 0)
@@ -36,7 +36,7 @@ def test_qos_0_is_enqueued_too(mqtt, channel, queue, version):
     assert drain(channel, queue) == [*(str(number) for number in range(10)), "last"]
 
 
-def test_qos_2_is_enqueued_once(raw_mqtt, channel, queue):
+def test_repeated_qos_2_publish_is_enqueued_once(raw_mqtt, channel, queue):
     connection = raw_mqtt(version=V311)
     first = wire.publish(f"$queue/{queue}", b"once", version=V311, qos=2, packet_id=5)
     again = wire.publish(f"$queue/{queue}", b"once", version=V311, qos=2, packet_id=5, dup=True)
@@ -59,7 +59,7 @@ def test_acknowledgements_come_in_order(raw_mqtt, channel, queue):
     assert drain(channel, queue) == [str(number) for number in range(1, 301)]
 
 
-def test_retain_flag_enqueues_and_retains_nothing(mqtt, channel, queue):
+def test_publish_with_retain_flag_is_enqueued_and_not_retained(mqtt, channel, queue):
     publisher = mqtt()
     publisher.publish(f"$queue/{queue}", "once", retain=True)
     assert drain(channel, queue) == ["once"]
@@ -90,7 +90,7 @@ def test_plain_publishes_do_not_reach_queues(mqtt, channel, queue):
 
 
 @VERSIONS
-def test_large_and_empty_payloads(mqtt, channel, queue, version):
+def test_large_and_empty_payloads_are_enqueued_unchanged(mqtt, channel, queue, version):
     publisher = mqtt(version=version)
     publisher.publish(f"$queue/{queue}", b"", 1)
     publisher.publish(f"$queue/{queue}", b"x" * 2_000_000, 1)
@@ -118,7 +118,7 @@ def test_malformed_addresses_are_refused_with_a_reason(mqtt, channel, queue, top
 
 
 @pytest.mark.parametrize("topic", MALFORMED)
-def test_malformed_addresses_at_qos_2(raw_mqtt, channel, queue, topic):
+def test_malformed_address_at_qos_2_is_refused_in_pubrec(raw_mqtt, channel, queue, topic):
     """PUBREC says it, and the exchange ends there: the packet id is free again."""
     connection = raw_mqtt()
     for _ in range(2):
@@ -134,7 +134,7 @@ def test_malformed_addresses_at_qos_2(raw_mqtt, channel, queue, topic):
 
 @VERSIONS
 @pytest.mark.parametrize("qos", [0, 1])
-def test_malformed_addresses_leave_the_connection_of_any_version(mqtt, channel, queue, version, qos):
+def test_malformed_address_does_not_prevent_later_publishes(mqtt, channel, queue, version, qos):
     """3.1.1 has no reasons: acknowledged and counted, or the connection ends; QoS 0 just is dropped."""
     publisher = mqtt(version=version)
     try:
@@ -147,7 +147,7 @@ def test_malformed_addresses_leave_the_connection_of_any_version(mqtt, channel, 
     assert drain(channel, queue) == ["fine"]
 
 
-def test_auto_created_queue_keeps_what_is_published_before_anybody_reads(mqtt, name):
+def test_auto_created_queue_keeps_messages_published_before_its_first_consumer(mqtt, name):
     publisher = mqtt()
     for number in range(5):
         assert publisher.publish(f"$queue/{name}/k", str(number)) == 0
@@ -157,7 +157,7 @@ def test_auto_created_queue_keeps_what_is_published_before_anybody_reads(mqtt, n
 
 
 @VERSIONS
-def test_no_queue_without_auto_create(strict_broker, mqtt, raw_mqtt, version):
+def test_publish_and_subscribe_without_auto_create_are_refused(strict_broker, mqtt, raw_mqtt, version):
     """0x87 or 0x90 in MQTT 5; never a silent drop: 3.1.1 gets SUBACK 0x80 and no PUBACK."""
     client = mqtt(strict_broker, version=version)
     assert client.publish("$queue/there", "x", 1) == 0

@@ -17,7 +17,7 @@ def worker(mqtt, queue, **options):
     return client
 
 
-def test_ack_settles(mqtt, channel, queue):
+def test_ack_settles_the_message(mqtt, channel, queue):
     consumer = worker(mqtt, queue)
     amqp.publish(channel, queue, "a", "b")
     first, _ = consumer.take(2)
@@ -26,7 +26,7 @@ def test_ack_settles(mqtt, channel, queue):
     assert payloads(worker(mqtt, queue).take(1)) == ["b"]
 
 
-def test_puback_alone_settles_nothing(mqtt, channel, queue):
+def test_puback_does_not_settle_with_explicit_ack(mqtt, channel, queue):
     consumer = worker(mqtt, queue)
     amqp.publish(channel, queue, "a")
     consumer.take(1)
@@ -36,7 +36,7 @@ def test_puback_alone_settles_nothing(mqtt, channel, queue):
     assert (again.payload, user_property(again, "attempts")) == (b"a", "2")
 
 
-def test_nack_brings_it_back_at_once(mqtt, channel, queue):
+def test_nacked_message_returns_at_once(mqtt, channel, queue):
     """To the sole consumer too, long before the visibility timeout."""
     consumer = worker(mqtt, queue)
     amqp.publish(channel, queue, "again")
@@ -59,7 +59,7 @@ def test_nacked_message_returns_to_its_place(mqtt, channel, queue):
     assert payloads(consumer.take(1)) == ["c"]
 
 
-def test_reject_fails_it_for_good(mqtt, channel, queue):
+def test_rejected_message_is_not_delivered_again(mqtt, channel, queue):
     consumer = worker(mqtt, queue)
     amqp.publish(channel, queue, "bad", "good")
     bad, good = consumer.take(2)
@@ -70,7 +70,7 @@ def test_reject_fails_it_for_good(mqtt, channel, queue):
     assert worker(mqtt, queue).quiet()
 
 
-def test_settling_in_one_group_leaves_the_other(mqtt, channel, queue):
+def test_settling_in_one_group_leaves_the_other_unsettled(mqtt, channel, queue):
     first = worker(mqtt, queue)
     second = mqtt()
     second.subscribe(f"$queue/{queue}", user=[("consumer-group", "auditors")])
@@ -81,7 +81,7 @@ def test_settling_in_one_group_leaves_the_other(mqtt, channel, queue):
     assert first.quiet()
 
 
-def test_settled_over_another_connection(mqtt, channel, queue):
+def test_claim_can_be_settled_over_another_connection(mqtt, channel, queue):
     """A claim belongs to the group; whoever names it may settle it."""
     consumer, settler = worker(mqtt, queue), mqtt()
     amqp.publish(channel, queue, "x")
@@ -91,7 +91,7 @@ def test_settled_over_another_connection(mqtt, channel, queue):
     assert worker(mqtt, queue).quiet()
 
 
-def test_routing_key_in_the_control_topic(mqtt, channel, queue):
+def test_control_topic_with_a_routing_key_settles(mqtt, channel, queue):
     """`$queue/<name>/.../$ack`: the name is the first level."""
     consumer = worker(mqtt, queue)
     amqp.publish(channel, queue, "x")
@@ -140,12 +140,12 @@ def test_unknown_claims_are_refused_and_change_nothing(mqtt, channel, queue, cla
     assert consumer.settle("ack", message) == 0, "the real claim is untouched"
 
 
-def test_control_topics_of_a_missing_queue(mqtt, name):
+def test_control_topic_of_a_missing_queue_is_refused(mqtt, name):
     claim = [("message-id", f"{name}:0"), ("group-id", "g")]
     assert mqtt().publish(f"$queue/{name}/$ack", "", user=claim) >= 0x80
 
 
-def test_control_publishes_are_no_messages(mqtt, channel, queue):
+def test_control_publish_is_not_enqueued(mqtt, channel, queue):
     consumer = worker(mqtt, queue)
     amqp.publish(channel, queue, "x")
     consumer.settle("ack", consumer.take_one())
@@ -154,7 +154,7 @@ def test_control_publishes_are_no_messages(mqtt, channel, queue):
     assert channel.basic_get(queue, auto_ack=True)[2] is None
 
 
-def test_311_cannot_settle_explicitly(mqtt, channel, queue):
+def test_ack_topic_over_311_settles_nothing(mqtt, channel, queue):
     """It has no properties: logged and counted, nothing else changes."""
     client = mqtt(version=V311, client_id=f"{queue}-c", manual_ack=True)
     client.subscribe(f"$queue/{queue}", 1)
@@ -175,7 +175,7 @@ class TestVisibilityTimeout:
         amqp_connect(impatient_broker).channel().queue_declare(name, durable=True)
         return name
 
-    def test_unsettled_comes_back_to_the_sole_consumer(self, impatient_broker, mqtt, lease_queue):
+    def test_unsettled_message_returns_to_the_only_consumer(self, impatient_broker, mqtt, lease_queue):
         consumer = mqtt(impatient_broker)
         consumer.subscribe(f"$queue/{lease_queue}", user=[WORKERS])
         consumer.publish(f"$queue/{lease_queue}", "slow")
@@ -187,7 +187,7 @@ class TestVisibilityTimeout:
         assert consumer.settle("ack", second) == 0
         assert consumer.quiet(1.5)
 
-    def test_any_other_member_may_get_it(self, impatient_broker, mqtt, lease_queue):
+    def test_unsettled_message_returns_to_the_group(self, impatient_broker, mqtt, lease_queue):
         first, second = mqtt(impatient_broker), mqtt(impatient_broker)
         first.subscribe(f"$queue/{lease_queue}", user=[WORKERS, ("prefetch", "1")])
         first.publish(f"$queue/{lease_queue}", "stuck")
@@ -198,7 +198,7 @@ class TestVisibilityTimeout:
             time.sleep(0.02)
         assert not first.messages.empty() or not second.messages.empty()
 
-    def test_puback_settling_has_a_lease_too(self, impatient_broker, mqtt, lease_queue):
+    def test_lease_ends_with_puback_settling_too(self, impatient_broker, mqtt, lease_queue):
         consumer = mqtt(impatient_broker, manual_ack=True)
         consumer.subscribe(f"$queue/{lease_queue}", user=[WORKERS, ("ack", "puback")])
         consumer.publish(f"$queue/{lease_queue}", "x")
@@ -209,7 +209,7 @@ class TestVisibilityTimeout:
         assert consumer.quiet(1.5)
 
     def test_late_ack_is_refused(self, impatient_broker, mqtt, lease_queue):
-        """The claim is another's by then; the message stays with it."""
+        """The message is claimed by another consumer by then, and stays with it."""
         late, other = mqtt(impatient_broker), mqtt(impatient_broker)
         late.subscribe(f"$queue/{lease_queue}", user=[WORKERS])
         late.publish(f"$queue/{lease_queue}", "x")
@@ -232,7 +232,7 @@ class TestVisibilityTimeout:
         assert consumer.quiet(0.1)
         assert consumer.settle("ack", message) == 0
 
-    def test_disconnect_returns_claims_at_once(self, broker, channel, queue, mqtt):
+    def test_disconnect_returns_claims_before_their_lease_ends(self, broker, channel, queue, mqtt):
         """Against the default lease of 30 s."""
         leaving, staying = worker(mqtt, queue), mqtt()
         amqp.publish(channel, queue, "a", "b")

@@ -8,7 +8,7 @@ VERSIONS = pytest.mark.parametrize("version", [V311, V5], ids=["3.1.1", "5"])
 
 
 @VERSIONS
-def test_new_subscriber_gets_the_last_retained(mqtt, name, version):
+def test_new_subscriber_receives_the_last_retained_message(mqtt, name, version):
     """[MQTT-3.3.1-6], [MQTT-3.3.1-8]"""
     publisher = mqtt(version=version)
     publisher.publish(name, "old", retain=True)
@@ -32,7 +32,7 @@ def test_live_messages_are_not_flagged_retained(mqtt, name, version):
 
 @VERSIONS
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_empty_payload_clears(mqtt, name, version, qos):
+def test_empty_payload_clears_the_retained_message(mqtt, name, version, qos):
     """[MQTT-3.3.1-10], [MQTT-3.3.1-11]"""
     publisher, live = mqtt(version=version), mqtt(version=version)
     publisher.publish(name, "x", qos, retain=True)
@@ -45,7 +45,7 @@ def test_empty_payload_clears(mqtt, name, version, qos):
     assert later.quiet()
 
 
-def test_wildcards_bring_all_matching(mqtt, name):
+def test_wildcard_subscription_receives_all_matching_retained_messages(mqtt, name):
     publisher, subscriber = mqtt(), mqtt()
     for key in ("a", "b", "a/b", "c/d"):
         publisher.publish(f"{name}/{key}", key, retain=True)
@@ -57,7 +57,7 @@ def test_wildcards_bring_all_matching(mqtt, name):
 
 
 @pytest.mark.parametrize(("kept", "asked"), [(0, 1), (1, 0), (2, 1), (1, 2)])
-def test_quality_of_service_of_retained(mqtt, name, kept, asked):
+def test_retained_message_has_the_lower_quality_of_service(mqtt, name, kept, asked):
     publisher, subscriber = mqtt(), mqtt()
     publisher.publish(name, "x", kept, retain=True)
     subscriber.subscribe(name, asked)
@@ -65,7 +65,7 @@ def test_quality_of_service_of_retained(mqtt, name, kept, asked):
 
 
 @VERSIONS
-def test_subscribing_again_brings_it_again(mqtt, name, version):
+def test_second_subscription_receives_the_retained_message_again(mqtt, name, version):
     """[MQTT-3.8.4-3]"""
     client = mqtt(version=version)
     client.publish(name, "x", retain=True)
@@ -74,7 +74,7 @@ def test_subscribing_again_brings_it_again(mqtt, name, version):
         assert client.take_one().payload == b"x"
 
 
-def test_it_outlives_its_publisher(mqtt, name):
+def test_retained_message_outlives_its_publisher(mqtt, name):
     publisher = mqtt()
     publisher.publish(name, "x", retain=True)
     publisher.disconnect()
@@ -83,7 +83,7 @@ def test_it_outlives_its_publisher(mqtt, name):
     assert subscriber.take_one().payload == b"x"
 
 
-def test_retain_as_published(mqtt, name):
+def test_retain_as_published_keeps_the_flag(mqtt, name):
     """MQTT 5 section 3.8.3.1"""
     publisher, subscriber = mqtt(), mqtt()
     subscriber.subscribe(f"{name}/kept", retainAsPublished=True)
@@ -96,7 +96,7 @@ def test_retain_as_published(mqtt, name):
 
 
 @pytest.mark.parametrize(("handling", "first", "second"), [(0, 1, 1), (1, 1, 0), (2, 0, 0)])
-def test_retain_handling(mqtt, name, handling, first, second):
+def test_retain_handling_decides_when_retained_messages_are_sent(mqtt, name, handling, first, second):
     """MQTT 5 section 3.8.3.1: at every subscribe, at a new one only, never."""
     client = mqtt()
     client.publish(name, "x", retain=True)
@@ -106,7 +106,7 @@ def test_retain_handling(mqtt, name, handling, first, second):
         assert client.quiet(0.2)
 
 
-def test_properties_of_retained_are_kept(mqtt, name):
+def test_retained_message_keeps_its_properties(mqtt, name):
     publisher, subscriber = mqtt(), mqtt()
     publisher.publish(name, "x", retain=True, user=[("a", "1"), ("a", "2")], ContentType="text/plain")
     subscriber.subscribe(name)

@@ -13,14 +13,14 @@ VERSIONS = pytest.mark.parametrize("version", [V311, V5], ids=["3.1.1", "5"])
 
 
 @VERSIONS
-def test_connect_and_disconnect(mqtt, version):
+def test_clean_connection_has_no_session_present(mqtt, version):
     client = mqtt(version=version)
     assert not client.session_present
     client.disconnect()
 
 
 @VERSIONS
-def test_a_clean_session_forgets(mqtt, name, version):
+def test_clean_session_forgets_subscriptions(mqtt, name, version):
     first = mqtt(version=version, client_id=name)
     first.subscribe(f"{name}/t")
     first.disconnect()
@@ -40,7 +40,7 @@ def test_session_expiry_is_honoured_or_denied(mqtt, name):
     assert second.session_present == (granted > 0)
 
 
-def test_empty_client_id_is_assigned_one_in_5(mqtt, name):
+def test_empty_client_id_is_replaced_by_an_assigned_one_in_5(mqtt, name):
     """[MQTT-3.2.2-16]"""
     clients = [mqtt(client_id="") for _ in range(2)]
     assigned = {client.connack_properties.AssignedClientIdentifier for client in clients}
@@ -50,7 +50,7 @@ def test_empty_client_id_is_assigned_one_in_5(mqtt, name):
     assert clients[0].take_one().payload == b"x"
 
 
-def test_empty_client_id_in_311(raw_mqtt, name):
+def test_empty_client_id_in_311_needs_a_clean_session(raw_mqtt, name):
     """[MQTT-3.1.3-7], [MQTT-3.1.3-8]: fine with a clean session, refused with 0x02 without."""
     clean = raw_mqtt(version=None)
     clean.send_bytes(wire.connect(V311, "", flags=0x02))
@@ -85,7 +85,7 @@ def test_keep_alive_ends_a_silent_connection(broker, raw_mqtt, version):
 
 
 @VERSIONS
-def test_pings_keep_it(mqtt, name, version):
+def test_pings_keep_the_connection(mqtt, name, version):
     client = mqtt(version=version, keep_alive=1)
     client.subscribe(name)
     time.sleep(2)
@@ -93,13 +93,13 @@ def test_pings_keep_it(mqtt, name, version):
     assert client.take_one().payload == b"still there"
 
 
-def test_keep_alive_zero_never_ends(raw_mqtt):
+def test_keep_alive_0_never_ends_the_connection(raw_mqtt):
     connection = raw_mqtt(keep_alive=0)
     with pytest.raises(TimeoutError):
         connection.read(1.8)
 
 
-def test_any_packet_counts_for_keep_alive(raw_mqtt, name):
+def test_any_packet_renews_the_keep_alive(raw_mqtt, name):
     connection = raw_mqtt(keep_alive=1)
     for _ in range(5):
         connection.send_bytes(wire.publish(name, b"x"))
@@ -119,7 +119,7 @@ def test_will_is_published_when_the_connection_breaks(mqtt, name, version):
 
 
 @VERSIONS
-def test_no_will_after_a_disconnect(mqtt, name, version):
+def test_will_is_not_published_after_disconnect(mqtt, name, version):
     """[MQTT-3.14.4-3]"""
     watcher = mqtt(version=version)
     watcher.subscribe(name)
@@ -128,7 +128,7 @@ def test_no_will_after_a_disconnect(mqtt, name, version):
 
 
 @VERSIONS
-def test_retained_will(mqtt, name, version):
+def test_retained_will_is_retained(mqtt, name, version):
     mqtt(version=version, will={"topic": name, "payload": "gone", "qos": 1, "retain": True}).drop()
     time.sleep(0.2)
     later = mqtt(version=version)
@@ -137,7 +137,7 @@ def test_retained_will(mqtt, name, version):
     assert (message.payload, message.retain) == (b"gone", True)
 
 
-def test_will_after_the_keep_alive_ran_out(mqtt, raw_mqtt, name):
+def test_will_is_published_after_the_keep_alive(mqtt, raw_mqtt, name):
     watcher = mqtt()
     watcher.subscribe(name)
     connection = raw_mqtt(version=None)
@@ -146,7 +146,7 @@ def test_will_after_the_keep_alive_ran_out(mqtt, raw_mqtt, name):
     assert watcher.take_one(6).payload == b"asleep"
 
 
-def test_will_after_bad_input(mqtt, raw_mqtt, name):
+def test_will_is_published_after_invalid_input(mqtt, raw_mqtt, name):
     """[MQTT-3.1.2-8]: a protocol error is no clean end."""
     watcher = mqtt()
     watcher.subscribe(name)
@@ -158,7 +158,7 @@ def test_will_after_bad_input(mqtt, raw_mqtt, name):
     assert watcher.take_one().payload == b"misbehaved"
 
 
-def test_will_after_a_take_over(mqtt, name):
+def test_will_is_published_after_a_take_over(mqtt, name):
     watcher = mqtt()
     watcher.subscribe(f"{name}/will")
     mqtt(client_id=name, will={"topic": f"{name}/will", "payload": "replaced", "qos": 1})
@@ -166,7 +166,7 @@ def test_will_after_a_take_over(mqtt, name):
     assert watcher.take_one().payload == b"replaced"
 
 
-def test_disconnect_with_will(mqtt, raw_mqtt, name):
+def test_disconnect_with_will_code_publishes_the_will(mqtt, raw_mqtt, name):
     """MQTT 5 section 3.14.2.1: reason code 0x04"""
     watcher = mqtt()
     watcher.subscribe(name)
@@ -178,7 +178,7 @@ def test_disconnect_with_will(mqtt, raw_mqtt, name):
     assert watcher.take_one().payload == b"bye"
 
 
-def test_will_properties(mqtt, raw_mqtt, name):
+def test_will_is_published_with_its_properties(mqtt, raw_mqtt, name):
     """MQTT 5 section 3.1.3.2: user properties, content type, correlation, response topic"""
     watcher = mqtt()
     watcher.subscribe(name)
@@ -194,7 +194,7 @@ def test_will_properties(mqtt, raw_mqtt, name):
 
 
 @pytest.mark.extension
-def test_will_into_a_queue(mqtt, channel, queue):
+def test_will_is_enqueued(mqtt, channel, queue):
     mqtt(will={"topic": f"$queue/{queue}/alarm", "payload": "device lost", "qos": 1}).drop()
     for _ in range(50):
         method, _, body = channel.basic_get(queue, auto_ack=True)
@@ -205,7 +205,7 @@ def test_will_into_a_queue(mqtt, channel, queue):
 
 
 @VERSIONS
-def test_packets_before_connack_arrive(raw_mqtt, name, version):
+def test_packets_sent_before_connack_are_processed(raw_mqtt, name, version):
     """A client need not wait for CONNACK (section 3.1.4, non-normative)."""
     connection = raw_mqtt(version=None)
     connection.send_bytes(
@@ -218,7 +218,7 @@ def test_packets_before_connack_arrive(raw_mqtt, name, version):
     assert connection.expect(wire.PUBLISH).body.endswith(b"early")
 
 
-def test_one_packet_byte_by_byte(raw_mqtt, name):
+def test_packets_sent_byte_by_byte_are_processed(raw_mqtt, name):
     connection = raw_mqtt()
     for octet in wire.subscribe(name, 1) + wire.publish(name, b"slow", qos=1, packet_id=7):
         connection.send_bytes(bytes([octet]))
@@ -281,7 +281,7 @@ def test_maximum_packet_size_of_the_client_is_respected(mqtt, name):
 
 @pytest.mark.extension
 def test_wrong_password_is_refused(broker):
-    """Anonymous and guest/guest are let in from loopback; anybody else is not."""
+    """Only anonymous clients and guest/guest are let in, from loopback."""
     client = MqttClient(broker.mqtt_port, username="guest", password="wrong")
     with pytest.raises(MqttRefused) as refused:
         client.connect()
