@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help run demo pipeline-demo test test-spark bench-spark java setup-spark test-long fuzz soak bench bench-quick format lint types setup setup-dev lock clean
+.PHONY: help run demo pipeline-demo test test-spark test-wheel bench-spark java setup-spark test-long fuzz soak bench bench-quick format lint types setup setup-dev lock clean
 
 help:
 	@echo "make run         set up and start the broker (MQTT 1883, AMQP 5672, data under ./data)"
@@ -11,6 +11,7 @@ help:
 	@echo "make pipeline-demo  devices, Spark, workers; the Spark driver is killed, and every alert accounted for"
 	@echo "make test        set up and run all tests (4 to 5 minutes on 2 cores)"
 	@echo "make test-spark  the Spark bridge with a real local Spark; then make test runs them, too"
+	@echo "make test-wheel  build the wheel, install it, and run the end-to-end tests with it"
 	@echo "make test-long   the same with the long modes of model and crash tests"
 	@echo "make soak        half an hour of mixed load: does anything grow, does anything get lost?"
 	@echo "make fuzz        hammer the decoders with random input for a while"
@@ -50,19 +51,31 @@ java:
 		|| { echo "Spark needs Java 17 or later: sudo $(JAVA_INSTALL), or set JAVA_HOME"; exit 1; }
 
 run: setup
-	$(BIN)/python -m broker serve
+	$(BIN)/python -m sluicemq serve
 
 demo: setup-dev
-	$(BIN)/python -m examples.demo
+	$(BIN)/python -m sluicemq.examples.demo
 
 pipeline-demo: setup-spark
-	$(BIN)/python -m examples.pipeline_demo
+	$(BIN)/python -m sluicemq.examples.pipeline_demo
 
 test: setup-dev lint types
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "not long" -n 4 --dist loadfile --no-loadscope-reorder
 
 test-spark: setup-spark
 	$(BIN)/python -m pytest tests/spark tests/unit/spark_bridge
+
+# the tests run here; what they test is the wheel, installed elsewhere with what it says that it depends on
+WHEEL := build/wheel
+test-wheel: setup-dev
+	rm -rf $(WHEEL)
+	$(BIN)/python -m hatchling build --target wheel --directory $(WHEEL)
+	$(BIN)/python -m venv $(WHEEL)/venv
+	sed -n 's/^\([a-z].*\) \\$$/\1/p' requirements-dev.lock > $(WHEEL)/constraints.txt
+	$(WHEEL)/venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(WHEEL)/constraints.txt \
+		"$$(echo $(WHEEL)/*.whl)[examples]" pytest pytest-asyncio aiomqtt
+	PYTHONDONTWRITEBYTECODE= INSTALLED_PYTHON=$(CURDIR)/$(WHEEL)/venv/bin/python \
+		$(BIN)/python -m pytest tests/wheel tests/e2e -m "long or not long" -n 4 --dist loadfile --no-loadscope-reorder
 
 bench-spark: setup-spark
 	$(BIN)/python -m benchmarks.spark_write

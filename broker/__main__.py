@@ -1,4 +1,4 @@
-"""`python -m broker`, and the `sluicemq` command."""
+"""`python -m broker` in the repository; the command line of `python -m sluicemq` and `sluicemq`."""
 
 from __future__ import annotations
 

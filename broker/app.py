@@ -37,7 +37,7 @@ from storage.fast_batch import fast_batch_status
 from storage.open import open_store
 from storage.store import Store
 
-_log: Final = structlog.get_logger("broker")
+_log: Final = structlog.get_logger("sluicemq")
 
 FRONTENDS: Final[dict[str, Callable[[Hub, Transport], Frontend]]] = {
     "mqtt": MqttFrontend,

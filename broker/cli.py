@@ -1,4 +1,4 @@
-"""The `sluicemq` command: `serve` and `config check`."""
+"""The `sluicemq` command: `serve`, `config check` and `config default`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker import serve
 from broker.group_settings import problems_of
 from broker.version import PRODUCT, VERSION
 from config.check import check_file
-from config.loader import ConfigError, load_settings
+from config.loader import ConfigError, default_file_text, load_settings
 
 app = typer.Typer(
     name="sluicemq",
@@ -75,3 +75,9 @@ def _check(file: Annotated[Path, typer.Argument(help="Configuration file (YAML).
     if problems:
         raise typer.Exit(EXIT_CONFIG)
     typer.echo(f"{file}: ok")
+
+
+@config_app.command("default")
+def _default() -> None:
+    """Print a configuration file with every key at its default, and what it means."""
+    typer.echo(default_file_text(), nl=False)

@@ -14,7 +14,7 @@ from queue_manager.manager import QueueManager
 from queue_manager.policy import FOREVER, REJECT, QueuePolicy
 from queue_manager.queue import Queue
 
-_log: Final = structlog.get_logger("broker.config")
+_log: Final = structlog.get_logger("sluicemq.config")
 
 
 def default_policy(settings: Settings) -> QueuePolicy:

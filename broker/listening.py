@@ -19,7 +19,7 @@ from broker.transport import peer_text
 from config import limits
 from config.settings import ListenerSettings
 
-_log: Final = structlog.get_logger("broker.listening")
+_log: Final = structlog.get_logger("sluicemq.listening")
 
 MakeProtocol = Callable[[Callable[[], None]], asyncio.Protocol]
 """Makes what drives a connection; it has to call what it is given once the connection is lost."""

@@ -8,7 +8,7 @@ import structlog
 
 from config import limits
 
-_log: Final = structlog.get_logger("broker.publish")
+_log: Final = structlog.get_logger("sluicemq.publish")
 
 
 class RefusalLog:

@@ -7,6 +7,7 @@ import gc
 import json
 import logging
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -28,7 +29,7 @@ from storage.open import storage_holder
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 
-_log: Final = structlog.get_logger("broker")
+_log: Final = structlog.get_logger("sluicemq")
 
 
 def run(settings: Settings, ready_file: Path | None, *, take_over: bool = False) -> int:
@@ -107,16 +108,18 @@ def _announce(broker: Broker) -> None:
     if broker.settings.log.format == "text":
         _say("Try:")
         if "amqp" in broker.ports:
-            _say(
-                f"  .venv/bin/python examples/amqp_worker.py --port {broker.ports['amqp']}"
-                "      a worker (`make setup-dev` installs its client)"
-            )
+            _say(f"  {_python()} -m sluicemq.examples.amqp_worker --port {broker.ports['amqp']}    a worker")
         if "mqtt" in broker.ports:
-            _say(
-                f"  mosquitto_pub -V 5 -p {broker.ports['mqtt']} -q 1 -t '$queue/orders' -m hello"
-                "    a device (`apt install mosquitto-clients`)"
-            )
+            _say(f"  {_python()} -m sluicemq.examples.mqtt_device --port {broker.ports['mqtt']}    a device")
         _say("Stop with Ctrl-C.")
+
+
+def _python() -> str:
+    """The interpreter this runs in, as one types it here."""
+    path = Path(sys.executable)
+    if path.is_relative_to(Path.cwd()):
+        path = path.relative_to(Path.cwd())
+    return shlex.quote(str(path))
 
 
 def _say(text: str) -> None:

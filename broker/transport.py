@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from broker.frontend import Frontend
     from broker.hub import Hub
 
-_log: Final = structlog.get_logger("broker.transport")
+_log: Final = structlog.get_logger("sluicemq.transport")
 
 
 def peer_text(name: object) -> str:

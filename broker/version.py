@@ -1,13 +1,8 @@
-"""What the broker calls itself."""
+"""What the broker calls itself; the distribution takes its version from here."""
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 PRODUCT: Final = "SluiceMQ"
-
-try:
-    VERSION = version("sluicemq")
-except PackageNotFoundError:  # run from a source tree
-    VERSION = "0.1.0"
+VERSION: Final = "0.1.0"

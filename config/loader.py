@@ -54,7 +54,7 @@ def load_settings(
 
 def default_file_text() -> str:
     """The commented default configuration file that comes with the package."""
-    return resources.files("config").joinpath("default.yaml").read_text("utf-8")
+    return resources.files(__package__).joinpath("default.yaml").read_text("utf-8")
 
 
 def _read_file(path: str | os.PathLike[str]) -> YamlTree:

@@ -1,6 +1,6 @@
 """A worker: takes messages from a durable queue over AMQP 0.9.1 and acknowledges each when it is done.
 
-    python examples/amqp_worker.py --port 5672 --queue orders
+    python -m sluicemq.examples.amqp_worker --port 5672 --queue orders
 
 Needs pika. Start it twice and the two share the work; start one with `--group audit` and that group gets
 every message again, at its own pace.
@@ -13,7 +13,7 @@ try:
     import pika
     from pika.exceptions import AMQPConnectionError, ChannelClosedByBroker
 except ImportError:
-    sys.exit("this example needs pika: pip install pika (`make setup-dev` puts it into .venv)")
+    sys.exit(f"this example needs pika: {sys.executable} -m pip install pika")
 
 PRECONDITION_FAILED = 406
 

@@ -1,6 +1,6 @@
 """A device and a worker in one program, in as few lines as it takes; needs paho-mqtt and pika.
 
-python examples/device_and_worker.py [MQTT_PORT AMQP_PORT]
+python -m sluicemq.examples.device_and_worker [MQTT_PORT AMQP_PORT]
 """
 
 import sys

@@ -1,6 +1,6 @@
 """A device: publishes readings to a queue over MQTT 5, each at QoS 1, and waits for every PUBACK.
 
-    python examples/mqtt_device.py --port 1883 --topic '$queue/orders/eu' --count 5
+    python -m sluicemq.examples.mqtt_device --port 1883 --topic '$queue/orders/eu' --count 5
 
 Needs paho-mqtt. The PUBACK of a message in a durable queue means that it is on disk.
 """
@@ -13,7 +13,7 @@ import time
 try:
     import paho.mqtt.client as mqtt
 except ImportError:
-    sys.exit("this example needs paho-mqtt: pip install paho-mqtt (`make setup-dev` puts it into .venv)")
+    sys.exit(f"this example needs paho-mqtt: {sys.executable} -m pip install paho-mqtt")
 
 
 def main() -> None:

@@ -1,4 +1,7 @@
-"""Tests that bring their own broker: `pytest examples/test_with_broker.py`. See docs/testing.md."""
+"""Tests that bring their own broker; they need aiomqtt, pika and pytest-asyncio. See docs/testing.md.
+
+pytest -o asyncio_mode=auto --pyargs sluicemq.examples.test_with_broker
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,7 @@ import aiomqtt
 import pika
 import pytest
 
-from broker.app import Broker
-from config.queue_settings import QueueSettings
+from sluicemq import Broker, QueueSettings
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from storage.errors import StorageError
 if TYPE_CHECKING:
     from broker.hub import Hub
 
-_log: Final = structlog.get_logger("broker.amqp")
+_log: Final = structlog.get_logger("sluicemq.amqp")
 
 STATE: Final = "x-state"
 GROUP: Final = "x-group-id"

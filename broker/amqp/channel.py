@@ -21,7 +21,7 @@ from queue_manager.model import Entry
 if TYPE_CHECKING:
     from broker.amqp.frontend import AmqpFrontend
 
-_log: Final = structlog.get_logger("broker.amqp")
+_log: Final = structlog.get_logger("sluicemq.amqp")
 
 
 class AmqpChannel:

@@ -17,7 +17,7 @@ from queue_manager.errors import InvalidArgument, QueueManagerError
 if TYPE_CHECKING:
     from broker.amqp.channel import AmqpChannel
 
-_log: Final = structlog.get_logger("broker.amqp")
+_log: Final = structlog.get_logger("sluicemq.amqp")
 SUFFIX: Final = "/$commit"
 
 

@@ -19,7 +19,7 @@ from protocols.amqp091 import events as ev
 from protocols.amqp091.connection import AmqpConnection
 from queue_manager.queue import Queue
 
-_log: Final = structlog.get_logger("broker.amqp")
+_log: Final = structlog.get_logger("sluicemq.amqp")
 
 VHOST: Final = "/"
 SERVER_PROPERTIES: Final[dict[str, Any]] = {

@@ -26,7 +26,7 @@ from storage.envelope import PROPERTIES_AMQP, PROPERTIES_NONE, vary
 if TYPE_CHECKING:
     from broker.amqp.channel import AmqpChannel
 
-_log: Final = structlog.get_logger("broker.amqp")
+_log: Final = structlog.get_logger("sluicemq.amqp")
 
 _USER_ID_FLAG = 0x10
 

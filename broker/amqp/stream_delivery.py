@@ -22,7 +22,7 @@ from storage.envelope import EnvelopeTemplate
 if TYPE_CHECKING:
     from broker.amqp.channel import AmqpChannel
 
-_log: Final = structlog.get_logger("broker.amqp")
+_log: Final = structlog.get_logger("sluicemq.amqp")
 
 TIMESTAMP_HEADER: Final = "x-stream-timestamp"
 GAP_HEADER: Final = "x-stream-gap"

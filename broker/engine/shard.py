@@ -28,7 +28,7 @@ from queue_manager.ranges import RangeSet
 from storage.errors import StorageError
 from storage.store import Store
 
-_log: Final = structlog.get_logger("broker.shard")
+_log: Final = structlog.get_logger("sluicemq.shard")
 
 
 class Shard:

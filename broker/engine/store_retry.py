@@ -12,7 +12,7 @@ from broker.clock import Clock
 from config import limits
 from storage.errors import StoreFull, StoreUnavailable
 
-_log: Final = structlog.get_logger("broker.shard")
+_log: Final = structlog.get_logger("sluicemq.shard")
 
 
 class StoreRetry:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from broker.hub import Hub
     from broker.mqtt.frontend import MqttFrontend
 
-_log = structlog.get_logger("broker.mqtt")
+_log = structlog.get_logger("sluicemq.mqtt")
 OFFSET_PROPERTIES = ("offset", "x-offset", "message-id")
 GROUP_PROPERTIES = ("group-id", "x-group-id")
 

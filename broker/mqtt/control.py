@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from broker.mqtt.frontend import MqttFrontend
 
 _PROPERTIES: Final = ("message-id", "group-id", "attempts", "delay", "lease", "reason")
-_log: Final = structlog.get_logger("broker.mqtt")
+_log: Final = structlog.get_logger("sluicemq.mqtt")
 
 
 class ControlTarget:

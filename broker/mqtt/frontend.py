@@ -26,7 +26,7 @@ from queue_manager.address import PREFIX
 from queue_manager.consumer import CreditPool
 from queue_manager.model import Entry
 
-_log: Final = structlog.get_logger("broker.mqtt")
+_log: Final = structlog.get_logger("sluicemq.mqtt")
 
 
 class _Waiter:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from broker.hub import Hub
     from broker.mqtt.frontend import MqttFrontend
 
-_log: Final = structlog.get_logger("broker.mqtt")
+_log: Final = structlog.get_logger("sluicemq.mqtt")
 
 
 _REFUSAL_CODES: Final[dict[type[QueueManagerError], int]] = {

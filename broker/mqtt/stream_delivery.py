@@ -12,7 +12,7 @@ from broker.properties.templates import as_mqtt_at
 from queue_manager.model import Entry, Message
 from queue_manager.streams.group import StreamGroup
 
-_log: Final = structlog.get_logger("broker.mqtt")
+_log: Final = structlog.get_logger("sluicemq.mqtt")
 
 
 class MqttStreamConsumer(MqttConsumer):

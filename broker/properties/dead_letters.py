@@ -19,7 +19,7 @@ from queue_manager.manager import QueueManager
 from queue_manager.redrive import Origin
 from storage.envelope import PROPERTIES_AMQP, EnvelopeTemplate
 
-_log: Final = structlog.get_logger("broker.dead_letters")
+_log: Final = structlog.get_logger("sluicemq.dead_letters")
 
 DEATHS: Final = "x-death"
 FIRST: Final = "x-first-death-"

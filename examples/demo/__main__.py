@@ -1,4 +1,4 @@
-"""`python -m examples.demo`: devices, a queue, two groups of workers, and a broker that is killed meanwhile.
+"""`python -m sluicemq.examples.demo`: devices, a queue, two groups of workers, and a broker that is killed.
 
 Exits with 0 if every order that was confirmed to a device has been done by both groups.
 """

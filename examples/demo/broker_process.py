@@ -30,7 +30,7 @@ class BrokerProcess:
     def start(self) -> float:
         """Start it and wait until it serves; gives the seconds that took. Raises RuntimeError if it ends."""
         self._ready_file.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "broker", "serve", "--storage", str(self._storage), *self._config]
+        command = [sys.executable, "-m", "sluicemq", "serve", "--storage", str(self._storage), *self._config]
         command += ["--mqtt", str(self.ports["mqtt"]), "--amqp", str(self.ports["amqp"])]
         command += ["--ready-file", str(self._ready_file)]
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""`python -m examples.pipeline_demo`: devices, the telemetry pipeline on Spark, workers, and a kill -9.
+"""`python -m sluicemq.examples.pipeline_demo`: devices, the telemetry pipeline on Spark, workers, a kill -9.
 
 Exits with 0 if the alerts in the queue are exactly those that batch jobs compute from the stream and from the
 archive, each once, and if every dead letter is accounted for.

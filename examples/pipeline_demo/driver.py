@@ -6,13 +6,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-PROJECT = Path(__file__).resolve().parents[2]
-PIPELINE = PROJECT / "spark_bridge" / "pipelines" / "telemetry.py"
 CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -24,6 +23,18 @@ CONF = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 STOP_TIMEOUT_S = 30
+
+
+def _bridge() -> Path:
+    """The folder of the package `spark_bridge`, which this process has no need to import."""
+    found = find_spec("spark_bridge")
+    if found is None or found.origin is None:
+        sys.exit("this example needs the Spark bridge: pip install ./spark_bridge")
+    return Path(found.origin).parent
+
+
+BRIDGE = _bridge()
+PIPELINE = BRIDGE / "pipelines" / "telemetry.py"
 
 
 class Driver:
@@ -113,4 +124,4 @@ class Driver:
 
 
 def _path() -> str:
-    return os.pathsep.join(filter(None, [str(PROJECT), os.environ.get("PYTHONPATH", "")]))
+    return os.pathsep.join(filter(None, [str(BRIDGE.parent), os.environ.get("PYTHONPATH", "")]))

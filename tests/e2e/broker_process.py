@@ -15,6 +15,9 @@ from typing import Any
 import yaml
 
 PROJECT = Path(__file__).resolve().parents[2]
+INSTALLED_PYTHON = os.environ.get("INSTALLED_PYTHON", "")  # of an environment with the wheel: make test-wheel
+# an installed broker runs where modules of others have names of ours
+WORKING_DIRECTORY = PROJECT / "tests" / "wheel" / "hostile" if INSTALLED_PYTHON else PROJECT
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 15.0
 
@@ -34,6 +37,11 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 def _kill_what_is_left() -> None:
     for process in list(_running):
         _kill_group(process)
+
+
+def command_line(*arguments: str) -> list[str]:
+    """The command under test, to be run in WORKING_DIRECTORY: of this checkout, or of an installed wheel."""
+    return [INSTALLED_PYTHON or sys.executable, "-m", "sluicemq", *arguments]
 
 
 class BrokerFailed(Exception):
@@ -58,6 +66,7 @@ class BrokerProcess:
         environment: dict[str, str] | None = None,
         arguments: Sequence[str] = (),
         open_files_max: int = 0,
+        working_directory: Path = WORKING_DIRECTORY,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
@@ -66,6 +75,7 @@ class BrokerProcess:
         self.environment = environment or {}
         self.arguments = arguments
         self.open_files_max = open_files_max
+        self.working_directory = working_directory
         self.config_file = directory / "sluicemq.yaml"
         self.ready_file = directory / "ready.json"
         self.log_file = directory / "broker.log"
@@ -97,14 +107,14 @@ class BrokerProcess:
             raise BrokerFailed("already running")
         self.ready_file.unlink(missing_ok=True)
         self.config_file.write_text(yaml.safe_dump(self.config), "utf-8")
-        command = [sys.executable, "-m", "broker", "serve", "--config", str(self.config_file)]
+        command = command_line("serve", "--config", str(self.config_file))
         command += ["--storage", self.storage]
         command += [part for name, port in self.ports_wanted.items() for part in (f"--{name}", str(port))]
         command += ["--ready-file", str(self.ready_file), *self.arguments]
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
                 command,
-                cwd=PROJECT,
+                cwd=self.working_directory,
                 env={**os.environ, "PYTHONUNBUFFERED": "1", **self.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -3,25 +3,24 @@
 import json
 import os
 import subprocess
-import sys
 import time
 
 import pytest
 
 from tests.e2e import amqp
-from tests.e2e.broker_process import PROJECT
+from tests.e2e.broker_process import WORKING_DIRECTORY, command_line
 
 pytestmark = pytest.mark.extension
 
 
 def sluicemq(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "broker", *arguments],
+        command_line(*arguments),
         capture_output=True,
         text=True,
         timeout=20,
         check=False,
-        cwd=PROJECT,
+        cwd=WORKING_DIRECTORY,
         env={**os.environ, "COLUMNS": "500", **environment},
     )
 
@@ -93,7 +92,8 @@ def test_bad_yaml_is_refused_with_file_and_line(config_file):
 
 
 def test_check_of_a_valid_file_succeeds(config_file):
-    default = (PROJECT / "config" / "default.yaml").read_text()
+    default = sluicemq("config", "default").stdout
+    assert "queues: []" in default
     config_file.write_text(
         default.replace("queues: []", "queues:\n  - name: orders\n    visibility_timeout: 10s")
     )
@@ -129,8 +129,10 @@ def test_listener_absent_from_the_file_does_not_open(tmp_path):
     config = tmp_path / "c.yaml"
     config.write_text("listeners:\n  amqp: {port: 0}\nstorage: {url: 'memory:'}\n")
     ready = tmp_path / "ready.json"
-    command = [sys.executable, "-m", "broker", "serve", "--config", str(config), "--ready-file", str(ready)]
-    process = subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.DEVNULL, start_new_session=True)
+    command = command_line("serve", "--config", str(config), "--ready-file", str(ready))
+    process = subprocess.Popen(
+        command, cwd=WORKING_DIRECTORY, stdout=subprocess.DEVNULL, start_new_session=True
+    )
     try:
         for _ in range(200):
             if ready.exists() and ready.read_text():

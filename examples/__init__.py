@@ -1,0 +1,1 @@
+"""Programs that use a broker: `python -m sluicemq.examples.amqp_worker` and so on."""

@@ -1,0 +1,35 @@
+"""What a `Broker` and its `admin` raise; the reasons are fit for users."""
+
+from broker.engine.ending import BrokerStopped
+from config.loader import ConfigError
+from queue_manager.errors import (
+    AccessRefused,
+    GroupNotFound,
+    InvalidAddress,
+    InvalidArgument,
+    LimitReached,
+    PreconditionFailed,
+    QueueManagerError,
+    QueueNotFound,
+    ResourceLocked,
+)
+from storage.errors import StorageError, StoreFenced, StoreFull, StoreInUse, StoreUnavailable
+
+__all__ = [
+    "AccessRefused",
+    "BrokerStopped",
+    "ConfigError",
+    "GroupNotFound",
+    "InvalidAddress",
+    "InvalidArgument",
+    "LimitReached",
+    "PreconditionFailed",
+    "QueueManagerError",
+    "QueueNotFound",
+    "ResourceLocked",
+    "StorageError",
+    "StoreFenced",
+    "StoreFull",
+    "StoreInUse",
+    "StoreUnavailable",
+]
