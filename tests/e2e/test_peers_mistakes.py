@@ -1,4 +1,4 @@
-"""What users of other brokers were bitten by: each must hold here."""
+"""Mistakes that users of other brokers have reported: none may happen here."""
 
 import os
 import time
@@ -21,7 +21,7 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def test_a_refused_declare_is_not_carried_out(amqp_connect, name):
+def test_refused_declare_is_not_carried_out(amqp_connect, name):
     connection = amqp_connect()
     with pytest.raises(amqp.ChannelClosedByBroker):
         connection.channel().queue_declare(name, durable=True, arguments={"x-nonsense": 1})
@@ -41,7 +41,7 @@ def test_a_refused_declare_is_not_carried_out(amqp_connect, name):
     channel.queue_delete(name)
 
 
-def test_lowering_the_global_prefetch_does_not_spin(own_broker, amqp_connect):
+def test_lowering_the_global_prefetch_costs_no_processor_time(own_broker, amqp_connect):
     process = own_broker()
     channel = amqp_connect(process).channel()
     channel.queue_declare("jobs")
@@ -58,7 +58,7 @@ def test_lowering_the_global_prefetch_does_not_spin(own_broker, amqp_connect):
     assert len(collector.wait(55)) == 55
 
 
-def test_acks_right_before_the_close_count(channel, amqp_connect, queue):
+def test_acks_sent_before_the_close_are_done(channel, amqp_connect, queue):
     amqp.publish(channel, queue, *map(str, range(20)))
     connection = amqp_connect()
     collector = Collector(connection.channel(), queue)
@@ -70,7 +70,7 @@ def test_acks_right_before_the_close_count(channel, amqp_connect, queue):
     assert Collector(channel, queue).wait_quiet() == []
 
 
-def test_a_first_delivery_is_not_redelivered(channel, queue):
+def test_first_delivery_is_not_redelivered(channel, queue):
     amqp.publish(channel, queue, "a")
     collector = Collector(channel, queue)
     assert collector.wait(1)[0].method.redelivered is False
@@ -78,7 +78,7 @@ def test_a_first_delivery_is_not_redelivered(channel, queue):
     assert collector.wait(2)[1].method.redelivered is True
 
 
-def test_a_queue_with_an_idle_consumer_goes_on(own_broker, amqp_connect):
+def test_queue_with_an_idle_consumer_is_not_deleted(own_broker, amqp_connect):
     process = own_broker({"queue_manager": {"ephemeral_expires": "300ms"}})
     consumer = MqttClient(process.mqtt_port).connect()
     consumer.subscribe("$queue/idle", user=[("consumer-group", "g")])
@@ -92,7 +92,7 @@ def test_a_queue_with_an_idle_consumer_goes_on(own_broker, amqp_connect):
     consumer.end()
 
 
-def test_a_single_active_consumer_survives_leases_that_end(own_broker, amqp_connect):
+def test_single_active_consumer_is_replaced_when_its_lease_ends(own_broker, amqp_connect):
     process = own_broker({"queue_manager": {"consumer_timeout": "1s"}})
     channel = amqp_connect(process).channel()
     channel.queue_declare("jobs", arguments={"x-single-active-consumer": True})
@@ -115,7 +115,7 @@ def test_a_single_active_consumer_survives_leases_that_end(own_broker, amqp_conn
     assert any("b" in worker.bodies() for worker in workers)
 
 
-def test_nothing_is_parked_with_a_member_that_is_gone(mqtt, channel, queue):
+def test_messages_of_a_lost_share_member_go_to_the_others(mqtt, channel, queue):
     members = [mqtt(), mqtt()]
     for member in members:
         member.subscribe(f"$share/team/$queue/{queue}", user=[("ack", "explicit")])
@@ -127,7 +127,7 @@ def test_nothing_is_parked_with_a_member_that_is_gone(mqtt, channel, queue):
     assert got == {str(number) for number in range(20)}
 
 
-def test_leases_that_end_together_come_back_together(impatient_broker, amqp_connect, name):
+def test_messages_whose_leases_end_together_return_together(impatient_broker, amqp_connect, name):
     channel = amqp_connect(impatient_broker).channel()
     channel.queue_declare(name)
     consumer = MqttClient(impatient_broker.mqtt_port).connect()
@@ -141,7 +141,7 @@ def test_leases_that_end_together_come_back_together(impatient_broker, amqp_conn
 
 
 @pytest.mark.parametrize("closing", ["channel", "connection"])
-def test_what_was_sent_before_a_close_is_done(raw_amqp, amqp_connect, name, closing):
+def test_publishes_sent_before_a_close_are_done(raw_amqp, amqp_connect, name, closing):
     client = raw_amqp()
     client.open_channel()
     publish = method_frame(1, commands.Basic.Publish(0, "", name)) + frame(HEADER, 1, content_header(0))

@@ -17,7 +17,7 @@ def ranked(channel, name):
         channel.queue_delete(name)
 
 
-def test_the_most_urgent_goes_first(channel, ranked):
+def test_message_of_the_highest_priority_is_delivered_first(channel, ranked):
     for body, priority in (("low", 1), ("none", None), ("high", 9), ("above", 200), ("low 2", 1)):
         amqp.publish(channel, ranked, body, priority=priority)
     assert amqp.count(channel, ranked) == 5
@@ -27,7 +27,7 @@ def test_the_most_urgent_goes_first(channel, ranked):
     assert collector.deliveries[0].properties.priority == 9
 
 
-def test_what_comes_later_overtakes_what_waits_for_credit(channel, amqp_connect, ranked):
+def test_later_message_of_higher_priority_overtakes_waiting_ones(channel, amqp_connect, ranked):
     consuming = amqp_connect().channel()
     consuming.basic_qos(prefetch_count=1)
     collector = Collector(consuming, ranked)
@@ -45,7 +45,7 @@ def test_what_comes_later_overtakes_what_waits_for_credit(channel, amqp_connect,
     assert collector.deliveries[2].headers["x-delivery-count"] == 1
 
 
-def test_basic_get_purge_and_delete_see_all_priorities(channel, name):
+def test_basic_get_purge_and_delete_cover_all_priorities(channel, name):
     channel.queue_declare(name, arguments={"x-max-priority": 31})
     amqp.publish(channel, name, "a")
     amqp.publish(channel, name, "b", "c", priority=31)
@@ -57,7 +57,7 @@ def test_basic_get_purge_and_delete_see_all_priorities(channel, name):
     assert channel.queue_delete(name).method.message_count == 1
 
 
-def test_mqtt_devices_have_priorities_too(mqtt, channel, ranked):
+def test_mqtt_publishes_are_delivered_by_priority(mqtt, channel, ranked):
     device = mqtt()
     for body, priority in ((b"1", "1"), (b"5", "5"), (b"0", "0")):
         device.publish(f"$queue/{ranked}", body, user=[("priority", priority)])
@@ -69,13 +69,13 @@ def test_mqtt_devices_have_priorities_too(mqtt, channel, ranked):
     assert consumer.settle("ack", messages[1]) == 0
 
 
-def test_a_highest_priority_above_31_is_refused(channel, name):
+def test_max_priority_above_31_is_refused(channel, name):
     with pytest.raises(amqp.ChannelClosedByBroker) as closed:
         channel.queue_declare(name, durable=True, arguments={"x-max-priority": 32})
     assert closed.value.reply_code == 406
 
 
-def test_priorities_survive_kill_9(own_broker, amqp_connect):
+def test_priorities_survive_a_kill(own_broker, amqp_connect):
     process = own_broker({"queues": [{"name": "jobs", "max_priority": 3, "dlq": "dead"}]})
     channel = amqp_connect(process).channel()
     channel.confirm_delivery()

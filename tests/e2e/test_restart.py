@@ -1,4 +1,4 @@
-"""What a broker still knows after SIGTERM and after kill -9: one restart each, looked at from all sides."""
+"""What survives SIGTERM and kill -9: one restart each, checked by many tests."""
 
 import time
 from collections.abc import Iterator
@@ -120,7 +120,7 @@ def drain(channel, queue: str) -> list[amqp.Delivery]:
     return drained
 
 
-def test_confirmed_messages_survive_in_order_with_everything(reading):
+def test_confirmed_messages_survive_in_order_with_properties(reading):
     deliveries = drain(reading, "plain")
     assert amqp.bodies(deliveries) == numbers(200)
     for delivery in deliveries:
@@ -138,30 +138,30 @@ def test_bodies_of_any_size_survive(reading):
     assert [delivery.body for delivery in drain(reading, "bodies")] == [b"", BIG]
 
 
-def test_acked_messages_stay_away(reading):
+def test_acked_messages_are_not_delivered_again(reading):
     deliveries = drain(reading, "acked")
     assert amqp.bodies(deliveries) == ["3", "6", "8", "9"]
     assert all(delivery.method.redelivered for delivery in deliveries)
 
 
-def test_held_messages_come_back_in_order_flagged_and_counted(reading):
+def test_unacked_messages_return_in_order_redelivered_and_counted(reading):
     deliveries = Collector(reading, "held", ack=True).wait(3)
     assert amqp.bodies(deliveries) == ["a", "b", "c"]
     assert [delivery.method.redelivered for delivery in deliveries] == [True] * 3
     assert [delivery.headers.get("x-delivery-count") for delivery in deliveries] == [1] * 3
 
 
-def test_delivery_count_goes_on(reading):
+def test_delivery_count_continues_after_the_restart(reading):
     (delivery,) = drain(reading, "counted")
     assert delivery.method.redelivered
     assert delivery.headers["x-delivery-count"] == 2
 
 
-def test_rejected_messages_stay_away(reading):
+def test_rejected_messages_are_not_delivered_again(reading):
     assert amqp.bodies(drain(reading, "rejected")) == ["good"]
 
 
-def test_purged_messages_stay_away(reading):
+def test_purged_messages_are_not_delivered_again(reading):
     assert drain(reading, "purged") == []
 
 
@@ -172,7 +172,7 @@ def test_deleted_and_transient_queues_are_gone(reading, name):
     assert closed.value.reply_code == 404
 
 
-def test_configured_queue_is_there_once(reading):
+def test_configured_queue_keeps_its_message_once(reading):
     assert amqp.bodies(drain(reading, "configured")) == ["kept"]
 
 
@@ -182,7 +182,7 @@ def test_mqtt_publishes_survive(reading):
     assert [delivery.headers["k"] for delivery in deliveries] == numbers(20)
 
 
-def test_groups_progress_by_themselves(reading):
+def test_each_group_continues_where_it_was(reading):
     first = in_group(reading, "groups", "first", ack=True)
     second = in_group(reading, "groups", "second", ack=True)
     europe = in_group(reading, "$queue/groups/eu/#", "workers", ack=True)
@@ -194,15 +194,15 @@ def test_groups_progress_by_themselves(reading):
     assert europe.bodies() == []
 
 
-def test_queue_properties_are_remembered(reading, restarted, amqp_connect):
+def test_queue_keeps_its_durability(reading, restarted, amqp_connect):
     assert reading.queue_declare("plain", durable=True).method.queue == "plain"
     with pytest.raises(amqp.ChannelClosedByBroker) as closed:
         reading.queue_declare("plain", durable=False)
     assert closed.value.reply_code == 406
 
 
-def test_new_messages_come_after_the_old(reading, restarted, amqp_connect, mqtt):
-    """Offsets go on, over several restarts."""
+def test_offsets_rise_over_restarts(reading, restarted, amqp_connect, mqtt):
+    """New messages come after those from before the restarts."""
     device = mqtt(restarted)
     device.publish("$queue/configured", "first")
     device.disconnect()

@@ -1,4 +1,4 @@
-"""Waiting before the next attempt: by the queue's retry policy, by `delay` of `$nack`, over a kill."""
+"""Back-off by the retry policy of the queue and by `delay` of `$nack`, over a kill."""
 
 import time
 from decimal import Decimal
@@ -18,7 +18,7 @@ CONFIG = {
 }
 
 
-def test_back_off_over_amqp_and_over_a_kill(own_broker, amqp_connect):
+def test_back_off_delays_a_nacked_message_over_a_kill(own_broker, amqp_connect):
     broker = own_broker(CONFIG)
     channel = amqp_connect(broker).channel()
     channel.confirm_delivery()
@@ -48,7 +48,7 @@ def test_back_off_over_amqp_and_over_a_kill(own_broker, amqp_connect):
     assert (after.body, after.method.redelivered, after.headers["x-delivery-count"]) == (b"c", True, 1)
 
 
-def test_a_closed_channel_gives_back_at_once(own_broker, amqp_connect):
+def test_messages_of_a_closed_channel_return_without_back_off(own_broker, amqp_connect):
     broker = own_broker(CONFIG)
     connection = amqp_connect(broker)
     channel = connection.channel()
@@ -62,7 +62,7 @@ def test_a_closed_channel_gives_back_at_once(own_broker, amqp_connect):
     assert again.method.redelivered
 
 
-def test_nack_with_a_delay(mqtt, channel, queue):
+def test_nack_with_delay_returns_the_message_after_that_time(mqtt, channel, queue):
     consumer = mqtt()
     consumer.subscribe(f"$queue/{queue}", user=[WORKERS])
     amqp.publish(channel, queue, "a", "b")
@@ -78,7 +78,7 @@ def test_nack_with_a_delay(mqtt, channel, queue):
 
 
 @pytest.mark.parametrize("delay", ["soon", "-1", "1.5s", "99999999999999999999", "5000d", ""])
-def test_wrong_delays_change_nothing(mqtt, channel, queue, delay):
+def test_invalid_delay_is_refused_and_changes_nothing(mqtt, channel, queue, delay):
     consumer = mqtt()
     consumer.subscribe(f"$queue/{queue}", user=[WORKERS])
     amqp.publish(channel, queue, "a")
@@ -88,8 +88,8 @@ def test_wrong_delays_change_nothing(mqtt, channel, queue, delay):
     assert consumer.settle("ack", message) == 0
 
 
-def test_an_extended_lease_and_a_restart(own_broker, mqtt, amqp_connect):
-    """Extending survives the first timeout; a kill returns the message with its attempts."""
+def test_extended_lease_holds_and_a_kill_returns_the_message(own_broker, mqtt, amqp_connect):
+    """The extended lease outlasts the visibility timeout; after the kill the message has its attempts."""
     broker = own_broker({"queue_manager": {"visibility_timeout": "1s"}, "queues": [{"name": "q"}]})
     channel = amqp_connect(broker).channel()
     channel.confirm_delivery()
@@ -107,7 +107,7 @@ def test_an_extended_lease_and_a_restart(own_broker, mqtt, amqp_connect):
     assert (again.payload, user_property(again, "attempts")) == (b"a", "2")
 
 
-def test_amqp_workers_declare_their_own_back_off(channel, name):
+def test_back_off_declared_over_amqp_delays_a_nacked_message(channel, name):
     arguments = {
         "x-retry-initial-backoff": 400,
         "x-retry-max-backoff": 500,
@@ -126,7 +126,7 @@ def test_amqp_workers_declare_their_own_back_off(channel, name):
     assert (closed.value.reply_code, "x-retry-multiplier" in closed.value.reply_text) == (406, True)
 
 
-def test_visibility_timeout_by_argument(mqtt, channel, name):
+def test_declared_visibility_timeout_ends_the_lease_of_an_mqtt_consumer(mqtt, channel, name):
     channel.queue_declare(name, durable=True, arguments={"x-visibility-timeout": 300})
     amqp.publish(channel, name, "a")
     device = mqtt()

@@ -1,4 +1,4 @@
-"""Publishing for later, over both protocols, and what a restart and years to wait do to it."""
+"""Scheduled messages over both protocols, over a kill and over years."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -19,7 +19,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def test_due_order_decides_not_publish_order(channel, queue):
+def test_scheduled_messages_are_delivered_in_order_of_their_times(channel, queue):
     sent_ms = now_ms()
     collector = Collector(channel, queue, ack=True)
     amqp.publish(channel, queue, "third", headers={"x-delay": 1_200})
@@ -31,14 +31,14 @@ def test_due_order_decides_not_publish_order(channel, queue):
     assert now_ms() >= sent_ms + 1_200
 
 
-def test_a_scheduled_message_is_neither_counted_nor_purged(channel, queue):
+def test_scheduled_message_is_neither_counted_nor_purged(channel, queue):
     amqp.publish(channel, queue, "later", headers={"x-delay": 1_000})
     assert amqp.count(channel, queue) == 0
     assert channel.queue_purge(queue).method.message_count == 0
     assert Collector(channel, queue).wait(1)[0].headers["x-delay"] == 1_000
 
 
-def test_mqtt_delays_by_user_property(mqtt, channel, queue):
+def test_mqtt_user_properties_schedule_messages(mqtt, channel, queue):
     device = mqtt()
     sent_ms = now_ms()
     at = str(sent_ms + 800)
@@ -50,7 +50,7 @@ def test_mqtt_delays_by_user_property(mqtt, channel, queue):
     assert now_ms() >= sent_ms + 1_000
 
 
-def test_an_amqp_timestamp_says_when(channel, queue):
+def test_amqp_timestamp_schedules_a_message(channel, queue):
     at = datetime.now(UTC) + timedelta(seconds=2)  # whole seconds on the wire
     amqp.publish(channel, queue, "later", headers={"deliver-at": at})
     collector = Collector(channel, queue)
@@ -59,7 +59,7 @@ def test_an_amqp_timestamp_says_when(channel, queue):
     assert now_ms() >= int(at.timestamp()) * 1_000
 
 
-def test_a_wrong_delay_is_refused(mqtt, channel, queue):
+def test_invalid_delay_is_refused(mqtt, channel, queue):
     assert mqtt().publish(f"$queue/{queue}", b"", user=[("x-delay", "soon")]) >= 0x80
     with pytest.raises(amqp.ChannelClosedByBroker) as closed:
         amqp.publish(channel, queue, "x", headers={"x-delay": "soon"})
@@ -67,7 +67,7 @@ def test_a_wrong_delay_is_refused(mqtt, channel, queue):
     assert "x-delay" in closed.value.reply_text
 
 
-def test_what_is_scheduled_survives_kill_9(own_broker, amqp_connect):
+def test_scheduled_messages_survive_a_kill(own_broker, amqp_connect):
     process = own_broker()
     channel = amqp_connect(process).channel()
     channel.confirm_delivery()

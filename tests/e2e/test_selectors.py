@@ -1,4 +1,4 @@
-"""Consumers that ask for some of the messages, over real clients."""
+"""Filters of consumers and groups, with real clients."""
 
 import time
 
@@ -20,7 +20,7 @@ def consume(amqp_connect, queue, **arguments):
     return Collector(amqp_connect().channel(), queue, ack=True, arguments=arguments)
 
 
-def test_each_consumer_gets_what_its_selector_wants(channel, amqp_connect, queue):
+def test_each_consumer_receives_what_its_selector_accepts(channel, amqp_connect, queue):
     eu = consume(amqp_connect, queue, jms_selector="region = 'eu' AND qty > 10")
     us = consume(amqp_connect, queue, application_properties_filter={"region": "us"})
     send(channel, queue, ("eu", 5), ("eu", 11), ("us", 1), ("asia", 12), ("eu", 12))
@@ -30,7 +30,7 @@ def test_each_consumer_gets_what_its_selector_wants(channel, amqp_connect, queue
     assert amqp.bodies(rest.wait(2)) == ["eu5", "asia12"]
 
 
-def test_properties_and_selector_must_both_match(channel, amqp_connect, queue):
+def test_message_must_match_property_filter_and_selector(channel, amqp_connect, queue):
     orders = consume(
         amqp_connect, queue, jms_selector="JMSPriority > 4", properties_filter={"subject": "&p:order."}
     )
@@ -41,7 +41,7 @@ def test_properties_and_selector_must_both_match(channel, amqp_connect, queue):
     assert amqp.bodies(orders.wait_quiet()) == ["b"]
 
 
-def test_a_wrong_selector_is_406_with_its_column(amqp_connect, queue):
+def test_invalid_selector_is_406_with_its_column(amqp_connect, queue):
     with pytest.raises(amqp.ChannelClosedByBroker, match=r"x-jms-selector: selector, column 15: ") as closed:
         consume(amqp_connect, queue, jms_selector="region = 'eu' >")
     assert closed.value.reply_code == 406
@@ -50,7 +50,7 @@ def test_a_wrong_selector_is_406_with_its_column(amqp_connect, queue):
     assert closed.value.reply_code == 406
 
 
-def test_mqtt_members_select_by_user_properties(mqtt, queue):
+def test_mqtt_consumers_filter_by_user_properties(mqtt, queue):
     user = [("consumer-group", "g"), ("ack", "puback")]
     eu = mqtt()
     eu.subscribe(f"$queue/{queue}", user=[*user, ("selector", "region = 'eu'")])
@@ -64,7 +64,7 @@ def test_mqtt_members_select_by_user_properties(mqtt, queue):
     assert mqtt().subscribe(f"$queue/{queue}", user=[*user, ("selector", "region = ")]) == 0x83
 
 
-def test_a_group_may_have_a_selector(channel, amqp_connect, mqtt, queue):
+def test_group_selector_applies_to_its_consumers(channel, amqp_connect, mqtt, queue):
     eu = consume(amqp_connect, queue, consumer_group="eu", group_selector="region = 'eu'")
     send(channel, queue, ("us", 1), ("eu", 2), ("eu", 3))
     assert amqp.bodies(eu.wait(2)) == ["eu2", "eu3"]
@@ -75,7 +75,7 @@ def test_a_group_may_have_a_selector(channel, amqp_connect, mqtt, queue):
     assert closed.value.reply_code == 406
 
 
-def test_what_nobody_wanted_survives_a_kill(own_broker, amqp_connect, name):
+def test_messages_that_no_filter_accepted_survive_a_kill(own_broker, amqp_connect, name):
     broker = own_broker()
     channel = amqp_connect(broker).channel()
     channel.queue_declare(name, durable=True)

@@ -12,7 +12,7 @@ from tests.e2e.broker_process import BrokerFailed, BrokerProcess
 pytestmark = pytest.mark.extension
 
 
-def test_sigterm_tells_everybody_and_exits_with_0(own_broker, raw_amqp, raw_mqtt):
+def test_sigterm_tells_clients_and_exits_with_0(own_broker, raw_amqp, raw_mqtt):
     process = own_broker()
     worker = raw_amqp(process)
     worker.open_channel()
@@ -27,7 +27,7 @@ def test_sigterm_tells_everybody_and_exits_with_0(own_broker, raw_amqp, raw_mqtt
     assert process.wait_exit() == 0
 
 
-def test_sigterm_confirms_what_it_took(own_broker, raw_amqp, amqp_connect):
+def test_messages_confirmed_before_sigterm_are_kept(own_broker, raw_amqp, amqp_connect):
     """Published before the signal: confirmed, or not there after; never confirmed and lost."""
     process = own_broker()
     publisher = raw_amqp(process)
@@ -50,7 +50,7 @@ def test_sigterm_confirms_what_it_took(own_broker, raw_amqp, amqp_connect):
     assert kept == [b"%d" % number for number in range(confirmed)]
 
 
-def test_sigterm_with_a_client_that_never_answers(own_broker, raw_amqp):
+def test_sigterm_with_a_silent_client_exits_in_time(own_broker, raw_amqp):
     process = own_broker()
     silent = raw_amqp(process)
     began = time.monotonic()
@@ -158,7 +158,7 @@ def test_address_of_another_machine_is_told_in_words(tmp_path):
     assert late.log == "sluicemq: cannot listen: mqtt: port 0 of 192.0.2.1: Cannot assign requested address\n"
 
 
-def test_storage_that_cannot_be_written_is_a_clear_error(tmp_path):
+def test_storage_that_cannot_be_written_is_refused_with_its_path(tmp_path):
     blocker = tmp_path / "file"
     blocker.write_text("not a directory")
     process = BrokerProcess(tmp_path / "broker", storage=str(blocker / "data"))

@@ -55,7 +55,7 @@ def drained(port: int, count: int) -> list[bytes]:
 
 
 @pytest.mark.timeout(60, method="signal")
-def test_each_row_is_there_once_whenever_the_broker_dies(own_broker):
+def test_each_row_is_queued_once_whenever_the_broker_is_killed(own_broker):
     broker = own_broker(CONFIG)
     wanted: list[bytes] = []
     for epoch, delay_s in enumerate((0.0, 0.01)):

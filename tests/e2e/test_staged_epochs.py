@@ -1,4 +1,4 @@
-"""Staged epochs over AMQP and MQTT: unseen before the commit, exactly the named attempts after it."""
+"""Staged epochs over AMQP and MQTT: the commit makes exactly the named attempts visible."""
 
 import time
 
@@ -11,7 +11,7 @@ from tests.e2e.staging import call, commit, stage
 pytestmark = pytest.mark.extension
 
 
-def test_only_the_named_attempts_are_seen(channel, queue):
+def test_only_the_named_attempts_are_delivered(channel, queue):
     stage(channel, queue, "b0", "b1", part=1, attempt="good", content_type="text/plain")
     stage(channel, queue, "half", part=0, attempt="failed")
     stage(channel, queue, "a0", "a1", "a2", part=0, attempt="good", headers={"mine": 1})
@@ -28,7 +28,7 @@ def test_only_the_named_attempts_are_seen(channel, queue):
     assert last.content_type == "text/plain"
 
 
-def test_an_epoch_is_committed_once(channel, queue):
+def test_second_commit_of_an_epoch_changes_nothing(channel, queue):
     stage(channel, queue, "x", epoch=7)
     assert commit(channel, queue, (0, "a", 1), epoch=7)["status"] == "committed"
     again = commit(channel, queue, (0, "other", 9), epoch=7)
@@ -53,7 +53,7 @@ def test_an_epoch_is_committed_once(channel, queue):
         ([(0, "a")], "JSON"),
     ],
 )
-def test_a_commit_that_does_not_fit_changes_nothing(channel, queue, parts, reason):
+def test_commit_with_wrong_rows_is_refused_and_changes_nothing(channel, queue, parts, reason):
     stage(channel, queue, "x", "y")
     answer = commit(channel, queue, *parts)
     assert answer["status"] == "refused"
@@ -61,7 +61,7 @@ def test_a_commit_that_does_not_fit_changes_nothing(channel, queue, parts, reaso
     assert commit(channel, queue, (0, "a", 2))["status"] == "committed"
 
 
-def test_nothing_is_staged_after_the_commit(channel, queue, amqp_connect):
+def test_staging_for_a_committed_epoch_is_refused(channel, queue, amqp_connect):
     assert commit(channel, queue, epoch=3)["rows"] == 0
     late = amqp_connect().channel()
     late.confirm_delivery()
@@ -70,7 +70,7 @@ def test_nothing_is_staged_after_the_commit(channel, queue, amqp_connect):
     assert closed.value.reply_code == 406
 
 
-def test_single_attempts_may_be_looked_at_and_aborted(channel, queue):
+def test_single_attempt_can_be_counted_and_aborted(channel, queue):
     stage(channel, queue, "x", "y", attempt="a")
     stage(channel, queue, "z", attempt="b")
     tag = {"x-stage-part": 0, "x-stage-attempt": "a"}
@@ -80,7 +80,7 @@ def test_single_attempts_may_be_looked_at_and_aborted(channel, queue):
     assert commit(channel, queue, (0, "b", 1))["status"] == "committed"
 
 
-def test_aborting_and_forgetting(channel, queue):
+def test_aborted_epoch_and_forgotten_producer_are_unknown(channel, queue):
     stage(channel, queue, "x", epoch=1)
     assert call(channel, queue, "$stage-abort", epoch=1)["attempts"] == 1
     assert commit(channel, queue, (0, "a", 1), epoch=1)["status"] == "refused"
@@ -97,12 +97,12 @@ def test_aborting_and_forgetting(channel, queue):
         ({"x-stage-epoch": 1}, "x-stage-producer must be a text"),
     ],
 )
-def test_incomplete_headers_are_refused(channel, queue, headers, reason):
+def test_incomplete_staging_headers_are_refused(channel, queue, headers, reason):
     with pytest.raises(amqp.ChannelClosedByBroker, match=reason):
         amqp.publish(channel, queue, "x", headers=headers)
 
 
-def test_where_nothing_can_be_staged(channel, amqp_connect, name):
+def test_staging_into_an_ephemeral_or_missing_queue_is_refused(channel, amqp_connect, name):
     channel.queue_declare(name, exclusive=True)
     with pytest.raises(amqp.ChannelClosedByBroker, match="kept in memory"):
         stage(channel, name, "x")
@@ -115,7 +115,7 @@ def test_where_nothing_can_be_staged(channel, amqp_connect, name):
 @pytest.mark.parametrize(
     "arguments", [{"x-queue-type": "stream"}, {"x-max-priority": 5}], ids=["stream", "priorities"]
 )
-def test_other_kinds_of_queues_take_epochs(channel, name, arguments):
+def test_streams_and_priority_queues_accept_epochs(channel, name, arguments):
     channel.queue_declare(name, durable=True, arguments=arguments)
     stage(channel, name, "low", "low too", priority=1)
     stage(channel, name, "high", priority=4)
@@ -131,7 +131,7 @@ def test_other_kinds_of_queues_take_epochs(channel, name, arguments):
     channel.queue_delete(name)
 
 
-def test_mqtt_publishers_stage_too(channel, queue, mqtt):
+def test_rows_staged_over_mqtt_are_delivered_after_the_commit(channel, queue, mqtt):
     client = mqtt(version=5)
     tag = [
         ("x-stage-producer", "job"),

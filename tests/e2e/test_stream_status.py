@@ -1,4 +1,4 @@
-"""`$stream-status`: the offsets of a stream, and groups that are made where they are to begin."""
+"""`$stream-status`: the offsets of a stream, and groups created at a place."""
 
 import time
 
@@ -20,7 +20,7 @@ def stream(channel, name):
     channel.queue_delete(name)
 
 
-def test_offsets_and_groups(channel, stream):
+def test_status_tells_offsets_and_creates_groups(channel, stream):
     assert call(channel, stream, VERB) == {"status": "ok", "first": 0, "next": 5}
     assert call(channel, stream, VERB, **{"x-group-id": "g"})["committed"] is None
     made = {"x-group-id": "g", "x-stream-offset": "next"}
@@ -31,14 +31,14 @@ def test_offsets_and_groups(channel, stream):
     assert call(channel, stream, VERB, **{"x-group-id": "h", "x-stream-offset": 3})["committed"] == 3
 
 
-def test_which_offset_a_place_is(channel, stream):
+def test_status_tells_the_offset_of_a_place(channel, stream):
     for place, offset in (("first", 0), ("last", 4), ("next", 5), (3, 3), (99, 5), ("1h", 0)):
         assert call(channel, stream, VERB, **{"x-stream-offset": place})["offset"] == offset
     to_come = f"timestamp={int(time.time() * 1_000) + 60_000}"
     assert call(channel, stream, VERB, **{"x-stream-offset": to_come})["offset"] == 5
 
 
-def test_an_anchor_survives(own_broker, amqp_connect):
+def test_group_created_by_status_keeps_its_place_over_a_kill(own_broker, amqp_connect):
     broker = own_broker({"queues": [{"name": "s", "type": "stream"}]})
     channel = amqp_connect(broker).channel()
     channel.confirm_delivery()
@@ -59,9 +59,9 @@ def test_an_anchor_survives(own_broker, amqp_connect):
         ({"x-group-id": "a@b"}, "consumer group name"),
     ],
 )
-def test_what_is_refused(channel, stream, headers, reason):
+def test_invalid_status_call_is_refused_with_the_reason(channel, stream, headers, reason):
     assert reason in call(channel, stream, VERB, **headers)["reason"]
 
 
-def test_only_streams_have_offsets(channel, queue):
+def test_status_of_a_queue_that_is_no_stream_is_refused(channel, queue):
     assert "is no stream" in call(channel, queue, VERB)["reason"]

@@ -1,4 +1,4 @@
-"""Streams over real clients: replay, offsets in every form, commits, retention, kill -9."""
+"""Streams with real clients: replay, offsets in every form, commits, retention, kill -9."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -35,7 +35,7 @@ def stream(channel, name):
         channel.queue_delete(name)
 
 
-def test_reading_takes_nothing_away(channel, stream):
+def test_messages_can_be_read_again(channel, stream):
     for _ in range(2):
         got = reader(channel, stream, stream_offset="first").wait(6)
         assert amqp.bodies(got) == list("abcdef")
@@ -61,7 +61,7 @@ def test_reading_takes_nothing_away(channel, stream):
         (1 << 40, "g"),
     ],
 )
-def test_where_to_begin(channel, stream, offset, first):
+def test_stream_offset_decides_the_first_message(channel, stream, offset, first):
     collector = reader(channel, stream, stream_offset=offset)
     amqp.publish(channel, stream, "g")
     if first is None:
@@ -71,7 +71,7 @@ def test_where_to_begin(channel, stream, offset, first):
 
 
 @pytest.mark.parametrize("offset", ["sometime", -1, True, "1x", "timestamp=x"])
-def test_where_not_to_begin(amqp_connect, channel, stream, offset):
+def test_invalid_stream_offset_is_refused(amqp_connect, channel, stream, offset):
     other = amqp_connect().channel()
     with pytest.raises(amqp.ChannelClosedByBroker) as closed:
         reader(other, stream, stream_offset=offset)
@@ -79,7 +79,7 @@ def test_where_not_to_begin(amqp_connect, channel, stream, offset):
     assert "x-stream-offset" in closed.value.reply_text
 
 
-def test_a_group_shares_and_goes_on_where_it_was(amqp_connect, channel, stream):
+def test_group_shares_messages_and_continues_at_its_offset(amqp_connect, channel, stream):
     others = [amqp_connect().channel() for _ in range(2)]
     for other in others:
         other.basic_qos(prefetch_count=3)
@@ -101,7 +101,7 @@ def test_a_group_shares_and_goes_on_where_it_was(amqp_connect, channel, stream):
     assert reader(channel, stream, consumer_group="g").wait(1)[0].body == b"g"
 
 
-def test_a_nack_hands_back_and_a_reject_passes(channel, stream):
+def test_nacked_message_returns_and_rejected_one_does_not(channel, stream):
     collector = reader(channel, stream, ack=False, consumer_group="g")
     got = collector.wait(6)
     channel.basic_reject(got[1].tag, requeue=False)
@@ -111,8 +111,8 @@ def test_a_nack_hands_back_and_a_reject_passes(channel, stream):
     assert len(collector.wait_quiet()) == 7
 
 
-def test_who_stops_halfway_leaves_the_rest_to_the_group(amqp_connect, channel, stream):
-    """pika requeues what it prefetched and the application did not get to."""
+def test_leaving_consumer_nack_does_not_skip_messages(amqp_connect, channel, stream):
+    """pika requeues messages that it prefetched and the application has not processed."""
 
     def take(count):
         own = amqp_connect().channel()
@@ -130,8 +130,8 @@ def test_who_stops_halfway_leaves_the_rest_to_the_group(amqp_connect, channel, s
     assert [take(2), take(4)] == [[b"a", b"b"], [b"c", b"d", b"e", b"f"]]
 
 
-def test_commit_by_hand(amqp_connect, channel, stream):
-    """Acks give credit; only `$commit` moves the group. A wrong commit is told."""
+def test_only_commit_moves_a_group_without_auto_commit(amqp_connect, channel, stream):
+    """Acks give credit only; an invalid `$commit` is refused."""
     other = amqp_connect().channel()
     reader(other, stream, consumer_group="g", auto_commit=False).wait(6)
 
@@ -147,7 +147,7 @@ def test_commit_by_hand(amqp_connect, channel, stream):
     assert amqp.bodies(reader(channel, stream, consumer_group="g").wait(3)) == list("def")
 
 
-def test_patterns_have_cursors_of_their_own(channel, stream):
+def test_each_pattern_has_an_offset_of_its_own(channel, stream):
     for key in ("eu/1", "us/1", "eu/2"):
         amqp.publish(channel, f"$queue/{stream}/{key}", key)
     for _ in range(2):
@@ -169,13 +169,13 @@ def test_patterns_have_cursors_of_their_own(channel, stream):
         ({"durable": True}, {"x-max-length": 0}),
     ],
 )
-def test_what_a_stream_cannot_be(channel, name, flags, arguments):
+def test_invalid_stream_declaration_is_refused(channel, name, flags, arguments):
     with pytest.raises(amqp.ChannelClosedByBroker) as closed:
         channel.queue_declare(name, arguments=STREAM | arguments, **flags)
     assert closed.value.reply_code == 406
 
 
-def test_a_stream_is_no_other_queue(amqp_connect, channel, stream):
+def test_classic_declare_and_get_of_a_stream_are_refused(amqp_connect, channel, stream):
     for attempt in (
         lambda other: other.queue_declare(stream, durable=True),
         lambda other: other.basic_get(stream),
@@ -186,7 +186,7 @@ def test_a_stream_is_no_other_queue(amqp_connect, channel, stream):
         assert "stream" in closed.value.reply_text
 
 
-def test_mqtt_reads_by_user_property(mqtt, channel, stream):
+def test_mqtt_client_reads_from_an_offset_and_continues(mqtt, channel, stream):
     client = mqtt()
     client.subscribe(f"$queue/{stream}", user=[("x-stream-offset", "3")])
     got = client.take(3)
@@ -202,7 +202,7 @@ def test_mqtt_reads_by_user_property(mqtt, channel, stream):
     assert payloads(again.take(1)) == ["g"]
 
 
-def test_mqtt_commits_by_hand(mqtt, channel, stream):
+def test_mqtt_commit_moves_a_group_without_auto_commit(mqtt, channel, stream):
     own = [("consumer-group", "m"), ("auto-commit", "false")]
     client = mqtt()
     client.subscribe(f"$queue/{stream}", user=own)
@@ -218,7 +218,7 @@ def test_mqtt_commits_by_hand(mqtt, channel, stream):
     assert payloads(again.take(3)) == list("def")
 
 
-def test_configured_streams_keep_what_they_are_told_to(own_broker, amqp_connect, mqtt):
+def test_configured_stream_keeps_its_retention_and_primary_group(own_broker, amqp_connect, mqtt):
     broker = own_broker(
         {
             "queues": [
@@ -247,7 +247,7 @@ def test_configured_streams_keep_what_they_are_told_to(own_broker, amqp_connect,
     assert (seen[0].headers["x-work-group"], seen[0].headers["x-work-committed-offset"]) == ("workers", 1)
 
 
-def test_kill_and_replay(own_broker, amqp_connect):
+def test_messages_and_offsets_survive_a_kill(own_broker, amqp_connect):
     broker = own_broker({"queue_manager": {"auto_commit_interval": "100ms"}})
     channel = amqp_connect(broker).channel()
     channel.confirm_delivery()
@@ -270,7 +270,7 @@ def test_kill_and_replay(own_broker, amqp_connect):
     assert amqp.bodies(reader(channel, "s", consumer_group="g").wait(1)) == ["more"]
 
 
-def test_filters_of_readers_and_of_groups(channel, amqp_connect, mqtt, name):
+def test_filters_select_messages_of_readers_and_groups(channel, amqp_connect, mqtt, name):
     declare(channel, name)
     for number, region in enumerate(("eu", "us", "eu", "asia", "eu")):
         amqp.publish(channel, name, str(number), headers={"region": region})
