@@ -9,6 +9,7 @@ from typing import Final, Self
 
 import structlog
 
+from broker.access import FROM_ELSEWHERE, is_loopback_host
 from broker.admin import grouping
 from broker.admin.door import Admin
 from broker.amqp.frontend import AmqpFrontend
@@ -219,6 +220,9 @@ class Broker:
             raise ListenError(room.reason)
         if room.connections_max < limits.CONNECTIONS_MAX:
             _log.info("connections.max", reason=room.reason)
+        for name, listener in self.settings.listeners.opened().items():
+            if not is_loopback_host(listener.bind):
+                _log.warning("listener.local_only", listener=name, bind=listener.bind, reason=FROM_ELSEWHERE)
         hub = self.hub
         makers = {name: partial(Transport, hub, partial(make, hub)) for name, make in FRONTENDS.items()}
         listeners.open(makers, room)

@@ -50,6 +50,7 @@ class AmqpFrontend(Frontend):
         self.channels: dict[int, AmqpChannel] = {}
         self.exclusive_queues: dict[Queue, None] = {}
         self.paused = False
+        self._end_logged = False
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.AuthRequested: self._on_auth,
             ev.OpenRequested: self._on_open,
@@ -110,6 +111,7 @@ class AmqpFrontend(Frontend):
         self._end(code, text, class_id, method_id)
 
     def _end(self, code: int, text: str, class_id: int = 0, method_id: int = 0) -> None:
+        self._end_logged = True
         self.connection.fail(code, text, class_id, method_id)
         self._close_channels()
         self.transport.want_flush()
@@ -122,8 +124,9 @@ class AmqpFrontend(Frontend):
     def _on_auth(self, event: ev.AuthRequested) -> None:
         reason = access.check_amqp(self.transport.peer, event.username, event.password)
         if reason:
+            self._end_logged = True
             _log.warning("amqp.login_refused", peer=self.transport.peer, user=event.username, reason=reason)
-            self.connection.refuse_auth("login refused")
+            self.connection.refuse_auth(reason)
             return
         self.username = event.username
         capabilities = event.client_properties.get("capabilities")
@@ -159,7 +162,7 @@ class AmqpFrontend(Frontend):
             channel.close()
 
     def _on_lost(self, event: ev.ConnectionLost) -> None:
-        if event.code and not event.by_peer:
+        if event.code and not event.by_peer and not self._end_logged:
             _log.warning(
                 "amqp.connection_closed", peer=self.transport.peer, code=event.code, reason=event.reason
             )

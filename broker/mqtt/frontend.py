@@ -63,6 +63,8 @@ class MqttFrontend(Frontend):
         self.paused = False
         self._will: Will | None = None
         self._slow_noted = False
+        self._unretained_noted = False
+        self._end_logged = False
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.ConnectReceived: self._on_connect,
             ev.AckRun: self._on_acks,
@@ -125,23 +127,27 @@ class MqttFrontend(Frontend):
 
     def shut_down(self) -> None:
         """See `Frontend.shut_down`."""
+        self._end_logged = True
         self.connection.disconnect(c.SERVER_SHUTTING_DOWN, "the broker is shutting down")
         self.transport.want_flush()
 
     def fail_storage(self) -> None:
         """See `Frontend.fail_storage`."""
+        self._end_logged = True
         self.connection.disconnect(c.SERVER_SHUTTING_DOWN, "the broker's store failed")
         self.pause()
         self.transport.want_flush()
 
     def fail_internal(self) -> None:
         """See `Frontend.fail_internal`."""
+        self._end_logged = True
         self.connection.disconnect(c.UNSPECIFIED_ERROR, "internal error")
         self.pause()
         self.transport.want_flush()
 
     def disconnect(self, reason_code: int, reason: str) -> None:
         """End the connection from this side; one log line says who and why."""
+        self._end_logged = True
         _log.warning(
             "mqtt.disconnected",
             peer=self.transport.peer,
@@ -165,6 +171,18 @@ class MqttFrontend(Frontend):
             topic=topic,
             reason=reason,
         )
+
+    def note_unretained(self, topic: str, reason: str) -> None:
+        """Log, once for this connection, that the retain flag of a publish had no effect."""
+        if not self._unretained_noted:
+            self._unretained_noted = True
+            _log.warning(
+                "mqtt.retain_refused",
+                peer=self.transport.peer,
+                client_id=self.client_id,
+                topic=topic,
+                reason=reason,
+            )
 
     def note_slow(self) -> None:
         """Log, once per stall, that this client loses messages."""
@@ -203,17 +221,15 @@ class MqttFrontend(Frontend):
         connection = self.connection
         refusal = access.check_mqtt(self.transport.peer, packet.username, packet.password)
         if refusal:
-            _log.warning("mqtt.connect_refused", peer=self.transport.peer, reason=refusal)
-            code = c.BAD_USER_NAME_OR_PASSWORD if packet.username is not None else c.NOT_AUTHORIZED
-            connection.refuse(code, "not let in")
+            wrong = refusal == access.WRONG_CREDENTIALS
+            self._refuse(
+                packet.client_id, c.BAD_USER_NAME_OR_PASSWORD if wrong else c.NOT_AUTHORIZED, refusal
+            )
             return
         is_5 = connection.protocol_version == c.MQTT_5
         if not is_5 and not packet.clean_start:
             reason = "sessions that outlive a connection are not supported by this version: set clean session"
-            _log.warning(
-                "mqtt.connect_refused", peer=self.transport.peer, client_id=packet.client_id, reason=reason
-            )
-            connection.refuse(c.SERVER_UNAVAILABLE, reason)
+            self._refuse(packet.client_id, c.SERVER_UNAVAILABLE, reason)
             return
         properties = Properties()
         self.client_id = packet.client_id
@@ -224,6 +240,7 @@ class MqttFrontend(Frontend):
         if is_5:
             if packet.properties.session_expiry_interval_s:
                 properties.session_expiry_interval_s = 0
+                properties.reason_string = "this version ends every session with its connection"
             self.pool.credit_max = connection.client_receive_maximum
             self.outbound.window.maximum = connection.client_receive_maximum
         if packet.will is not None:
@@ -235,12 +252,18 @@ class MqttFrontend(Frontend):
         self.hub.mqtt_clients[self.client_id] = self
         self.handle(connection.accept(False, properties))
 
+    def _refuse(self, client_id: str, reason_code: int, reason: str) -> None:
+        """Turn the client away at its CONNECT; one log line says who and why."""
+        self._end_logged = True
+        _log.warning("mqtt.connect_refused", peer=self.transport.peer, client_id=client_id, reason=reason)
+        self.connection.refuse(reason_code, reason)
+
     def _on_disconnect(self, event: ev.DisconnectReceived) -> None:
         if event.reason_code != c.DISCONNECT_WITH_WILL:
             self._will = None
 
     def _on_lost(self, event: ev.ConnectionLost) -> None:
-        if not event.by_peer and event.reason_code not in (c.SUCCESS, c.SERVER_SHUTTING_DOWN):
+        if not event.by_peer and not self._end_logged:
             _log.warning(
                 "mqtt.connection_closed",
                 peer=self.transport.peer,

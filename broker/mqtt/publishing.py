@@ -16,6 +16,7 @@ from protocols.mqtt.properties import Properties
 from queue_manager import address, outcomes
 from queue_manager.errors import InvalidArgument, LimitReached, PreconditionFailed, QueueManagerError
 from queue_manager.identities import is_remembered
+from queue_manager.journal import Journal
 from queue_manager.outcomes import ACCEPTED, REFUSED_IDENTITY, REFUSED_ORDER
 from queue_manager.plan import PublishPlan
 from storage.envelope import PROPERTIES_MQTT, PROPERTIES_NONE
@@ -32,6 +33,9 @@ _REFUSAL_CODES: Final[dict[type[QueueManagerError], int]] = {
     InvalidArgument: c.IMPLEMENTATION_SPECIFIC_ERROR,
     PreconditionFailed: c.IMPLEMENTATION_SPECIFIC_ERROR,
 }
+QUEUES_RETAIN_NOTHING: Final = "queued, not retained: queues keep their messages until they are consumed"
+NOT_RETAINED: Final = "delivered, not retained: there is no room for more retained messages"
+
 _WRONG_IDENTITY: Final = (REFUSED_IDENTITY, REFUSED_ORDER)
 
 
@@ -79,14 +83,15 @@ class PlainTarget:
         """See `Target.publish`."""
         if self._generation != hub.pubsub.generation:
             self._aim(hub.pubsub, publisher, version)
-        if self._shape.retain:
-            self._retain(hub, run)
+        note = "" if not self._shape.retain or self._retain(hub, run) else NOT_RETAINED
         for outbound in self._direct:
             outbound.pass_on(run)
         if self._others:
             self._forward(hub.pubsub, publisher, run)
+        if note:
+            note_unretained(publisher, self._shape.topic, note)
         if publisher is not None:
-            answer(publisher, run)
+            answer(publisher, run, note)
 
     def _aim(self, pubsub: PubSub, publisher: MqttFrontend | None, version: int) -> None:
         self._generation = pubsub.generation
@@ -110,7 +115,8 @@ class PlainTarget:
                 if not (subscription.no_local and subscription.client is publisher):
                     subscription.client.outbound.forward(single, subscription)
 
-    def _retain(self, hub: Hub, run: PublishRun) -> None:
+    def _retain(self, hub: Hub, run: PublishRun) -> bool:
+        """Keep the last of the run; whether there was room."""
         shape = self._shape
         last = Retained(
             shape.topic,
@@ -120,8 +126,7 @@ class PlainTarget:
             run.payloads[-1],
             hub.clock.now_ms(),
         )
-        if not hub.pubsub.retain(last):
-            _log.warning("mqtt.retain_refused", topic=shape.topic, reason="no room for retained messages")
+        return hub.pubsub.retain(last)
 
 
 def _singles(run: PublishRun) -> list[PublishRun]:
@@ -158,13 +163,7 @@ class QueueTarget:
             refuse(publisher, run, code, error.reason)
             return
         if outcome == ACCEPTED:
-            if publisher is None:
-                return
-            if plan.durable and run.packet_ids:
-                waiter = publisher.puback_waiter if run.shape.qos == 1 else publisher.pubrec_waiter
-                manager.journal.wait_for(waiter, run.packet_ids)
-            else:
-                answer(publisher, run)
+            self._accepted(publisher, run, manager.journal if plan.durable else None)
             return
         if run.count > 1:
             # part of the run may fit
@@ -178,6 +177,21 @@ class QueueTarget:
             manager.journal.wait(LateRefusal(publisher, run, code, reason), 0)
         else:
             refuse(publisher, run, code, reason)
+
+    def _accepted(self, publisher: MqttFrontend | None, run: PublishRun, journal: Journal | None) -> None:
+        """Answer what was queued, as soon as `journal` is durable if there is one."""
+        note = QUEUES_RETAIN_NOTHING if run.shape.retain else ""
+        if note:
+            note_unretained(publisher, run.shape.topic, note)
+        if publisher is None:
+            return
+        if journal is None or not run.packet_ids:
+            answer(publisher, run, note)
+        elif note:
+            journal.wait(NotedAnswer(publisher, run, note), 0)
+        else:
+            waiter = publisher.puback_waiter if run.shape.qos == 1 else publisher.pubrec_waiter
+            journal.wait_for(waiter, run.packet_ids)
 
     def _aim(self, hub: Hub, now_ms: int) -> PublishPlan:
         shape = self._shape
@@ -209,6 +223,22 @@ class LateRefusal:
         transport.want_flush()
 
 
+class NotedAnswer:
+    """Tells a publisher, when his publishes are durable, what was not done with them."""
+
+    __slots__ = ("_arguments", "_publisher")
+
+    def __init__(self, publisher: MqttFrontend, run: PublishRun, note: str) -> None:
+        self._publisher = publisher
+        self._arguments = (publisher, run, note)
+
+    def committed(self, tokens: list[int]) -> None:
+        """See `queue_manager.journal.Waiter`."""
+        transport = self._publisher.transport
+        transport.guard(answer, *self._arguments)
+        transport.want_flush()
+
+
 class Refusal:
     """A topic nobody may publish to."""
 
@@ -224,10 +254,22 @@ class Refusal:
         refuse(publisher, run, self._reason_code, self._reason)
 
 
-def answer(publisher: MqttFrontend, run: PublishRun) -> None:
-    """PUBACK or PUBREC with success."""
+def note_unretained(publisher: MqttFrontend | None, topic: str, reason: str) -> None:
+    """Log that the retain flag had no effect: once for a connection, and for every will."""
+    if publisher is None:
+        _log.warning("mqtt.retain_refused", topic=topic, reason=reason)
+    else:
+        publisher.note_unretained(topic, reason)
+
+
+def answer(publisher: MqttFrontend, run: PublishRun, note: str = "") -> None:
+    """PUBACK or PUBREC with success; `note` is for who reads reason strings."""
     qos = run.shape.qos
-    if qos == 1:
+    if note and qos:
+        send = publisher.connection.send_puback if qos == 1 else publisher.connection.send_pubrec
+        for packet_id in run.packet_ids:
+            send(packet_id, c.SUCCESS, Properties(reason_string=note))
+    elif qos == 1:
         publisher.connection.send_puback_run(run.packet_ids)
     elif qos == 2:
         publisher.connection.send_pubrec_run(run.packet_ids)

@@ -64,6 +64,8 @@ def subscribe(
         share, topic_filter = split_shared(request.filter)
         if address.is_queue_topic(topic_filter):
             return _subscribe_queue(client, event, request, share, topic_filter), ""
+        if topic_filter.startswith("$"):
+            return c.TOPIC_FILTER_INVALID, "this version publishes nothing to topics that begin with $"
         if share and request.no_local:
             raise ProtocolError(c.PROTOCOL_ERROR, "no-local on a shared subscription")
         return _subscribe_plain(client, event, request, share, topic_filter, after), ""
@@ -174,7 +176,8 @@ def _own_group(client: MqttFrontend, *, is_stream: bool) -> str:
         return ""
     if client.has_assigned_id:
         raise InvalidArgument(
-            f"a client without an identifier of its own must name a {GROUP_PROPERTY}: nobody could resume its"
+            "a consumer of a queue needs a name to come back to: give the client an identifier, or name a "
+            f"group by $share/<group>/... or the user property {GROUP_PROPERTY}"
         )
     return client.own_group()
 

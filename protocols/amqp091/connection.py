@@ -15,6 +15,7 @@ from protocols.amqp091.methods import decode_method, encode_method, is_known
 from protocols.amqp091.publishes import PublishReader
 from protocols.connection import Connection
 from protocols.errors import LocalProtocolError, ProtocolError
+from protocols.foreign import foreign_protocol
 
 _FRAME_HEAD: Final = Struct(">BHI")
 _U32: Final = Struct(">I")
@@ -364,7 +365,11 @@ class AmqpConnection(Connection):
         """4.2.2: a client that speaks anything else is told what we speak, and left. Gives 8, or 0."""
         if not c.PROTOCOL_HEADER.startswith(data[:8]):
             self.output.append(c.PROTOCOL_HEADER)
-            self._lose(c.FRAME_ERROR, f"not an AMQP 0.9.1 protocol header: {data[:8]!r}", by_peer=False)
+            foreign = foreign_protocol(data)
+            reason = f"not an AMQP 0.9.1 protocol header: {data[:8]!r}"
+            if foreign:
+                reason = f"the client speaks {foreign}, this port plain AMQP 0.9.1"
+            self._lose(c.FRAME_ERROR, reason, by_peer=False)
             return 0
         if len(data) < len(c.PROTOCOL_HEADER):
             return 0

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from config import limits
 from protocols.errors import LocalProtocolError, ProtocolError
+from protocols.foreign import foreign_protocol
 from protocols.mqtt import constants as c
 from protocols.mqtt import events, hot
 from protocols.mqtt.codec import check_flags, decode_packet
@@ -209,6 +210,9 @@ class MqttConnection(AnsweringConnection):
 
     def _decode_first(self, data: bytes, found: list[Any]) -> None:
         """The first packet, which must be CONNECT [MQTT-3.1.0-1]."""
+        foreign = foreign_protocol(data)
+        if foreign and foreign != "MQTT":
+            raise ProtocolError(c.PROTOCOL_ERROR, f"the client speaks {foreign}, this port plain MQTT")
         if data[0] >> 4 != c.CONNECT:
             raise ProtocolError(c.PROTOCOL_ERROR, "first packet is not CONNECT")
         bytes_max = min(self._packet_bytes_max, limits.MQTT_CONNECT_BYTES_MAX)
