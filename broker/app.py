@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 import structlog
 
 from broker.access import FROM_ELSEWHERE, is_loopback_host
 from broker.admin import grouping
 from broker.admin.door import Admin
-from broker.amqp.frontend import AmqpFrontend
+from broker.amqp.frontend import AmqpFrontends
 from broker.clock import Clock
 from broker.configured import declare_configured, default_policy
 from broker.descriptors import connection_room, open_file_count, open_files_limit
@@ -21,9 +21,8 @@ from broker.frontend import Frontend
 from broker.hub import Hub
 from broker.listening import AddressInUse, ListenError, Listeners
 from broker.memory import memory_returner
-from broker.mqtt.frontend import MqttFrontend
+from broker.mqtt.frontend import MqttFrontends
 from broker.properties import dead_letters, filter_fields, message_groups
-from broker.pubsub import PubSub
 from broker.transport import Transport
 from config import limits
 from config.settings import (
@@ -40,10 +39,15 @@ from storage.store import Store
 
 _log: Final = structlog.get_logger("sluicemq")
 
-FRONTENDS: Final[dict[str, Callable[[Hub, Transport], Frontend]]] = {
-    "mqtt": MqttFrontend,
-    "amqp": AmqpFrontend,
-}
+
+class Frontends(Protocol):
+    """What makes the front-ends of a protocol."""
+
+    def accept(self, transport: Transport) -> Frontend:
+        """The front-end of a client that connected."""
+
+
+FRONTENDS: Final[dict[str, Callable[[Hub], Frontends]]] = {"mqtt": MqttFrontends, "amqp": AmqpFrontends}
 
 
 class Broker:
@@ -85,6 +89,7 @@ class Broker:
         self.storage_description = ""
         self._is_started = False
         self._listeners = Listeners(settings.listeners.opened(), self.clock)
+        self._frontends: dict[str, Frontends] = {}
         self._shard: Shard | None = None
         self._hub: Hub | None = None
         self._ticker: asyncio.Task[None] | None = None
@@ -171,7 +176,7 @@ class Broker:
         message_groups.install(shard.manager)
         shard.on_failure = self._on_failure
         loop = asyncio.get_running_loop()
-        self._hub = Hub(self.settings, shard, PubSub(), self.clock, loop)
+        self._hub = Hub(self.settings, shard, self.clock, loop)
         try:
             declare_configured(self.settings, shard.manager, self.clock.now_ms())
             shard.start()
@@ -205,8 +210,7 @@ class Broker:
         if self._hub is not None:
             self._hub.stop_tasks()
             for transport in list(self._hub.transports):
-                transport.frontend.shut_down()
-                transport.flush()
+                transport.shut_down()
             await self._await_goodbyes()
         await asyncio.wait_for(shard.close(), limits.DRAIN_TIMEOUT_S)
         self._is_started = False
@@ -224,7 +228,8 @@ class Broker:
             if not is_loopback_host(listener.bind):
                 _log.warning("listener.local_only", listener=name, bind=listener.bind, reason=FROM_ELSEWHERE)
         hub = self.hub
-        makers = {name: partial(Transport, hub, partial(make, hub)) for name, make in FRONTENDS.items()}
+        self._frontends = {name: make(hub) for name, make in FRONTENDS.items()}
+        makers = {name: partial(Transport, hub, made.accept) for name, made in self._frontends.items()}
         listeners.open(makers, room)
         self.ports = listeners.ports
 
@@ -234,7 +239,7 @@ class Broker:
         while self.hub.transports and self.clock.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         for transport in list(self.hub.transports):
-            transport.transport.abort()
+            transport.abort()
         await asyncio.sleep(0)
 
     async def _tick(self) -> None:
@@ -259,5 +264,5 @@ class Broker:
         _log.error("storage.failed", reason=error.reason, kind=type(error).__name__)
         self._listeners.close()
         for transport in list(self.hub.transports):
-            transport.guard(transport.frontend.fail_storage)
+            transport.fail_storage()
         self.failed.set()

@@ -5,24 +5,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from broker.hub import Hub
-from broker.transport import Transport
 from protocols.connection import Connection
 
 
 class Frontend(ABC):
     """One client: between its connection (bytes and rules) and the queue manager.
 
-    What the queue manager calls (sinks, waiters) goes through `transport.guard`. `sends_heartbeats`: the
+    What the queue manager calls (sinks, waiters) goes through `Transport.guard`. `sends_heartbeats`: the
     protocol wants a sign of life from the broker too.
     """
 
     sends_heartbeats = False
-    paused = False  # between `pause` and `resume`
 
-    def __init__(self, hub: Hub, transport: Transport, connection: Connection) -> None:
-        self.hub = hub
-        self.transport = transport
+    def __init__(self, connection: Connection) -> None:
         self.connection = connection
 
     @abstractmethod

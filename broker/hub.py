@@ -1,44 +1,76 @@
-"""What all connections of one broker share: the shard, plain pub/sub, and the end of each loop turn."""
+"""What all connections of one broker share: the shard, and the end of each loop turn."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from broker.clock import Clock
 from broker.counters import Counters
+from broker.engine.shard import Shard
 from broker.refusals import RefusalLog
 from config.settings import Settings
 
-if TYPE_CHECKING:
-    from broker.engine.shard import Shard
-    from broker.mqtt.frontend import MqttFrontend
-    from broker.pubsub import PubSub
-    from broker.transport import Transport
+
+class Peer(Protocol):
+    """A client's connection, as the broker sees it."""
+
+    def flush(self) -> None:
+        """Write its output."""
+
+    def check_deadline(self, now: float) -> None:
+        """Let the connection act on its deadlines."""
+
+    def store_caught_up(self) -> None:
+        """What was held back by `Hub.hold_back` may go on."""
+
+    def shut_down(self) -> None:
+        """The broker stops: say goodbye."""
+
+    def fail_storage(self) -> None:
+        """The broker's store failed for good: send the client away."""
+
+    def abort(self) -> None:
+        """End the transport without waiting for anything."""
 
 
 class Hub:
     """Passed to every front-end; there is one per running broker, none global."""
 
     def __init__(
-        self, settings: Settings, shard: Shard, pubsub: PubSub, clock: Clock, loop: asyncio.AbstractEventLoop
+        self, settings: Settings, shard: Shard, clock: Clock, loop: asyncio.AbstractEventLoop
     ) -> None:
         self.settings = settings
         self.shard = shard
-        self.pubsub = pubsub
         self.clock = clock
         self.loop = loop
         self.counters = Counters()
         self.refusals = RefusalLog()
-        self.transports: dict[Transport, None] = {}
-        self.flushes: dict[Transport, None] = {}
-        self.held_back: list[Transport] = []
-        self.mqtt_clients: dict[str, MqttFrontend] = {}
+        self.transports: dict[Peer, None] = {}
+        self._flushes: dict[Peer, None] = {}
+        self._held_back: list[Peer] = []
         self.browse_count = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._flush_scheduled = False
         shard.commits.on_committed = self._on_committed
+
+    # connections
+
+    def connected(self, transport: Peer) -> None:
+        """A client connected."""
+        self.transports[transport] = None
+
+    def disconnected(self, transport: Peer) -> None:
+        """The client's transport is gone."""
+        self.transports.pop(transport, None)
+        self._flushes.pop(transport, None)
+
+    def hold_back(self, transport: Peer) -> None:
+        """Call its `store_caught_up` with the next commit."""
+        self._held_back.append(transport)
+
+    # loop turns
 
     def has_work(self) -> bool:
         """Whether `settle_turn` has anything to do."""
@@ -62,6 +94,31 @@ class Hub:
             manager.dispatch(self.clock.now_ms())
         self.shard.wake()
 
+    def want_flush(self, transport: Peer) -> None:
+        """Write this transport's output at the end of the loop turn."""
+        self._flushes[transport] = None
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self.loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        transports = list(self._flushes)
+        self._flushes.clear()
+        for transport in transports:
+            transport.flush()
+        if self.has_work():  # what clients who are gone gave back
+            self.settle_turn()
+
+    def _on_committed(self) -> None:
+        if self._held_back:
+            transports = self._held_back
+            self._held_back = []
+            for transport in transports:
+                transport.store_caught_up()
+
+    # tasks
+
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something beside everything else; it ends with the broker."""
         task = self.loop.create_task(work)
@@ -72,26 +129,3 @@ class Hub:
         """The broker stops."""
         for task in self._tasks:
             task.cancel()
-
-    def want_flush(self, transport: Transport) -> None:
-        """Write this transport's output at the end of the loop turn."""
-        self.flushes[transport] = None
-        if not self._flush_scheduled:
-            self._flush_scheduled = True
-            self.loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        self._flush_scheduled = False
-        transports = list(self.flushes)
-        self.flushes.clear()
-        for transport in transports:
-            transport.flush()
-        if self.has_work():  # what clients who are gone gave back
-            self.settle_turn()
-
-    def _on_committed(self) -> None:
-        if self.held_back:
-            transports = self.held_back
-            self.held_back = []
-            for transport in transports:
-                transport.store_caught_up()

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import structlog
 
+from broker.frontend import Frontend
+from broker.hub import Hub
 from config import limits
-
-if TYPE_CHECKING:
-    from broker.frontend import Frontend
-    from broker.hub import Hub
 
 _log: Final = structlog.get_logger("sluicemq.transport")
 
@@ -25,7 +23,8 @@ def peer_text(name: object) -> str:
 class Transport(asyncio.Protocol):
     """Feeds bytes to a connection, hands its events to the front-end, writes what both put out.
 
-    Writing happens once per loop turn and connection, however many deliveries came together.
+    Writing happens once per loop turn and connection, however many deliveries came together. `paused`: the
+    peer reads too slowly.
     """
 
     __slots__ = (
@@ -39,6 +38,7 @@ class Transport(asyncio.Protocol):
         "_store_holds",
         "_unread_holds",
         "frontend",
+        "paused",
         "peer",
         "transport",
     )
@@ -56,6 +56,7 @@ class Transport(asyncio.Protocol):
         self._holds = 0  # for how many reasons nothing is read
         self._store_holds = False  # whether the store is one of them
         self._unread_holds = False  # whether answers the peer does not read are one of them
+        self.paused = False
         self.peer = ""
         self.frontend: Frontend
         self.transport: asyncio.Transport
@@ -66,7 +67,7 @@ class Transport(asyncio.Protocol):
         self.transport.set_write_buffer_limits(high=limits.WRITE_BUFFER_BYTES_HIGH)
         self.peer = peer_text(transport.get_extra_info("peername"))
         self.frontend = self._make(self)
-        self._hub.transports[self] = None
+        self._hub.connected(self)
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the peer: decode all of them, act, have the answers written this turn."""
@@ -88,7 +89,7 @@ class Transport(asyncio.Protocol):
         if not self._flush_wanted and (connection.output or connection.closed):
             self._flush_wanted = True
             self._hub.want_flush(self)
-        if frontend.paused and not self._unread_holds:
+        if self.paused and not self._unread_holds:
             self._bound_answers()
 
     def eof_received(self) -> bool:
@@ -98,14 +99,14 @@ class Transport(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The transport is gone, whatever the cause."""
         self._lost()
-        self._hub.transports.pop(self, None)
-        self._hub.flushes.pop(self, None)
+        self._hub.disconnected(self)
         self._handle(self.frontend.connection.receive_eof())
         self.end()
         self._hub.settle_turn()
 
     def pause_writing(self) -> None:
         """The peer reads too slowly: consumers get nothing more until it has caught up."""
+        self.paused = True
         self.frontend.pause()
 
     def resume_writing(self) -> None:
@@ -113,6 +114,7 @@ class Transport(asyncio.Protocol):
         if self._unread_holds:
             self._unread_holds = False
             self.release_reading()
+        self.paused = False
         self.frontend.resume()
         self._hub.settle_turn()
 
@@ -157,6 +159,19 @@ class Transport(asyncio.Protocol):
         if not self._ended:
             self._ended = True
             self.guard(self.frontend.gone)
+
+    def shut_down(self) -> None:
+        """See `broker.hub.Peer`."""
+        self.frontend.shut_down()
+        self.flush()
+
+    def fail_storage(self) -> None:
+        """See `broker.hub.Peer`."""
+        self.guard(self.frontend.fail_storage)
+
+    def abort(self) -> None:
+        """See `broker.hub.Peer`."""
+        self.transport.abort()
 
     def guard(self, call: Callable[..., None], *arguments: Any) -> bool:
         """Call what acts for this client: our bug must cost one connection, not the broker.
@@ -205,7 +220,7 @@ class Transport(asyncio.Protocol):
     def _hold_back(self) -> None:
         if not self._store_holds:
             self._store_holds = True
-            self._hub.held_back.append(self)
+            self._hub.hold_back(self)
             self.hold_reading()
 
     def _handle(self, events: list[Any]) -> None:

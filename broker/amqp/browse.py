@@ -90,7 +90,7 @@ class Browse:
                 return
             self._end({"status": "refused", "reason": f"queue {self._reply_to!r} does not take the messages"})
         except QueueManagerError as error:
-            hub.counters.control_refused += 1
+            hub.counters.refuse_control()
             self._end({"status": "refused", "reason": error.reason, "error": type(error).__name__})
         except StorageError as error:
             _log.warning("browse.failed", queue=self._queue.title, reason=error.reason)

@@ -61,7 +61,7 @@ def perform(publisher: Publisher, run: PublishRun, now_ms: int) -> None:
         except QueueManagerError as error:
             if not reply_to:
                 raise
-            hub.counters.control_refused += 1
+            hub.counters.refuse_control()
             answer = {"status": "refused", "reason": error.reason, "error": type(error).__name__}
         if reply_to and answer is not None:
             reply = _Reply(hub, reply_to, properties.correlation_id, json.dumps(answer).encode())

@@ -197,7 +197,7 @@ class AmqpChannel:
     def drop_unsendable(self, tags: range) -> None:
         """Deliveries that do not fit the client's frames: their claims, if any, fail."""
         hub = self.frontend.hub
-        hub.counters.dropped_too_large += len(tags)
+        hub.counters.drop_too_large(len(tags))
         _log.warning(
             "amqp.properties_too_large",
             peer=self.frontend.transport.peer,
@@ -218,7 +218,7 @@ class AmqpChannel:
             else:
                 late = manager.reject(entries, now_ms)
             if late:
-                self.frontend.hub.counters.late_settles += late
+                self.frontend.hub.counters.settle_late(late)
         if unknown_tag is not None:
             class_id, method_id = _method_ids(event)
             self.fail(c.PRECONDITION_FAILED, f"unknown delivery tag {unknown_tag}", class_id, method_id)
@@ -235,7 +235,7 @@ class AmqpChannel:
             if entry is None:
                 if unknown_tag is None and tag in self.late_tags:
                     self.late_tags.pop(tag).came_late()
-                    self.frontend.hub.counters.late_settles += 1
+                    self.frontend.hub.counters.settle_late(1)
                 elif unknown_tag is None:
                     unknown_tag = tag
             elif unknown_tag is None:

@@ -30,6 +30,17 @@ SERVER_PROPERTIES: Final[dict[str, Any]] = {
 }
 
 
+class AmqpFrontends:
+    """Makes the front-ends of a broker's AMQP clients."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    def accept(self, transport: Transport) -> AmqpFrontend:
+        """A client connected."""
+        return AmqpFrontend(self._hub, transport)
+
+
 class AmqpFrontend(Frontend):
     """Answers an AMQP client. `exclusive_queues` live as long as the connection."""
 
@@ -44,12 +55,14 @@ class AmqpFrontend(Frontend):
             SERVER_PROPERTIES,
             hub.clock.monotonic(),
         )
-        super().__init__(hub, transport, connection)
+        super().__init__(connection)
+        self.hub = hub
+        self.transport = transport
+        self.paused = False
         self.username = ""
         self.cancel_notify = False
         self.channels: dict[int, AmqpChannel] = {}
         self.exclusive_queues: dict[Queue, None] = {}
-        self.paused = False
         self._end_logged = False
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.AuthRequested: self._on_auth,

@@ -69,7 +69,7 @@ class Publisher:
                 return
         count = len(run.bodies)
         if not plan.queues:
-            hub.counters.publishes_unrouted += count
+            hub.counters.leave_unrouted(count)
             if shape.mandatory:
                 self._return(run)
             self.confirm(count, durable=False)
@@ -233,7 +233,7 @@ class Publisher:
                 if channel.closed:
                     return
             return
-        hub.counters.publishes_refused += 1
+        hub.counters.refuse_publishes(1)
         if outcome == REFUSED_SIZE:
             bytes_max = min(queue.policy.message_bytes_max for queue in plan.queues)
             size = len(run.bodies[0])
@@ -265,7 +265,7 @@ class Publisher:
         try:
             committing.commit(channel, run.shape)
         except QueueManagerError as error:
-            channel.frontend.hub.counters.control_refused += count
+            channel.frontend.hub.counters.refuse_control(count)
             if not self.confirming:
                 raise
             committing.log_refused(channel, error)

@@ -1,17 +1,21 @@
-"""`$ack`, `$nack`, `$reject`, `$extend`: settling by publishing to a control topic.
+"""Control topics: what a publish to `$queue/<queue>/<verb>` does to the claims or the position of a group.
 
-MQTT 5 user properties: `message-id` (`<queue>:<offset>` or the offset) and `group-id`, both required;
-`attempts` (refused when it is not the current one), `reason` (logged), for `$extend` `lease` in ms.
+`$ack`, `$nack`, `$reject`, `$extend` settle. MQTT 5 user properties: `message-id` (`<queue>:<offset>` or the
+offset) and `group-id`, both required; `attempts` (refused when it is not the current one), `reason` (logged),
+for `$nack` `delay`, for `$extend` `lease` in ms. `$commit` is in `committing`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
 from broker import claims
+from broker.mqtt.client import MqttClient
+from broker.mqtt.publisher import Publisher
 from broker.properties.single import single_values
 from protocols.mqtt import constants as c
 from protocols.mqtt.events import PublishRun, PublishShape
@@ -20,16 +24,12 @@ from queue_manager.address import CALL_VERBS, Address
 from queue_manager.errors import InvalidArgument, QueueManagerError
 from queue_manager.model import Entry
 
-if TYPE_CHECKING:
-    from broker.hub import Hub
-    from broker.mqtt.frontend import MqttFrontend
-
 _PROPERTIES: Final = ("message-id", "group-id", "attempts", "delay", "lease", "reason")
 _log: Final = structlog.get_logger("sluicemq.mqtt")
 
 
-class ControlTarget:
-    """A control topic with the user properties of its shape."""
+class ControlTarget(ABC):
+    """A control topic with the user properties of its shape; a target of `broker.mqtt.publishing`."""
 
     __slots__ = ("_address", "_shape")
 
@@ -37,58 +37,62 @@ class ControlTarget:
         self._address = address
         self._shape = shape
 
-    def publish(self, hub: Hub, publisher: MqttFrontend | None, version: int, run: PublishRun) -> None:
-        """See `broker.mqtt.publishing.Target.publish`."""
-        if publisher is None:
-            _log.warning("mqtt.will_refused", topic=self._shape.topic, reason="a will cannot settle")
+    def publish(self, publisher: Publisher, run: PublishRun) -> None:
+        """Do what each publish of the run asks, and answer it."""
+        client = publisher.client
+        if client is None:
+            publisher.refuse(run, c.TOPIC_NAME_INVALID, f"a will cannot {self._address.verb}")
             return
-        ids = run.packet_ids
         for index in range(run.count):
+            packet_ids = run.packet_ids[index : index + 1]
             try:
-                entry = self._settle(hub, publisher)
+                waits = self._perform(client, run.payloads[index])
             except QueueManagerError as error:
-                self._refuse(hub, publisher, ids[index : index + 1], version, error.reason)
+                publisher.hub.counters.refuse_control()
+                client.note_refused(self._shape.topic, error.reason)
+                self._refuse(client, packet_ids, error.reason)
+                if client.connection.closed:
+                    return
+                continue
+            qos = self._shape.qos
+            if packet_ids and waits:
+                answer = publisher.durable_answers[qos - 1]
+                publisher.hub.shard.manager.journal.wait_for(answer, packet_ids)
             else:
-                self._confirm(hub, publisher, ids[index : index + 1], entry)
+                publisher.accept(packet_ids, qos)
 
-    def _confirm(self, hub: Hub, publisher: MqttFrontend, packet_ids: list[int], entry: Entry) -> None:
-        """PUBACK or PUBREC; for a durable queue once the verdict cannot be lost any more."""
-        if not packet_ids:
-            return
-        is_qos_1 = self._shape.qos == 1
-        if entry.group.queue.durable:
-            manager = hub.shard.manager
-            manager.flush_with_next_commit(entry.group)
-            waiter = publisher.puback_waiter if is_qos_1 else publisher.pubrec_waiter
-            manager.journal.wait_for(waiter, packet_ids)
-        elif is_qos_1:
-            publisher.connection.send_puback_run(packet_ids)
-        else:
-            publisher.connection.send_pubrec_run(packet_ids)
+    @abstractmethod
+    def _perform(self, client: MqttClient, payload: bytes) -> bool:
+        """Do what one publish asks; whether its answer waits for the open commit.
 
-    def _refuse(
-        self, hub: Hub, publisher: MqttFrontend, packet_ids: list[int], version: int, reason: str
-    ) -> None:
+        Raises QueueManagerError.
+        """
+
+    def _refuse(self, client: MqttClient, packet_ids: list[int], reason: str) -> None:
         """MQTT 5 is told; 3.1.1, which could not name a message anyway, gets its PUBACK."""
-        hub.counters.control_refused += 1
-        publisher.note_refused(self._shape.topic, reason)
-        code = c.TOPIC_NAME_INVALID if version == c.MQTT_5 else c.SUCCESS
+        connection = client.connection
+        code = c.TOPIC_NAME_INVALID if connection.protocol_version == c.MQTT_5 else c.SUCCESS
         properties = Properties(reason_string=reason) if code else None
         for packet_id in packet_ids:
             if self._shape.qos == 1:
-                publisher.connection.send_puback(packet_id, code, properties)
+                connection.send_puback(packet_id, code, properties)
             else:
-                publisher.connection.send_pubrec(packet_id, code, properties)
+                connection.send_pubrec(packet_id, code, properties)
 
-    def _settle(self, hub: Hub, publisher: MqttFrontend) -> Entry:
-        """Do what the topic and its properties say; gives the claim. Raises QueueManagerError."""
+
+class SettleTarget(ControlTarget):
+    """`$ack`, `$nack`, `$reject` or `$extend`; answered once the verdict cannot be lost any more."""
+
+    __slots__ = ()
+
+    def _perform(self, client: MqttClient, payload: bytes) -> bool:
         verb = self._address.verb
         if verb in CALL_VERBS:
             raise InvalidArgument(f"{verb} is for AMQP clients")
         values = user_properties(self._shape.properties, _PROPERTIES)
-        manager = hub.shard.manager
-        now_ms = hub.clock.now_ms()
-        queue = manager.find(self._address.name, publisher)
+        manager = client.hub.shard.manager
+        now_ms = client.hub.clock.now_ms()
+        queue = manager.find(self._address.name, client)
         group_id = values.get("group-id")
         if group_id is None or "message-id" not in values:
             raise InvalidArgument(f"{verb} needs user properties message-id and group-id")
@@ -104,7 +108,10 @@ class ControlTarget:
             manager.reject([entry], now_ms)
         else:
             claims.extend(manager, entry, values, queue.policy.visibility_timeout_ms, now_ms)
-        return entry
+        if self._shape.qos and entry.group.queue.durable:
+            manager.flush_with_next_commit(entry.group)
+            return True
+        return False
 
 
 def user_properties(block: bytes, names: Collection[str]) -> dict[str, str]:

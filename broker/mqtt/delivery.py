@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from broker.mqtt.outbound import Outgoing, with_identifier
+from broker.mqtt.client import MqttClient
+from broker.mqtt.outbound import Outbound, Outgoing, with_identifier
 from broker.properties.templates import as_mqtt_at
 from protocols.errors import ProtocolError
 from protocols.mqtt import constants as c
@@ -13,9 +14,6 @@ from queue_manager.address import PREFIX
 from queue_manager.consumer import Consumer
 from queue_manager.model import Entry, Message
 from storage.envelope import EnvelopeTemplate
-
-if TYPE_CHECKING:
-    from broker.mqtt.frontend import MqttFrontend
 
 _USER_PROPERTY: Final = b"\x26"
 
@@ -26,12 +24,30 @@ class MqttConsumer:
     `explicit`: settled by `$ack` and friends; otherwise by PUBACK, or at QoS 0 by being sent.
     """
 
-    __slots__ = ("_client", "_constant", "_topics", "consumer", "explicit", "filter", "identifier", "qos")
+    __slots__ = (
+        "_client",
+        "_constant",
+        "_outbound",
+        "_topics",
+        "consumer",
+        "explicit",
+        "filter",
+        "identifier",
+        "qos",
+    )
 
     def __init__(
-        self, client: MqttFrontend, topic_filter: str, qos: int, *, explicit: bool, identifier: int | None
+        self,
+        client: MqttClient,
+        outbound: Outbound,
+        topic_filter: str,
+        qos: int,
+        *,
+        explicit: bool,
+        identifier: int | None,
     ) -> None:
         self._client = client
+        self._outbound = outbound
         self.filter = topic_filter
         self.qos = qos
         self.explicit = explicit
@@ -39,6 +55,10 @@ class MqttConsumer:
         self.consumer: Consumer
         self._constant = b""
         self._topics: dict[str, bytes] = {}
+
+    def attach(self, consumer: Consumer) -> None:
+        """See `broker.consumers.ConsumerSink`."""
+        self.consumer = consumer
 
     def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
         """See `queue_manager.consumer.Sink`."""
@@ -58,11 +78,19 @@ class MqttConsumer:
 
     def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
         """See `queue_manager.consumer.Sink`."""
-        self._client.transport.guard(self._client.outbound.forget_ended)
+        self._client.transport.guard(self._outbound.forget_ended)
 
     def cancelled(self, consumer: Consumer, reason: str) -> None:
-        """See `queue_manager.consumer.Sink`."""
-        self._client.consumer_cancelled(self, reason)
+        """See `queue_manager.consumer.Sink`: the queue or the group is gone.
+
+        MQTT has no word for the end of one subscription, and a client that takes itself for subscribed would
+        wait for ever: so it is disconnected, subscribes anew, and sees by the SUBACK where it is.
+        """
+        client = self._client
+        client.consumers.forget(self.filter)
+        self._outbound.forget_ended()
+        if not client.connection.closed:
+            client.disconnect(c.ADMINISTRATIVE_ACTION, f"the subscription {self.filter!r} ended: {reason}")
 
     def _deliver_3(self, messages: list[Message], claims: list[Entry] | None) -> None:
         start = 0
@@ -72,7 +100,7 @@ class MqttConsumer:
             end = start + 1
             while end < count and messages[end].template is template:
                 end += 1
-            self._client.outbound.send(
+            self._outbound.send(
                 Outgoing(
                     self._topic(template),
                     self.qos,
@@ -102,7 +130,7 @@ class MqttConsumer:
         )
         if self.identifier is not None:
             block = with_identifier(block, self.identifier)
-        self._client.outbound.send(
+        self._outbound.send(
             Outgoing(
                 self._topic(message.template),
                 self.qos,

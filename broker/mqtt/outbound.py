@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import Final
 
+import structlog
+
+from broker.mqtt.client import MqttClient
+from broker.mqtt.pubsub import Retained, Subscription
 from broker.mqtt.window import OutboundWindow
 from config import limits
 from protocols.mqtt import constants as c
 from protocols.mqtt import hot
-from protocols.mqtt.events import PublishRun, PublishShape
+from protocols.mqtt.events import AckRun, PublishRun
 from protocols.mqtt.wire import encode_varint
+from queue_manager.consumer import CreditPool
 from queue_manager.model import IN_FLIGHT, Entry
 
-if TYPE_CHECKING:
-    from broker.mqtt.frontend import MqttFrontend
-    from broker.pubsub import Retained, Subscription
+_log: Final = structlog.get_logger("sluicemq.mqtt")
 
-_SUBSCRIPTION_IDENTIFIER = b"\x0b"
+_SUBSCRIPTION_IDENTIFIER: Final = b"\x0b"
 
 
-def takes_as_is(subscription: Subscription, shape: PublishShape, version: int) -> bool:
-    """Whether publishes of this shape, sent over `version`, may go to the subscriber byte for byte."""
-    return (
-        version == subscription.client.connection.protocol_version
-        and subscription.qos >= shape.qos
-        and subscription.identifier is None
-        and not shape.dup
-        and (not shape.retain or subscription.retain_as_published)
-    )
+RECEIVE_MAXIMUM_DEFAULT: Final = 65_535  # section 3.1.2.11.3
 
 
 class Outgoing:
@@ -66,26 +61,31 @@ class Outgoing:
 
 
 class Outbound:
-    """The sending half of a client.
+    """The sending half of a client; a `broker.mqtt.pubsub.Subscriber`.
 
-    `claims`: what the acknowledgement of a packet identifier settles. `_orphans`: identifiers whose claim
-    ended otherwise before the client acknowledged it; they take credit from its consumers until it does.
+    `pool` is the credit that consumers share whose deliveries are settled by acknowledgements. `claims`: what
+    the acknowledgement of a packet identifier settles. `_orphans`: identifiers whose claim ended otherwise
+    before the client acknowledged it; they take credit from its consumers until it does.
     """
 
     __slots__ = (
         "_client",
+        "_is_stall_noted",
         "_orphans",
         "_pending",
         "_pending_bytes",
         "_pending_count",
         "_unchecked_bytes",
         "claims",
+        "pool",
         "window",
     )
 
-    def __init__(self, client: MqttFrontend) -> None:
+    def __init__(self, client: MqttClient) -> None:
         self._client = client
-        self.window = OutboundWindow(65_535)
+        self._is_stall_noted = False
+        self.window = OutboundWindow(RECEIVE_MAXIMUM_DEFAULT)
+        self.pool = CreditPool(RECEIVE_MAXIMUM_DEFAULT)
         self.claims: dict[int, Entry] = {}
         self._orphans: set[int] = set()
         self._pending: deque[Outgoing] = deque()
@@ -93,8 +93,22 @@ class Outbound:
         self._pending_bytes = 0
         self._unchecked_bytes = 0
 
+    @property
+    def protocol_version(self) -> int:
+        """See `Subscriber`."""
+        return self._client.connection.protocol_version
+
+    def limit(self, receive_maximum: int) -> None:
+        """So many QoS 1 and 2 deliveries the client takes at a time (section 3.1.2.11.3)."""
+        self.pool.credit_max = receive_maximum
+        self.window.maximum = receive_maximum
+
+    def caught_up(self) -> None:
+        """The client reads again."""
+        self._is_stall_noted = False
+
     def pass_on(self, run: PublishRun) -> None:
-        """Send a plain publish on as it came (`takes_as_is`), but for its packet identifiers."""
+        """See `Subscriber`: byte for byte, but for packet identifiers."""
         client = self._client
         connection = client.connection
         if connection.closed:
@@ -129,7 +143,7 @@ class Outbound:
             self.send(Outgoing(shape.topic_bytes, shape.qos, shape.retain, shape.properties, run.payloads))
 
     def forward(self, run: PublishRun, subscription: Subscription) -> None:
-        """Send a plain publish on, rewritten as the subscription and the client's version want it."""
+        """See `Subscriber`: rewritten as the subscription and the client's version want it."""
         client = self._client
         connection = client.connection
         if connection.closed or not self._has_room(run.count):
@@ -181,6 +195,35 @@ class Outbound:
         if start < count:
             self._keep(outgoing.part(start, count) if start else outgoing)
 
+    def on_acks(self, event: AckRun) -> None:
+        """PUBACK, PUBREC or PUBCOMP of what was sent; a PUBREL ends the exchange of what was received."""
+        connection = self._client.connection
+        kind = event.packet_type
+        ids = event.packet_ids
+        failed = event.reason_code >= c.UNSPECIFIED_ERROR
+        if kind == c.PUBREL:
+            connection.send_pubcomp_run(ids)
+        elif kind == c.PUBREC and not failed:
+            in_use = self.window.in_use
+            if in_use.issuperset(ids):
+                connection.send_pubrel_run(ids)
+                return
+            for packet_id in ids:
+                known = packet_id in in_use
+                connection.send_pubrel(packet_id, c.SUCCESS if known else c.PACKET_IDENTIFIER_NOT_FOUND)
+        else:
+            entries = self.finished(ids)
+            if entries:
+                self._settle(entries, failed)
+
+    def _settle(self, entries: list[Entry], failed: bool) -> None:
+        hub = self._client.hub
+        manager = hub.shard.manager
+        now_ms = hub.clock.now_ms()
+        late = manager.requeue(entries, now_ms) if failed else manager.ack(entries, now_ms)
+        if late:
+            hub.counters.settle_late(late)
+
     def finished(self, packet_ids: list[int]) -> list[Entry]:
         """The client acknowledged these for good; gives the claims that settles."""
         self.window.release(packet_ids)
@@ -208,7 +251,7 @@ class Outbound:
         for packet_id in ended:
             del self.claims[packet_id]
         self._orphans.update(ended)
-        self._client.pool.in_flight += len(ended)
+        self.pool.in_flight += len(ended)
         kept: deque[Outgoing] = deque()
         for outgoing in self._pending:
             entries = outgoing.entries
@@ -226,7 +269,7 @@ class Outbound:
         released = self._orphans.intersection(packet_ids)
         if released:
             self._orphans -= released
-            pool = self._client.pool
+            pool = self.pool
             pool.in_flight -= len(released)
             for consumer in pool.consumers:
                 self._client.hub.shard.manager.wake(consumer)
@@ -240,8 +283,10 @@ class Outbound:
             and self._pending_bytes <= limits.SUBSCRIBER_BUFFER_BYTES_MAX
         ):
             return True
-        client.hub.counters.dropped_slow_consumer += count
-        client.note_slow()
+        client.hub.counters.drop_slow(count)
+        if not self._is_stall_noted:
+            self._is_stall_noted = True
+            _log.warning("mqtt.slow_client", peer=client.transport.peer, client_id=client.client_id)
         return False
 
     def _keep(self, outgoing: Outgoing) -> None:
@@ -284,11 +329,16 @@ class Outbound:
             start = end
 
     def _skip_too_large(self, skipped: Outgoing, packet_ids: list[int]) -> None:
-        """[MQTT-3.1.2-25]: as if it had been sent, so that it does not come again and again."""
+        """[MQTT-3.1.2-25]: as if it had been sent. Claims fail, or they would come back again and again."""
         self.window.release(packet_ids)
         for packet_id in packet_ids:
             self.claims.pop(packet_id, None)
-        self._client.settle_unsendable(len(skipped.payloads), skipped.entries or [])
+        client = self._client
+        count = len(skipped.payloads)
+        client.hub.counters.drop_too_large(count)
+        if skipped.entries:
+            _log.warning("mqtt.message_too_large", client_id=client.client_id, count=count)
+            client.hub.shard.manager.reject(skipped.entries, client.hub.clock.now_ms())
 
 
 def with_identifier(properties: bytes, identifier: int) -> bytes:

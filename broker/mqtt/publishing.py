@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
-import structlog
-
-from broker.mqtt import committing, control
-from broker.mqtt.outbound import Outbound, takes_as_is
+from broker.hub import Hub
+from broker.mqtt.committing import CommitTarget
+from broker.mqtt.control import SettleTarget
+from broker.mqtt.errors import publish_code
+from broker.mqtt.publisher import Publisher
+from broker.mqtt.pubsub import Retained, Subscriber, Subscription
 from broker.properties.mqtt import options_of, without_stage
-from broker.pubsub import PubSub, Retained, Subscription
 from protocols.mqtt import constants as c
 from protocols.mqtt.events import PublishRun, PublishShape
-from protocols.mqtt.properties import Properties
 from queue_manager import address, outcomes
-from queue_manager.errors import InvalidArgument, LimitReached, PreconditionFailed, QueueManagerError
+from queue_manager.errors import QueueManagerError
 from queue_manager.identities import is_remembered
-from queue_manager.journal import Journal
 from queue_manager.outcomes import ACCEPTED, REFUSED_IDENTITY, REFUSED_ORDER
 from queue_manager.plan import PublishPlan
 from storage.envelope import PROPERTIES_MQTT, PROPERTIES_NONE
 
-if TYPE_CHECKING:
-    from broker.hub import Hub
-    from broker.mqtt.frontend import MqttFrontend
-
-_log: Final = structlog.get_logger("sluicemq.mqtt")
-
-
-_REFUSAL_CODES: Final[dict[type[QueueManagerError], int]] = {
-    LimitReached: c.QUOTA_EXCEEDED,
-    InvalidArgument: c.IMPLEMENTATION_SPECIFIC_ERROR,
-    PreconditionFailed: c.IMPLEMENTATION_SPECIFIC_ERROR,
-}
 QUEUES_RETAIN_NOTHING: Final = "queued, not retained: queues keep their messages until they are consumed"
 NOT_RETAINED: Final = "delivered, not retained: there is no room for more retained messages"
 
@@ -40,9 +27,9 @@ _WRONG_IDENTITY: Final = (REFUSED_IDENTITY, REFUSED_ORDER)
 
 
 class Target(Protocol):
-    """Where publishes of one shape go. `publisher` is None for wills, which nobody waits for."""
+    """Where publishes of one shape go."""
 
-    def publish(self, hub: Hub, publisher: MqttFrontend | None, version: int, run: PublishRun) -> None:
+    def publish(self, publisher: Publisher, run: PublishRun) -> None:
         """Take a run of publishes and answer it, now or when it is durable."""
 
 
@@ -55,9 +42,9 @@ def resolve(shape: PublishShape) -> Target:
         except QueueManagerError as error:
             return Refusal(c.TOPIC_NAME_INVALID, error.reason)
         if parsed.verb == "$commit":
-            return committing.CommitTarget(parsed, shape)
+            return CommitTarget(parsed, shape)
         if parsed.verb:
-            return control.ControlTarget(parsed, shape)
+            return SettleTarget(parsed, shape)
         return QueueTarget(shape)
     if topic.startswith("$"):
         return Refusal(c.TOPIC_NAME_INVALID, f"topic {topic!r} belongs to the broker")
@@ -67,55 +54,56 @@ def resolve(shape: PublishShape) -> Target:
 class PlainTarget:
     """An ordinary topic.
 
-    `_direct` are the clients who get publishes of this shape byte for byte, `_others` the subscriptions that
-    need them rewritten or chosen among.
+    `_direct` are the subscribers who get publishes of this shape byte for byte, `_others` the subscriptions
+    that need them rewritten or chosen among.
     """
 
     __slots__ = ("_direct", "_generation", "_others", "_shape")
 
     def __init__(self, shape: PublishShape) -> None:
         self._shape = shape
-        self._direct: list[Outbound] = []
+        self._direct: list[Subscriber] = []
         self._others: tuple[Subscription, ...] = ()
         self._generation = -1
 
-    def publish(self, hub: Hub, publisher: MqttFrontend | None, version: int, run: PublishRun) -> None:
+    def publish(self, publisher: Publisher, run: PublishRun) -> None:
         """See `Target.publish`."""
-        if self._generation != hub.pubsub.generation:
-            self._aim(hub.pubsub, publisher, version)
-        note = "" if not self._shape.retain or self._retain(hub, run) else NOT_RETAINED
-        for outbound in self._direct:
-            outbound.pass_on(run)
+        if self._generation != publisher.pubsub.generation:
+            self._aim(publisher)
+        note = "" if not self._shape.retain or self._retain(publisher, run) else NOT_RETAINED
+        for subscriber in self._direct:
+            subscriber.pass_on(run)
         if self._others:
-            self._forward(hub.pubsub, publisher, run)
+            self._forward(publisher, run)
         if note:
-            note_unretained(publisher, self._shape.topic, note)
-        if publisher is not None:
-            answer(publisher, run, note)
+            publisher.note_unretained(self._shape.topic, note)
+        publisher.accept(run.packet_ids, self._shape.qos, note)
 
-    def _aim(self, pubsub: PubSub, publisher: MqttFrontend | None, version: int) -> None:
+    def _aim(self, publisher: Publisher) -> None:
+        pubsub = publisher.pubsub
         self._generation = pubsub.generation
         route = pubsub.route(self._shape.topic)
         if any(s.share for s in route):
             self._direct = []
             self._others = route
             return
-        wanted = [s for s in route if not (s.no_local and s.client is publisher)]
-        self._direct = [s.client.outbound for s in wanted if takes_as_is(s, self._shape, version)]
-        self._others = tuple(s for s in wanted if not takes_as_is(s, self._shape, version))
+        shape, version = self._shape, publisher.protocol_version
+        wanted = [s for s in route if not (s.no_local and s.subscriber is publisher.subscriber)]
+        self._direct = [s.subscriber for s in wanted if s.takes_as_is(shape, version)]
+        self._others = tuple(s for s in wanted if not s.takes_as_is(shape, version))
 
-    def _forward(self, pubsub: PubSub, publisher: MqttFrontend | None, run: PublishRun) -> None:
+    def _forward(self, publisher: Publisher, run: PublishRun) -> None:
         if not any(s.share for s in self._others):
             for subscription in self._others:
-                subscription.client.outbound.forward(run, subscription)
+                subscription.subscriber.forward(run, subscription)
             return
         # members of a share group take turns message by message
         for single in _singles(run):
-            for subscription in pubsub.pick(self._others):
-                if not (subscription.no_local and subscription.client is publisher):
-                    subscription.client.outbound.forward(single, subscription)
+            for subscription in publisher.pubsub.pick(self._others):
+                if not (subscription.no_local and subscription.subscriber is publisher.subscriber):
+                    subscription.subscriber.forward(single, subscription)
 
-    def _retain(self, hub: Hub, run: PublishRun) -> bool:
+    def _retain(self, publisher: Publisher, run: PublishRun) -> bool:
         """Keep the last of the run; whether there was room."""
         shape = self._shape
         last = Retained(
@@ -124,9 +112,9 @@ class PlainTarget:
             shape.qos,
             shape.properties,
             run.payloads[-1],
-            hub.clock.now_ms(),
+            publisher.hub.clock.now_ms(),
         )
-        return hub.pubsub.retain(last)
+        return publisher.pubsub.retain(last)
 
 
 def _singles(run: PublishRun) -> list[PublishRun]:
@@ -148,8 +136,9 @@ class QueueTarget:
         self._shape = shape
         self._plan: PublishPlan | None = None
 
-    def publish(self, hub: Hub, publisher: MqttFrontend | None, version: int, run: PublishRun) -> None:
+    def publish(self, publisher: Publisher, run: PublishRun) -> None:
         """See `Target.publish`: answered once the messages are durable."""
+        hub = publisher.hub
         manager = hub.shard.manager
         now_ms = hub.clock.now_ms()
         plan = self._plan
@@ -158,40 +147,38 @@ class QueueTarget:
                 plan = self._aim(hub, now_ms)
             outcome = manager.publish(plan, run.payloads, now_ms)
         except QueueManagerError as error:
-            hub.counters.publishes_unrouted += run.count
-            code = _REFUSAL_CODES.get(type(error), c.NOT_AUTHORIZED)
-            refuse(publisher, run, code, error.reason)
+            hub.counters.leave_unrouted(run.count)
+            publisher.refuse(run, publish_code(error), error.reason)
             return
         if outcome == ACCEPTED:
-            self._accepted(publisher, run, manager.journal if plan.durable else None)
+            qos = self._shape.qos
+            if self._shape.retain:
+                self._accept_unretained(publisher, run, is_durable=plan.durable)
+            elif plan.durable and run.packet_ids:
+                manager.journal.wait_for(publisher.durable_answers[qos - 1], run.packet_ids)
+            else:
+                publisher.accept(run.packet_ids, qos)
             return
         if run.count > 1:
             # part of the run may fit
             for single in _singles(run):
-                self.publish(hub, publisher, version, single)
+                self.publish(publisher, single)
             return
-        hub.counters.publishes_refused += 1
+        hub.counters.refuse_publishes(1)
         code = c.IMPLEMENTATION_SPECIFIC_ERROR if outcome in _WRONG_IDENTITY else c.QUOTA_EXCEEDED
         reason = outcomes.REASONS[outcome]
-        if publisher is not None and run.packet_ids and is_remembered(plan, outcome):
-            manager.journal.wait(LateRefusal(publisher, run, code, reason), 0)
+        if run.packet_ids and is_remembered(plan, outcome):
+            publisher.refuse_when_durable(run, code, reason)
         else:
-            refuse(publisher, run, code, reason)
+            publisher.refuse(run, code, reason)
 
-    def _accepted(self, publisher: MqttFrontend | None, run: PublishRun, journal: Journal | None) -> None:
-        """Answer what was queued, as soon as `journal` is durable if there is one."""
-        note = QUEUES_RETAIN_NOTHING if run.shape.retain else ""
-        if note:
-            note_unretained(publisher, run.shape.topic, note)
-        if publisher is None:
-            return
-        if journal is None or not run.packet_ids:
-            answer(publisher, run, note)
-        elif note:
-            journal.wait(NotedAnswer(publisher, run, note), 0)
+    def _accept_unretained(self, publisher: Publisher, run: PublishRun, *, is_durable: bool) -> None:
+        """Answer what was queued, and say that its retain flag had no effect."""
+        publisher.note_unretained(self._shape.topic, QUEUES_RETAIN_NOTHING)
+        if is_durable and run.packet_ids:
+            publisher.accept_when_durable(run, QUEUES_RETAIN_NOTHING)
         else:
-            waiter = publisher.puback_waiter if run.shape.qos == 1 else publisher.pubrec_waiter
-            journal.wait_for(waiter, run.packet_ids)
+            publisher.accept(run.packet_ids, self._shape.qos, QUEUES_RETAIN_NOTHING)
 
     def _aim(self, hub: Hub, now_ms: int) -> PublishPlan:
         shape = self._shape
@@ -207,40 +194,8 @@ class QueueTarget:
         return self._plan
 
 
-class LateRefusal:
-    """Tells a publisher that his publish was refused, when that is durable."""
-
-    __slots__ = ("_arguments", "_publisher")
-
-    def __init__(self, publisher: MqttFrontend, run: PublishRun, reason_code: int, reason: str) -> None:
-        self._publisher = publisher
-        self._arguments = (publisher, run, reason_code, reason)
-
-    def committed(self, tokens: list[int]) -> None:
-        """See `queue_manager.journal.Waiter`."""
-        transport = self._publisher.transport
-        transport.guard(refuse, *self._arguments)
-        transport.want_flush()
-
-
-class NotedAnswer:
-    """Tells a publisher, when his publishes are durable, what was not done with them."""
-
-    __slots__ = ("_arguments", "_publisher")
-
-    def __init__(self, publisher: MqttFrontend, run: PublishRun, note: str) -> None:
-        self._publisher = publisher
-        self._arguments = (publisher, run, note)
-
-    def committed(self, tokens: list[int]) -> None:
-        """See `queue_manager.journal.Waiter`."""
-        transport = self._publisher.transport
-        transport.guard(answer, *self._arguments)
-        transport.want_flush()
-
-
 class Refusal:
-    """A topic nobody may publish to."""
+    """A topic that clients may not publish to."""
 
     __slots__ = ("_reason", "_reason_code")
 
@@ -248,52 +203,7 @@ class Refusal:
         self._reason_code = reason_code
         self._reason = reason
 
-    def publish(self, hub: Hub, publisher: MqttFrontend | None, version: int, run: PublishRun) -> None:
+    def publish(self, publisher: Publisher, run: PublishRun) -> None:
         """See `Target.publish`."""
-        hub.counters.publishes_refused += run.count
-        refuse(publisher, run, self._reason_code, self._reason)
-
-
-def note_unretained(publisher: MqttFrontend | None, topic: str, reason: str) -> None:
-    """Log that the retain flag had no effect: once for a connection, and for every will."""
-    if publisher is None:
-        _log.warning("mqtt.retain_refused", topic=topic, reason=reason)
-    else:
-        publisher.note_unretained(topic, reason)
-
-
-def answer(publisher: MqttFrontend, run: PublishRun, note: str = "") -> None:
-    """PUBACK or PUBREC with success; `note` is for who reads reason strings."""
-    qos = run.shape.qos
-    if note and qos:
-        send = publisher.connection.send_puback if qos == 1 else publisher.connection.send_pubrec
-        for packet_id in run.packet_ids:
-            send(packet_id, c.SUCCESS, Properties(reason_string=note))
-    elif qos == 1:
-        publisher.connection.send_puback_run(run.packet_ids)
-    elif qos == 2:
-        publisher.connection.send_pubrec_run(run.packet_ids)
-
-
-def refuse(publisher: MqttFrontend | None, run: PublishRun, reason_code: int, reason: str) -> None:
-    """Tell the publisher that nothing was taken.
-
-    MQTT 3.1.1 has no way to say so but ending the connection ([MQTT-3.3.5-2]); QoS 0 has none at all.
-    """
-    if publisher is None:
-        _log.warning("mqtt.will_refused", topic=run.shape.topic, reason=reason)
-        return
-    publisher.note_refused(run.shape.topic, reason, run.count)
-    qos = run.shape.qos
-    if qos == 0:
-        return
-    connection = publisher.connection
-    if connection.protocol_version != c.MQTT_5:
-        publisher.disconnect(reason_code, reason)
-        return
-    for packet_id in run.packet_ids:
-        properties = Properties(reason_string=reason)
-        if qos == 1:
-            connection.send_puback(packet_id, reason_code, properties)
-        else:
-            connection.send_pubrec(packet_id, reason_code, properties)
+        publisher.hub.counters.refuse_publishes(run.count)
+        publisher.refuse(run, self._reason_code, self._reason)

@@ -59,7 +59,7 @@ class MqttStreamConsumer(MqttConsumer):
         block = b"".join(pairs)
         if self.identifier is not None:
             block = with_identifier(block, self.identifier)
-        self._client.outbound.send(
+        self._outbound.send(
             Outgoing(
                 self._topic(message.template),
                 self.qos,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Final
 
+import structlog
+
+from broker.hub import Hub
 from broker.mqtt import publishing
+from broker.mqtt.pubsub import PubSub
 from protocols.mqtt import constants as c
 from protocols.mqtt import packets
 from protocols.mqtt.events import PublishRun, PublishShape
 from protocols.mqtt.properties import encode_properties
 
-if TYPE_CHECKING:
-    from broker.hub import Hub
+_log: Final = structlog.get_logger("sluicemq.mqtt")
 
 
 class Will:
@@ -21,7 +24,7 @@ class Will:
     at once (section 3.1.3.2.2).
     """
 
-    __slots__ = ("_run", "_version")
+    __slots__ = ("_run",)
 
     def __init__(self, will: packets.Will, version: int) -> None:
         properties = b""
@@ -31,10 +34,41 @@ class Will:
             properties = encode_properties(kept, c.PUBLISH)
         first_byte = 0x30 | will.qos << 1 | will.retain
         shape = PublishShape(first_byte, will.topic, will.topic.encode(), properties)
-        ids = [1] if will.qos else []
-        self._run = PublishRun(shape, 1, ids, [will.payload], b"", 0, 0, 0)
-        self._version = version
+        self._run = PublishRun(shape, 1, [], [will.payload], b"", 0, 0, 0)
 
-    def publish(self, hub: Hub) -> None:
+    def publish(self, hub: Hub, pubsub: PubSub) -> None:
         """Publish it, to subscribers or a queue."""
-        publishing.resolve(self._run.shape).publish(hub, None, 0, self._run)
+        publishing.resolve(self._run.shape).publish(WillPublisher(hub, pubsub), self._run)
+
+
+class WillPublisher:
+    """A `broker.mqtt.publisher.Publisher` that is not there any more: only the log is told of refusals."""
+
+    __slots__ = ("hub", "pubsub")
+
+    client = None
+    subscriber = None
+    protocol_version = 0
+    durable_answers = ()
+
+    def __init__(self, hub: Hub, pubsub: PubSub) -> None:
+        self.hub = hub
+        self.pubsub = pubsub
+
+    def accept(self, packet_ids: list[int], qos: int, note: str = "") -> None:
+        """See `Publisher`."""
+
+    def accept_when_durable(self, run: PublishRun, note: str) -> None:
+        """See `Publisher`."""
+
+    def note_unretained(self, topic: str, reason: str) -> None:
+        """See `Publisher`."""
+        _log.warning("mqtt.retain_refused", topic=topic, reason=reason)
+
+    def refuse(self, run: PublishRun, reason_code: int, reason: str) -> None:
+        """See `Publisher`."""
+        _log.warning("mqtt.will_refused", topic=run.shape.topic, reason=reason)
+
+    def refuse_when_durable(self, run: PublishRun, reason_code: int, reason: str) -> None:
+        """See `Publisher`."""
+        self.refuse(run, reason_code, reason)

@@ -77,6 +77,10 @@ def frontend_of(broker, kind):
     return next(t.frontend for t in broker.hub.transports if type(t.frontend).__name__ == kind)
 
 
+def client_named(broker, client_id):
+    return broker._frontends["mqtt"].clients.find(client_id)
+
+
 # settling
 
 
@@ -158,13 +162,13 @@ async def test_a_client_that_reads_nothing_more_is_gone_when_its_keep_alive_ends
         for _ in range(40):
             talker.send_bytes(publish("a/b", bytes(MIB), qos=1))
             talker.expect(PUBACK)
-        frontend = broker.hub.mqtt_clients["silent"]
-        assert frontend.transport.buffered_bytes() > 0
-        on_loop(broker, frontend.transport.check_deadline, broker.clock.monotonic() + 100)
+        transport = client_named(broker, "silent").transport
+        assert transport.buffered_bytes() > 0
+        on_loop(broker, transport.check_deadline, broker.clock.monotonic() + 100)
 
     await asyncio.to_thread(client)
     await asyncio.sleep(0.1)
-    assert "silent" not in broker.hub.mqtt_clients
+    assert client_named(broker, "silent") is None
     await asyncio.sleep(1.2)
     assert len(broker.hub.transports) <= 1
 

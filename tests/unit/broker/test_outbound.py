@@ -4,34 +4,34 @@ from types import SimpleNamespace
 
 import pytest
 
+from broker.counters import Counters
 from broker.mqtt.outbound import Outbound, Outgoing
 from config import limits
 from protocols.mqtt import constants as c
-from queue_manager.consumer import CreditPool
 from queue_manager.model import DONE, IN_FLIGHT, STALE
 
 
 class Client:
-    """As much of an MqttFrontend as its sending half asks for."""
+    """As much of an MqttClient as its sending half asks for."""
 
     def __init__(self, receive_maximum=10, packet_bytes_max=100):
         self.connection = SimpleNamespace(
             protocol_version=c.MQTT_5, client_maximum_packet_size=packet_bytes_max, output=[], closed=False
         )
         self.transport = SimpleNamespace(
-            buffered_bytes=lambda: 0, want_flush=lambda: None, flush=self.connection.output.clear
+            buffered_bytes=lambda: 0, want_flush=lambda: None, flush=self.connection.output.clear, peer=""
         )
-        self.hub = SimpleNamespace(counters=SimpleNamespace(dropped_slow_consumer=0))
-        self.pool = CreditPool(receive_maximum)
         self.unsendable = []
+        manager = SimpleNamespace(reject=lambda entries, now_ms: self.unsendable.extend(entries))
+        self.hub = SimpleNamespace(
+            counters=Counters(),
+            shard=SimpleNamespace(manager=manager),
+            clock=SimpleNamespace(now_ms=lambda: 0),
+        )
+        self.client_id = "c"
         self.outbound = Outbound(self)
-        self.outbound.window.maximum = receive_maximum
-
-    def settle_unsendable(self, count, entries):
-        self.unsendable += entries
-
-    def note_slow(self):
-        pass
+        self.outbound.limit(receive_maximum)
+        self.pool = self.outbound.pool
 
     def sent_count(self):
         return len(self.connection.output)

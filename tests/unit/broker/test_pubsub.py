@@ -1,10 +1,10 @@
-"""broker.pubsub: who gets a topic, share groups in turn, retained messages."""
+"""broker.mqtt.pubsub: who gets a topic, share groups in turn, retained messages."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.pubsub import PubSub, Retained, Subscription
+from broker.mqtt.pubsub import PubSub, Retained, Subscription
 from config import limits
 from protocols.mqtt.constants import PUBLISH
 from protocols.mqtt.properties import Properties, decode_properties, encode_properties
@@ -32,7 +32,7 @@ def test_route_is_what_each_filter_says_alone(filters, topic_levels):
     pubsub = PubSub()
     for number, text in enumerate(texts):
         pubsub.subscribe(subscription(number, text))
-    assert {s.client for s in pubsub.route(topic)} == {
+    assert {s.subscriber for s in pubsub.route(topic)} == {
         number for number, text in enumerate(texts) if matches(text, topic)
     }
 
@@ -62,7 +62,7 @@ def test_members_of_a_share_group_take_turns():
     for client in "xy":
         pubsub.subscribe(subscription(client, "t", share="g"))
     pubsub.subscribe(subscription("alone", "t"))
-    turns = [[s.client for s in pubsub.pick(pubsub.route("t"))] for _ in range(4)]
+    turns = [[s.subscriber for s in pubsub.pick(pubsub.route("t"))] for _ in range(4)]
     assert [t[0] for t in turns] == ["alone"] * 4
     assert sorted(t[1] for t in turns) == ["x", "x", "y", "y"]
     assert turns[0][1] != turns[1][1]

@@ -3,7 +3,7 @@
 import pytest
 
 from broker.amqp import arguments, stream_arguments
-from broker.mqtt.stream_options import stream_options
+from broker.mqtt.subscribe_options import stream_options
 from queue_manager.errors import InvalidArgument
 from queue_manager.policy import QueuePolicy
 from queue_manager.streams.start import OFFSET, StreamStart

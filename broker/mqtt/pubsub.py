@@ -5,33 +5,45 @@ All of it lies in memory. Only topics outside `$queue` come here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from config import limits
 from protocols.mqtt.constants import PUBLISH
+from protocols.mqtt.events import PublishRun, PublishShape
 from protocols.mqtt.properties import decode_properties, encode_properties
 from protocols.mqtt.topics import matches
 
-if TYPE_CHECKING:
-    from broker.mqtt.frontend import MqttFrontend
+
+class Subscriber(Protocol):
+    """Who gets what subscriptions match."""
+
+    @property
+    def protocol_version(self) -> int:
+        """Of his connection."""
+
+    def pass_on(self, run: PublishRun) -> None:
+        """Send publishes on as they came."""
+
+    def forward(self, run: PublishRun, subscription: Subscription) -> None:
+        """Send publishes on as the subscription wants them."""
 
 
 class Subscription:
     """One client's subscription to one filter; `share` is the group of a `$share/<group>/...` one, or ""."""
 
     __slots__ = (
-        "client",
         "filter",
         "identifier",
         "no_local",
         "qos",
         "retain_as_published",
         "share",
+        "subscriber",
     )
 
     def __init__(
         self,
-        client: MqttFrontend,
+        subscriber: Subscriber,
         filter: str,
         qos: int,
         *,
@@ -40,13 +52,23 @@ class Subscription:
         identifier: int | None,
         share: str,
     ) -> None:
-        self.client = client
+        self.subscriber = subscriber
         self.filter = filter
         self.qos = qos
         self.no_local = no_local
         self.retain_as_published = retain_as_published
         self.identifier = identifier
         self.share = share
+
+    def takes_as_is(self, shape: PublishShape, version: int) -> bool:
+        """Whether publishes of this shape, sent over `version`, may go to the subscriber byte for byte."""
+        return (
+            version == self.subscriber.protocol_version
+            and self.qos >= shape.qos
+            and self.identifier is None
+            and not shape.dup
+            and (not shape.retain or self.retain_as_published)
+        )
 
 
 class _Node:
@@ -198,7 +220,7 @@ class PubSub:
 
 
 def _same(one: Subscription, other: Subscription) -> bool:
-    return one.client is other.client and one.share == other.share
+    return one.subscriber is other.subscriber and one.share == other.share
 
 
 def _collect(node: _Node, levels: list[str], depth: int, is_system: bool, result: list[Subscription]) -> None:

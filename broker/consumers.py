@@ -1,0 +1,130 @@
+"""The consumers of one client: subscribed, paused and ended, whatever protocol it speaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from broker.consumer_filters import Filters
+from broker.hub import Hub
+from queue_manager.consumer import Consumer, CreditPool, Sink
+from queue_manager.queue import Queue
+from queue_manager.streams.start import StreamStart
+from queue_manager.streams.stream import Stream
+
+
+class ConsumerSink(Sink, Protocol):
+    """A sink that is told whose it is."""
+
+    def attach(self, consumer: Consumer) -> None:
+        """Called once, before the first delivery."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerRequest:
+    """What a client asks for when it subscribes to a queue; `start` and `auto_commit` are for streams."""
+
+    queue: Queue
+    group: str
+    pattern: str
+    consumer_id: str
+    credit_max: int
+    no_ack: bool
+    exclusive: bool
+    lease_ms: int
+    pool: CreditPool | None
+    priority: int
+    filters: Filters
+    start: StreamStart | None = None
+    auto_commit: bool = True
+
+
+class Consumers:
+    """By name: what the client calls them."""
+
+    __slots__ = ("_by_name", "_hub", "_is_paused")
+
+    def __init__(self, hub: Hub, *, is_paused: bool = False) -> None:
+        self._hub = hub
+        self._is_paused = is_paused
+        self._by_name: dict[str, Consumer] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name
+
+    def __iter__(self) -> Iterator[Consumer]:
+        return iter(self._by_name.values())
+
+    def subscribe(self, name: str, request: ConsumerRequest, sink: ConsumerSink) -> None:
+        """Make a consumer, in the place of another of that name; raises QueueManagerError."""
+        manager = self._hub.shard.manager
+        options = {
+            "consumer_id": request.consumer_id,
+            "credit_max": request.credit_max,
+            "no_ack": request.no_ack,
+            "exclusive": request.exclusive,
+            "lease_ms": request.lease_ms,
+            "pool": request.pool,
+            "priority": request.priority,
+            **request.filters.options(),
+        }
+        queue = request.queue
+        if isinstance(queue, Stream):
+            options.update(start=request.start, auto_commit=request.auto_commit)
+            consumer = manager.subscribe_stream(queue, request.group, request.pattern, sink, **options)
+        else:
+            consumer = manager.subscribe(queue, request.group, request.pattern, sink, **options)
+        sink.attach(consumer)
+        self.end(name)
+        self.add(name, consumer)
+
+    def add(self, name: str, consumer: Consumer) -> None:
+        """Take one that was made elsewhere."""
+        consumer.paused = self._is_paused
+        self._by_name[name] = consumer
+
+    def end(self, name: str, *, keep_claims: bool = False) -> bool:
+        """End the consumer of that name, whether there is one; its claims return or stay with the client."""
+        consumer = self._by_name.pop(name, None)
+        if consumer is None:
+            return False
+        hub = self._hub
+        hub.shard.manager.unsubscribe(consumer, hub.clock.now_ms(), keep_claims=keep_claims)
+        return True
+
+    def forget(self, name: str) -> None:
+        """The consumer of that name ended by itself."""
+        self._by_name.pop(name, None)
+
+    def pause(self) -> None:
+        """Nothing more may be given to any of them, nor to those to come."""
+        self._is_paused = True
+        for consumer in self:
+            consumer.paused = True
+
+    def resume(self) -> None:
+        """They may be given something again."""
+        self._is_paused = False
+        for consumer in self:
+            consumer.paused = False
+        self.wake()
+
+    def wake(self) -> None:
+        """Their credit may have grown."""
+        for consumer in self:
+            self._hub.shard.manager.wake(consumer)
+
+    def end_all(self) -> None:
+        """End them all; what one returns goes to none of the others."""
+        self.pause()
+        hub = self._hub
+        now_ms = hub.clock.now_ms()
+        ended = list(self)
+        self._by_name.clear()
+        for consumer in ended:
+            if not consumer.group.queue.deleted:
+                hub.shard.manager.unsubscribe(consumer, now_ms)

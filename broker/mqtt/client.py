@@ -1,0 +1,119 @@
+"""One MQTT client, as the parts of its front-end see it, and all that are connected."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+
+from broker.consumers import Consumers
+from broker.hub import Hub
+from broker.transport import Transport
+from protocols.mqtt import constants as c
+from protocols.mqtt.connection import MqttConnection
+from queue_manager.address import PREFIX
+
+_log: Final = structlog.get_logger("sluicemq.mqtt")
+
+
+class MqttClient:
+    """Who the client is, how it is spoken to, and its consumers of queues by topic filter."""
+
+    __slots__ = (
+        "_is_end_logged",
+        "client_id",
+        "connection",
+        "consumers",
+        "has_assigned_id",
+        "hub",
+        "transport",
+    )
+
+    def __init__(self, hub: Hub, transport: Transport, connection: MqttConnection) -> None:
+        self.hub = hub
+        self.transport = transport
+        self.connection = connection
+        self.consumers = Consumers(hub)
+        self.client_id = ""
+        self.has_assigned_id = False
+        self._is_end_logged = False
+
+    def identify(self, client_id: str, *, is_assigned: bool) -> None:
+        """The client identifier of the CONNECT, or what the broker assigned instead."""
+        self.client_id = client_id
+        self.has_assigned_id = is_assigned
+
+    def own_group(self) -> str:
+        """The group this client is by itself; '@' stands before a pattern in group IDs."""
+        return self.client_id.replace("%", "%25").replace("@", "%40").replace("\x1f", "%1F")
+
+    def refuse(self, client_id: str, reason_code: int, reason: str) -> None:
+        """Turn the client away at its CONNECT; one log line says who and why."""
+        self._is_end_logged = True
+        _log.warning("mqtt.connect_refused", peer=self.transport.peer, client_id=client_id, reason=reason)
+        self.connection.refuse(reason_code, reason)
+
+    def disconnect(self, reason_code: int, reason: str) -> None:
+        """End the connection from this side; one log line says who and why."""
+        self._log_end("mqtt.disconnected", reason_code, reason)
+        self.end(reason_code, reason)
+
+    def end(self, reason_code: int, reason: str) -> None:
+        """As `disconnect`, where something else was logged."""
+        self._is_end_logged = True
+        self.connection.disconnect(reason_code, reason)
+        self.consumers.pause()
+        self.transport.want_flush()
+
+    def lost(self, reason_code: int, reason: str) -> None:
+        """The connection ended over what the client sent, or did not; logged unless that was done."""
+        if not self._is_end_logged:
+            self._log_end("mqtt.connection_closed", reason_code, reason)
+
+    def _log_end(self, event: str, reason_code: int, reason: str) -> None:
+        _log.warning(
+            event,
+            peer=self.transport.peer,
+            client_id=self.client_id,
+            code=f"0x{reason_code:02x}",
+            reason=reason,
+        )
+
+    def note_refused(self, topic: str, reason: str, count: int = 1) -> None:
+        """Log publishes that were not taken."""
+        queue = topic.split("/", 2)[1] if topic.startswith(PREFIX) else topic
+        self.hub.refusals.note(
+            queue,
+            self.hub.clock.now_ms(),
+            count,
+            peer=self.transport.peer,
+            client_id=self.client_id,
+            topic=topic,
+            reason=reason,
+        )
+
+
+class Clients:
+    """The connected clients, one for each client identifier."""
+
+    __slots__ = ("_by_id",)
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, MqttClient] = {}
+
+    def find(self, client_id: str) -> MqttClient | None:
+        """The client of that identifier."""
+        return self._by_id.get(client_id)
+
+    def enter(self, client: MqttClient) -> None:
+        """A client connects; another of its identifier is disconnected [MQTT-3.1.4-3]."""
+        other = self._by_id.get(client.client_id)
+        if other is not None:
+            other.disconnect(c.SESSION_TAKEN_OVER, "another connection uses this client identifier")
+            other.transport.flush()
+        self._by_id[client.client_id] = client
+
+    def leave(self, client: MqttClient) -> None:
+        """A client is gone."""
+        if self._by_id.get(client.client_id) is client:
+            del self._by_id[client.client_id]

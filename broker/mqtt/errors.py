@@ -1,0 +1,36 @@
+"""Which reason code says what the queue manager refuses."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from protocols.mqtt import constants as c
+from queue_manager.errors import (
+    InvalidAddress,
+    InvalidArgument,
+    LimitReached,
+    PreconditionFailed,
+    QueueManagerError,
+    QueueNotFound,
+)
+
+_PUBLISH: Final[dict[type[QueueManagerError], int]] = {
+    LimitReached: c.QUOTA_EXCEEDED,
+    InvalidArgument: c.IMPLEMENTATION_SPECIFIC_ERROR,
+    PreconditionFailed: c.IMPLEMENTATION_SPECIFIC_ERROR,
+}
+_SUBSCRIBE: Final[dict[type[QueueManagerError], int]] = {
+    QueueNotFound: c.NOT_AUTHORIZED,
+    InvalidAddress: c.TOPIC_FILTER_INVALID,
+    LimitReached: c.QUOTA_EXCEEDED,
+}
+
+
+def publish_code(error: QueueManagerError) -> int:
+    """The reason code of a PUBACK or PUBREC."""
+    return _PUBLISH.get(type(error), c.NOT_AUTHORIZED)
+
+
+def subscribe_code(error: QueueManagerError) -> int:
+    """The reason code in a SUBACK."""
+    return _SUBSCRIBE.get(type(error), c.IMPLEMENTATION_SPECIFIC_ERROR)

@@ -1,0 +1,172 @@
+"""Who publishes: how the targets of publishes answer a client, or the will of one that is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, Protocol
+
+import structlog
+
+from broker.hub import Hub
+from broker.mqtt.client import MqttClient
+from broker.mqtt.pubsub import PubSub, Subscriber
+from broker.transport import Transport
+from protocols.mqtt import constants as c
+from protocols.mqtt.events import PublishRun
+from protocols.mqtt.properties import Properties
+
+_log: Final = structlog.get_logger("sluicemq.mqtt")
+
+
+class DurableAnswer:
+    """Sends PUBACK, or PUBREC, for publishes that became durable."""
+
+    __slots__ = ("_send", "_transport")
+
+    def __init__(self, send: Callable[[list[int]], None], transport: Transport) -> None:
+        self._send = send
+        self._transport = transport
+
+    def committed(self, tokens: list[int]) -> None:
+        """See `queue_manager.journal.Waiter`; tokens are packet identifiers."""
+        self._transport.guard(self._send, tokens)
+        self._transport.want_flush()
+
+
+class Publisher(Protocol):
+    """Who publishes: a client, or the will of one that is gone."""
+
+    @property
+    def hub(self) -> Hub:
+        """The broker's."""
+
+    @property
+    def pubsub(self) -> PubSub:
+        """Who gets plain publishes."""
+
+    @property
+    def client(self) -> MqttClient | None:
+        """The client, which a will has no more."""
+
+    @property
+    def subscriber(self) -> Subscriber | None:
+        """The client as a subscriber: "no local" subscriptions of his are not for his publishes."""
+
+    @property
+    def protocol_version(self) -> int:
+        """Of his publishes as they came by wire; 0 if they did not."""
+
+    @property
+    def durable_answers(self) -> Sequence[DurableAnswer]:
+        """What answers publishes of QoS 1, of QoS 2, once they are durable; a will has no packet identifiers
+        and gets no answers.
+        """
+
+    def accept(self, packet_ids: list[int], qos: int, note: str = "") -> None:
+        """Answer publishes with success; `note` is for who reads reason strings."""
+
+    def accept_when_durable(self, run: PublishRun, note: str) -> None:
+        """As `accept`, once what was done so far is durable."""
+
+    def note_unretained(self, topic: str, reason: str) -> None:
+        """Log that the retain flag had no effect: once for a connection, and for every will."""
+
+    def refuse(self, run: PublishRun, reason_code: int, reason: str) -> None:
+        """Tell that nothing of the run was taken."""
+
+    def refuse_when_durable(self, run: PublishRun, reason_code: int, reason: str) -> None:
+        """As `refuse`, once what was done so far is durable."""
+
+
+class ClientPublisher:
+    """The publishing half of a client."""
+
+    __slots__ = ("_is_unretained_noted", "client", "durable_answers", "hub", "pubsub", "subscriber")
+
+    def __init__(self, client: MqttClient, pubsub: PubSub, subscriber: Subscriber) -> None:
+        self.client = client
+        self.hub = client.hub
+        self.pubsub = pubsub
+        self.subscriber = subscriber
+        self._is_unretained_noted = False
+        self.durable_answers = (
+            DurableAnswer(client.connection.send_puback_run, client.transport),
+            DurableAnswer(client.connection.send_pubrec_run, client.transport),
+        )
+
+    @property
+    def protocol_version(self) -> int:
+        """See `Publisher`."""
+        return self.client.connection.protocol_version
+
+    def accept(self, packet_ids: list[int], qos: int, note: str = "") -> None:
+        """See `Publisher`."""
+        connection = self.client.connection
+        if note and qos:
+            send = connection.send_puback if qos == 1 else connection.send_pubrec
+            for packet_id in packet_ids:
+                send(packet_id, c.SUCCESS, Properties(reason_string=note))
+        elif qos == 1:
+            connection.send_puback_run(packet_ids)
+        elif qos == 2:
+            connection.send_pubrec_run(packet_ids)
+
+    def accept_when_durable(self, run: PublishRun, note: str) -> None:
+        """See `Publisher`."""
+        call = partial(self.accept, run.packet_ids, run.shape.qos, note)
+        self.hub.shard.manager.journal.wait(_DurableCall(self.client.transport, call), 0)
+
+    def note_unretained(self, topic: str, reason: str) -> None:
+        """See `Publisher`."""
+        if not self._is_unretained_noted:
+            self._is_unretained_noted = True
+            client = self.client
+            _log.warning(
+                "mqtt.retain_refused",
+                peer=client.transport.peer,
+                client_id=client.client_id,
+                topic=topic,
+                reason=reason,
+            )
+
+    def refuse(self, run: PublishRun, reason_code: int, reason: str) -> None:
+        """See `Publisher`.
+
+        MQTT 3.1.1 has no way to say so but ending the connection ([MQTT-3.3.5-2]); QoS 0 has none at all.
+        """
+        client = self.client
+        client.note_refused(run.shape.topic, reason, run.count)
+        qos = run.shape.qos
+        if qos == 0:
+            return
+        connection = client.connection
+        if connection.protocol_version != c.MQTT_5:
+            client.disconnect(reason_code, reason)
+            return
+        for packet_id in run.packet_ids:
+            properties = Properties(reason_string=reason)
+            if qos == 1:
+                connection.send_puback(packet_id, reason_code, properties)
+            else:
+                connection.send_pubrec(packet_id, reason_code, properties)
+
+    def refuse_when_durable(self, run: PublishRun, reason_code: int, reason: str) -> None:
+        """See `Publisher`."""
+        call = partial(self.refuse, run, reason_code, reason)
+        self.hub.shard.manager.journal.wait(_DurableCall(self.client.transport, call), 0)
+
+
+class _DurableCall:
+    """Calls what answers publishes, when what was done so far is durable."""
+
+    __slots__ = ("_call", "_transport")
+
+    def __init__(self, transport: Transport, call: Callable[[], None]) -> None:
+        self._transport = transport
+        self._call = call
+
+    def committed(self, tokens: list[int]) -> None:
+        """See `queue_manager.journal.Waiter`."""
+        self._transport.guard(self._call)
+        self._transport.want_flush()
