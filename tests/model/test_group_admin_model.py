@@ -121,6 +121,7 @@ class GroupModel(RuleBasedStateMachine):
         self.crashed = False
         self.bodies: list[tuple[bytes, str]] = []  # body and routing key, by offset
         self.gone: set[int] = set()  # offsets that nobody must be given any more
+        self.perhaps: set[int] = set()  # of what the last group left: offsets that may be gone
         self.groups: dict[str, Items] = {}
         self.entries: dict[tuple[str, int], Entry] = {}
         self.takers: dict[str, tuple[Taker, Consumer]] = {}
@@ -156,7 +157,7 @@ class GroupModel(RuleBasedStateMachine):
         run(self.shard.commit_once(everything=True))
         while run(self.shard.commit_once()):
             pass
-        self.durable = copy.deepcopy((self.bodies, self.gone, self.groups))
+        self.durable = copy.deepcopy((self.bodies, self.gone, self.perhaps, self.groups))
 
     def _load(self) -> None:
         self.manager.dispatch(self.clock.ms)
@@ -187,7 +188,7 @@ class GroupModel(RuleBasedStateMachine):
         if offset in self.gone:
             return None
         if not self.groups:
-            return MUST
+            return MAY if offset in self.perhaps else MUST
         for group_id, items in self.groups.items():
             if offset not in items:
                 continue
@@ -339,6 +340,8 @@ class GroupModel(RuleBasedStateMachine):
             for offset in range(position):
                 if offset not in items or not items[offset].is_open:
                     self.gone.add(offset)
+            rest = set(range(position, len(self.bodies)))
+            self.perhaps = {o for o in rest if o not in items or items[o].state == MAY}
         else:
             for offset in range(len(self.bodies)):
                 self._nobody_else(group_id, offset)
@@ -475,7 +478,7 @@ class GroupModel(RuleBasedStateMachine):
             except StorageError:
                 pass
         self.crashed = True
-        self.bodies, self.gone, self.groups = copy.deepcopy(self.durable)
+        self.bodies, self.gone, self.perhaps, self.groups = copy.deepcopy(self.durable)
         for items in self.groups.values():
             for item in items.values():
                 if item.state == HELD:
@@ -485,7 +488,7 @@ class GroupModel(RuleBasedStateMachine):
         self._open(FailingStore(rows=self.store.crash()._durable_rows))
         for group_id in unborn - set(self.queue.groups):  # it had seen nothing
             self.groups.pop(group_id, None)
-            self.durable[2].pop(group_id, None)
+            self.durable[3].pop(group_id, None)
         self.manager.fire_timers(self.clock.ms)
         self._load()
 
