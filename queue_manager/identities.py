@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from config import limits
 from queue_manager.options import PublishOptions
-from queue_manager.outcomes import ACCEPTED, REFUSED_DEPTH, REFUSED_IDENTITY, REFUSED_ORDER, REFUSED_WINDOW
+from queue_manager.outcomes import (
+    ACCEPTED,
+    FULL,
+    REFUSED_IDENTITY,
+    REFUSED_IN_PART,
+    REFUSED_ORDER,
+    REFUSED_WINDOW,
+)
 from storage.records import identified, producer
 from storage.records.identified import DIGEST_BYTES, Identified
 from storage.records.producer import NONE_TAKEN, ProducerProgress
@@ -22,6 +29,7 @@ if TYPE_CHECKING:
     from queue_manager.queue import Queue
 
 REPEATED: Final = -1  # taken before; any outcome but this and ACCEPTED refuses
+_REMEMBERED: Final = (*FULL, REFUSED_ORDER)
 
 
 def digest_of(body: bytes) -> bytes:
@@ -174,7 +182,7 @@ def publish_once(manager: QueueManager, plan: PublishPlan, bodies: list[bytes], 
     """As `QueueManager.publish`, for publishes with an identity: each queue takes it once.
 
     All `bodies` have the same identity. What was taken before counts as accepted; another body under the same
-    identity is refused.
+    identity is refused. Sent again after some queues were full, it goes to those.
     """
     options = plan.options
     digest = digest_of(bodies[0])
@@ -198,17 +206,22 @@ def publish_once(manager: QueueManager, plan: PublishPlan, bodies: list[bytes], 
     )
     once.aim(manager, tuple([identities.queue for identities in fresh]))
     # made before anything is queued: what cannot be written down cannot be taken
-    records = [record for identities in fresh for record in identities.records(options, digest, now_ms)]
+    records = [identities.records(options, digest, now_ms) for identities in fresh]
     outcome = manager.publish(once, bodies[:1], now_ms)
-    if outcome == ACCEPTED:
-        for record in records:
-            manager.journal.put(*record)
-    for identities in fresh:
-        if outcome == ACCEPTED:
-            identities.remember(options, digest, now_ms)
-        elif outcome == REFUSED_DEPTH:
+    if outcome not in (ACCEPTED, *FULL):
+        return outcome
+    full: tuple[Queue, ...] = ()
+    if outcome != ACCEPTED:
+        full = once.full
+        plan.note_full(full)
+    for identities, rows in zip(fresh, records, strict=True):
+        if identities.queue in full:
             identities.note_refused(options, now_ms)
-    return outcome
+            continue
+        for row in rows:
+            manager.journal.put(*row)
+        identities.remember(options, digest, now_ms)
+    return REFUSED_IN_PART if 0 < len(full) < len(plan.queues) else outcome
 
 
 def is_remembered(plan: PublishPlan, outcome: int) -> bool:
@@ -217,4 +230,4 @@ def is_remembered(plan: PublishPlan, outcome: int) -> bool:
     Told before, a crash could make a queue forget it, take what the producer sends next, and then confirm
     the refused publish as one that was taken before.
     """
-    return plan.durable and bool(plan.options.producer_id) and outcome in (REFUSED_DEPTH, REFUSED_ORDER)
+    return plan.durable and bool(plan.options.producer_id) and outcome in _REMEMBERED

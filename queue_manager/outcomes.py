@@ -4,11 +4,13 @@ from typing import Final
 
 ACCEPTED: Final = 0  # in every queue it was routed to; durable once the journal at the time of the call is
 UNROUTED: Final = 1  # no queue wanted it
-REFUSED_DEPTH: Final = 2  # a queue is full
+REFUSED_DEPTH: Final = 2  # the queue is full, or all of them are (`PublishPlan.full`)
 REFUSED_SIZE: Final = 3  # larger than a queue takes
 REFUSED_IDENTITY: Final = 4  # a queue took another body under the same identity
 REFUSED_WINDOW: Final = 5  # a queue can remember no more identities
 REFUSED_ORDER: Final = 6  # a publish of the same producer was refused before it
+REFUSED_IN_PART: Final = 7  # some queues are full, the others took it (`PublishPlan.full`)
+FULL: Final = (REFUSED_DEPTH, REFUSED_IN_PART)
 
 REASONS: Final = {
     REFUSED_DEPTH: "the queue is full",
@@ -16,4 +18,5 @@ REASONS: Final = {
     REFUSED_IDENTITY: "another body was published under the same identity",
     REFUSED_WINDOW: "the queue can remember no more identities",
     REFUSED_ORDER: "an earlier publish of this producer was refused; send that first",
+    REFUSED_IN_PART: "a queue is full; the other queues took the message",
 }

@@ -16,12 +16,14 @@ class PublishPlan:
     """Topic and properties, resolved. `aim` it before use, and again whenever `generation`
     is not that of the bindings.
 
-    `durable`: at least one of the queues keeps messages on the store (`durable_count` of them do).
+    `durable`: at least one of the queues keeps messages on the store (`durable_count` of them do). `full`:
+    the queues without room, as of the last publish that was refused for that.
     """
 
     __slots__ = (
         "durable",
         "durable_count",
+        "full",
         "generation",
         "options",
         "persistent",
@@ -48,6 +50,7 @@ class PublishPlan:
         self.queues: tuple[Queue, ...] = ()
         self.durable = False
         self.durable_count = 0
+        self.full: tuple[Queue, ...] = ()
         self.generation = -1
         self.template = self._template(False)
 
@@ -62,6 +65,11 @@ class PublishPlan:
             context = self.template.context
             self.template = self._template(shared)
             self.template.context = context
+
+    def note_full(self, full: tuple[Queue, ...]) -> list[Queue]:
+        """Take note of the queues that have no room for a publish; give those that have."""
+        self.full = full
+        return [queue for queue in self.queues if queue not in full]
 
     def _template(self, shared: bool) -> EnvelopeTemplate:
         return EnvelopeTemplate(

@@ -245,7 +245,7 @@ class Publisher:
             )
             return
         hub.refusals.note(
-            plan.queues[0].name,
+            (plan.full if outcome in outcomes.FULL else plan.queues)[0].name,
             now_ms,
             1,
             peer=channel.frontend.transport.peer,

@@ -26,6 +26,7 @@ class Appending(ManagerState):
         """Append one message per body to every queue; the payloads are stored once for `durable_count`.
 
         Gives the first message ID. `template` None: only the payloads are stored, the queues get them later.
+        A template may say that payloads are shared where they are not: what is not counted is not shared.
         """
         count = len(bodies)
         first_id, put = self.message_ids.allocate(count)

@@ -12,7 +12,7 @@ from queue_manager.errors import (
 )
 from queue_manager.identities import publish_once
 from queue_manager.options import PLAIN, PublishOptions
-from queue_manager.outcomes import ACCEPTED, REFUSED_DEPTH, REFUSED_SIZE, UNROUTED
+from queue_manager.outcomes import ACCEPTED, REFUSED_DEPTH, REFUSED_IN_PART, REFUSED_SIZE, UNROUTED
 from queue_manager.overflow import dead_letter_refused
 from queue_manager.plan import PublishPlan
 from queue_manager.queue import Queue
@@ -61,6 +61,9 @@ class Publishing(Lifecycle):
     ) -> int:
         """Append one message per body to every queue of the plan; the outcome holds for all of them.
 
+        Of one message that some of the queues have no room for the others take it: REFUSED_IN_PART. Of
+        several nothing is taken then (REFUSED_DEPTH): the caller tries them one by one.
+
         `templates`: the messages' own, where they differ in their properties (`storage.envelope.vary`); the
         plan then has `PLAIN` options, or those of staged rows and nothing else.
 
@@ -79,18 +82,19 @@ class Publishing(Lifecycle):
             if (due_ms := options.due_ms(now_ms)) > now_ms:
                 return self.publish_later(plan, bodies, due_ms, now_ms)
         sizes = list(map(len, bodies))
+        count = len(bodies)
         body_bytes = sum(sizes)
+        full: tuple[Queue, ...] = ()
         for queue in queues:
             policy = queue.policy
             if body_bytes > policy.message_bytes_max and max(sizes) > policy.message_bytes_max:
                 return REFUSED_SIZE
-            if queue.is_bounded and not queue.has_room(len(bodies), body_bytes):
-                if len(bodies) == 1:  # of more some may have room: the caller tries them one by one
-                    template = plan.template if templates is None else templates[0]
-                    dead_letter_refused(queue, template, bodies[0], now_ms)
-                return REFUSED_DEPTH
-            if not queue.durable and self.ephemeral_memory.refuses(queue, len(bodies), body_bytes, now_ms):
-                return REFUSED_DEPTH
+            if (queue.is_bounded and not queue.has_room(count, body_bytes)) or (
+                not queue.durable and self.ephemeral_memory.refuses(queue, count, body_bytes, now_ms)
+            ):
+                full = (*full, queue)
+        if full:
+            return self._publish_beside(full, plan, bodies, now_ms, templates)
         if templates is None:
             self.append(queues, plan.template, bodies, body_bytes, plan.durable_count, now_ms)
             return ACCEPTED
@@ -98,3 +102,23 @@ class Publishing(Lifecycle):
         for queue in queues:
             queue.append_varied(templates, first_id, bodies, body_bytes, now_ms)
         return ACCEPTED
+
+    def _publish_beside(
+        self,
+        full: tuple[Queue, ...],
+        plan: PublishPlan,
+        bodies: list[bytes],
+        now_ms: int,
+        templates: list[EnvelopeTemplate] | None,
+    ) -> int:
+        """Publish to those queues of the plan that have room, if it is one message."""
+        others = plan.note_full(full)
+        if len(bodies) > 1:
+            return REFUSED_DEPTH
+        template = plan.template if templates is None else templates[0]
+        if others:
+            durable_count = sum(queue.durable for queue in others)
+            self.append(others, template, bodies, len(bodies[0]), durable_count, now_ms)
+        for queue in full:
+            dead_letter_refused(queue, template, bodies[0], now_ms)
+        return REFUSED_IN_PART if others else REFUSED_DEPTH

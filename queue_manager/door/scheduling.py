@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from queue_manager.door.appending import Appending
-from queue_manager.outcomes import ACCEPTED, REFUSED_DEPTH, REFUSED_SIZE
+from queue_manager.outcomes import ACCEPTED, REFUSED_DEPTH, REFUSED_IN_PART, REFUSED_SIZE
 from queue_manager.plan import PublishPlan
 from queue_manager.queue import Queue
 from queue_manager.schedule import Key, Planned, Schedule
@@ -17,15 +19,21 @@ class Scheduling(Appending):
         """As `publish`, for messages that are due at `due_ms`. Depth limits do not count them before."""
         sizes = list(map(len, bodies))
         body_bytes = sum(sizes)
-        for queue in plan.queues:
+        takers: Sequence[Queue] = plan.queues
+        full: tuple[Queue, ...] = ()
+        for queue in takers:
             if max(sizes) > queue.policy.message_bytes_max:
                 return REFUSED_SIZE
             if not queue.durable and self.ephemeral_memory.refuses(queue, len(bodies), body_bytes, now_ms):
+                full = (*full, queue)
+        if full:
+            takers = plan.note_full(full)
+            if not takers or len(bodies) > 1:
                 return REFUSED_DEPTH
-        first_id = self.append(plan.queues, None, bodies, body_bytes, plan.durable_count, now_ms)
-        for queue in plan.queues:
+        first_id = self.append(takers, None, bodies, body_bytes, plan.durable_count, now_ms)
+        for queue in takers:
             self.schedule_of(queue).add(plan.template, first_id, bodies, due_ms, now_ms)
-        return ACCEPTED
+        return REFUSED_IN_PART if full else ACCEPTED
 
     def schedule_of(self, queue: Queue) -> Schedule:
         """The queue's schedule, made if need be."""

@@ -7,9 +7,10 @@ import pytest
 from pika.exceptions import NackError
 
 from tests.e2e import amqp
+from tests.e2e import raw_mqtt as wire
 from tests.e2e.amqp import Collector
 from tests.e2e.broker_process import BrokerProcess
-from tests.e2e.mqtt import user_property
+from tests.e2e.mqtt import V311, user_property
 
 pytestmark = pytest.mark.extension
 QUOTA_EXCEEDED = 0x97
@@ -22,6 +23,11 @@ CONFIG = {
         {"name": "twice", "retry": {"max_retries": 1}},
         {"name": "lease", "visibility_timeout": "500ms"},
         {"name": "memory", "type": "ephemeral"},
+        *[
+            {"name": f"{name}-{kind}", "topics": [f"$queue/{name}-both"], "limits": {"max_depth": depth}}
+            for name in ("amqp", "mqtt", "mqtt-3", "device")
+            for kind, depth in (("bounded", 1), ("free", 0))
+        ],
     ]
 }
 
@@ -73,6 +79,61 @@ def test_full_queue_refuses_over_mqtt(limited, mqtt):
         0,
         QUOTA_EXCEEDED,
     ]
+
+
+def taken(channel, name):
+    """What the bounded and the free queue of that name hold."""
+    found = []
+    for queue in (f"{name}-bounded", f"{name}-free"):
+        count = amqp.count(channel, queue)
+        found.append([channel.basic_get(queue, auto_ack=True)[2].decode() for _ in range(count)])
+    return found
+
+
+def test_a_full_queue_keeps_messages_from_no_other_over_amqp(limited, publishing, raw_amqp):
+    client = raw_amqp(limited)
+    client.open_channel(confirm=True)
+    for body in (b"1", b"2", b"3"):
+        client.publish(1, "$queue/amqp-both", body)
+    confirms = [client.read().method for _ in range(3)]
+    assert [(type(method).__name__, method.delivery_tag) for method in confirms] == [
+        ("Nack", 2),
+        ("Nack", 3),
+        ("Ack", 1),
+    ]
+    assert taken(publishing, "amqp") == [["1"], ["1", "2", "3"]]
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_full_queue_keeps_messages_from_no_other_over_mqtt(limited, publishing, mqtt, qos):
+    client = mqtt(limited)
+    refused = QUOTA_EXCEEDED if qos else 0
+    codes = [client.publish("$queue/mqtt-both", str(number), qos) for number in range(3)]
+    assert codes == [0, refused, refused]
+    client.publish("$queue/behind", "", 1)  # those at QoS 0 are not answered
+    assert taken(publishing, "mqtt") == [["0"], ["0", "1", "2"]]
+
+
+def test_a_full_queue_keeps_messages_from_no_other_over_mqtt_3(limited, publishing, mqtt):
+    client = mqtt(limited, version=V311)
+    assert client.publish("$queue/mqtt-3-both", "0") == 0
+    with pytest.raises(AssertionError, match="connection lost"):
+        client.publish("$queue/mqtt-3-both", "1")
+    assert taken(publishing, "mqtt-3") == [["0"], ["0", "1"]]
+
+
+@pytest.mark.parametrize(("qos", "answer"), [(1, wire.PUBACK), (2, wire.PUBREC)])
+def test_of_many_publishes_at_once_each_goes_where_there_is_room(limited, publishing, raw_mqtt, qos, answer):
+    device = raw_mqtt(limited)
+    device.send_bytes(
+        b"".join(wire.publish("$queue/device-both", b"%d" % n, qos=qos, packet_id=n) for n in range(1, 6))
+    )
+    codes = {}
+    for _ in range(5):
+        body = device.expect(answer).body
+        codes[int.from_bytes(body[:2], "big")] = body[2] if len(body) > 2 else 0
+    assert codes == {1: 0} | dict.fromkeys(range(2, 6), QUOTA_EXCEEDED)
+    assert taken(publishing, "device") == [["1"], ["1", "2", "3", "4", "5"]]
 
 
 def test_message_is_not_delivered_beyond_max_retries(publishing):

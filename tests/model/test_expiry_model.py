@@ -24,8 +24,8 @@ from protocols.amqp091.content import Properties, decode_headers, encode_propert
 from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import LimitReached
 from queue_manager.filters.consumer_filter import consumer_filter
-from queue_manager.manager import ACCEPTED, REFUSED_DEPTH
 from queue_manager.options import PublishOptions
+from queue_manager.outcomes import ACCEPTED, REFUSED_DEPTH, REFUSED_IN_PART
 from queue_manager.overflow import waiting_bytes
 from queue_manager.policy import DROP_HEAD, QueuePolicy
 from queue_manager.staging.tags import EpochPart, StageTag
@@ -367,13 +367,13 @@ class ExpiryModel(RuleBasedStateMachine):
         for ttl_ms in ttls:
             draft = self.draft(ttl_ms)
             outcome = self.send(draft, self.topic)
-            assert outcome == (REFUSED_DEPTH if self.is_full(1, len(draft.body)) else ACCEPTED)
-            if outcome != ACCEPTED:
-                continue
-            self.quiesce()
-            self.appended(draft)
-            if self.topic == "$queue/both":
+            refused = REFUSED_IN_PART if self.topic else REFUSED_DEPTH
+            assert outcome == (refused if self.is_full(1, len(draft.body)) else ACCEPTED)
+            if self.topic:
                 self.other.append((draft.body, self.clock.ms + ttl_ms if ttl_ms else 0))
+            if outcome == ACCEPTED:
+                self.quiesce()
+                self.appended(draft)
         self.quiesce()
 
     @rule(ttl_ms=TTLS, delay_ms=st.sampled_from([500, 1_000, 4_000]))

@@ -17,6 +17,7 @@ from queue_manager.outcomes import (
     ACCEPTED,
     REFUSED_DEPTH,
     REFUSED_IDENTITY,
+    REFUSED_IN_PART,
     REFUSED_ORDER,
     REFUSED_WINDOW,
 )
@@ -165,11 +166,12 @@ class IdentityModel(RuleBasedStateMachine):
     def expected(self, names: list[str], options: PublishOptions, bodies: list[bytes]) -> int:
         queues = [self.oracle[name] for name in names]
         if not options.is_identified:
-            if any(len(queue.log) + len(bodies) > DEPTH_MAX for queue in queues):
+            free = [queue for queue in queues if len(queue.log) + len(bodies) <= DEPTH_MAX]
+            if len(free) < len(queues) and (not free or len(bodies) > 1):
                 return REFUSED_DEPTH
-            for queue in queues:
+            for queue in free:
                 queue.log += bodies
-            return ACCEPTED
+            return ACCEPTED if len(free) == len(queues) else REFUSED_IN_PART
         if len(set(bodies)) > 1:
             return REFUSED_IDENTITY
         refusals = {"identity": REFUSED_IDENTITY, "window": REFUSED_WINDOW, "order": REFUSED_ORDER}
@@ -178,13 +180,15 @@ class IdentityModel(RuleBasedStateMachine):
             if verdict in refusals:
                 return refusals[verdict]
         new = [queue for queue, verdict in zip(queues, verdicts, strict=True) if verdict == "new"]
-        full = any(len(queue.log) == DEPTH_MAX for queue in new)
+        full = [queue for queue in new if len(queue.log) == DEPTH_MAX]
         for queue in new:
-            if not full:
-                queue.take(options, bodies[0], self.clock.ms)
-            else:
+            if queue in full:
                 queue.refuse(options, self.clock.ms)
-        return REFUSED_DEPTH if full else ACCEPTED
+            else:
+                queue.take(options, bodies[0], self.clock.ms)
+        if not full:
+            return ACCEPTED
+        return REFUSED_DEPTH if len(full) == len(queues) else REFUSED_IN_PART
 
     @rule(ms=st.sampled_from([1, 300, 999, 1_000]))
     def advance(self, ms: int) -> None:

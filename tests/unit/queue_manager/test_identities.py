@@ -14,11 +14,12 @@ from queue_manager.outcomes import (
     ACCEPTED,
     REFUSED_DEPTH,
     REFUSED_IDENTITY,
+    REFUSED_IN_PART,
     REFUSED_ORDER,
     REFUSED_WINDOW,
 )
 from storage.records import identified, producer
-from tests.unit.queue_manager.managers import NOW_MS, make_manager, make_queue
+from tests.unit.queue_manager.managers import NOW_MS, make_manager, make_policy, make_queue
 
 
 def publish(manager: QueueManager, body: bytes, now_ms: int = NOW_MS, **options: object) -> int:
@@ -52,6 +53,28 @@ def test_a_refused_publish_is_written_down() -> None:
     manager.purge(queue, NOW_MS)
     assert publish(manager, b"5", producer_id="p", producer_sequence=5) == ACCEPTED
     assert producer.decode(manager.journal.puts[key]).refused is None
+
+
+@pytest.mark.parametrize(
+    "identity",
+    [{"deduplication_id": "i"}, {"producer_id": "p", "producer_sequence": 7}],
+    ids=["id", "sequence"],
+)
+def test_a_publish_sent_again_goes_to_the_queues_that_were_full(identity: dict[str, object]) -> None:
+    manager = make_manager()
+    for name in ("a", "b"):
+        policy = make_policy(depth_max=1 if name == "a" else 0, deduplication_window_ms=60_000)
+        definition = QueueDefinition(
+            name, durable=True, policy=policy, topics=("$queue/jobs", f"$queue/{name}")
+        )
+        manager.declare(definition, NOW_MS)
+    assert publish(manager, b"first") == ACCEPTED
+    assert publish(manager, b"x", **identity) == REFUSED_IN_PART
+    assert publish(manager, b"x", **identity) == REFUSED_IN_PART
+    assert [manager.find(name).tail.next_offset for name in "ab"] == [1, 2]
+    manager.purge(manager.find("a"), NOW_MS)
+    assert publish(manager, b"x", **identity) == ACCEPTED
+    assert [manager.find(name).tail.next_offset for name in "ab"] == [2, 2]
 
 
 def test_nothing_is_queued_that_cannot_be_written_down() -> None:

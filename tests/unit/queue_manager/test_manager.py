@@ -3,6 +3,7 @@
 import pytest
 
 from config import limits
+from queue_manager.dead_letters import keep_properties
 from queue_manager.definitions import QueueDefinition, definition_of
 from queue_manager.errors import (
     AccessRefused,
@@ -13,7 +14,11 @@ from queue_manager.errors import (
     QueueNotFound,
     ResourceLocked,
 )
-from queue_manager.manager import ACCEPTED, REFUSED_DEPTH, REFUSED_SIZE, UNROUTED
+from queue_manager.manager import QueueManager
+from queue_manager.options import PublishOptions
+from queue_manager.outcomes import ACCEPTED, REFUSED_DEPTH, REFUSED_IN_PART, REFUSED_SIZE, UNROUTED
+from queue_manager.plan import PublishPlan
+from queue_manager.policy import REJECT_DLX
 from storage.envelope import PROPERTIES_AMQP, decode_envelope, read_head, vary
 from storage.records import metadata
 from tests.unit.queue_manager.managers import (
@@ -50,6 +55,72 @@ def test_a_message_too_large_for_one_of_its_queues_is_refused_by_all() -> None:
     assert manager.publish(plan, [b"x" * 11], NOW_MS) == REFUSED_SIZE
     assert manager.publish(plan, [b"x" * 10, b"x" * 10], NOW_MS) == ACCEPTED
     assert large.tail.next_offset == 2
+
+
+def make_both(full: str, free: str) -> tuple[QueueManager, PublishPlan]:
+    """Two queues of these kinds and a plan for both; the first has room for one message."""
+    manager = make_manager()
+    queues = (
+        make_queue(manager, "full", durable=full == "durable", depth_max=1),
+        make_queue(manager, "free", durable=free == "durable"),
+    )
+    plan = manager.plan("shop/eu", 0, b"", True)
+    plan.aim(manager, queues)
+    return manager, plan
+
+
+@pytest.mark.parametrize("full", ["durable", "ephemeral"])
+@pytest.mark.parametrize("free", ["durable", "ephemeral"])
+def test_a_full_queue_keeps_a_message_from_no_other(full: str, free: str) -> None:
+    manager, plan = make_both(full, free)
+    assert manager.publish(plan, [b"1"], NOW_MS) == ACCEPTED
+    assert manager.publish(plan, [b"2"], NOW_MS) == REFUSED_IN_PART
+    assert [queue.name for queue in plan.full] == ["full"]
+    assert [queue.tail.next_offset for queue in plan.queues] == [1, 2]
+    _, sink = consume(manager, manager.find("free"))
+    manager.dispatch(NOW_MS)
+    assert [entry.message.body for entry in sink.entries] == [b"1", b"2"]
+
+
+def test_of_several_messages_none_is_taken_where_one_queue_has_no_room_for_all() -> None:
+    manager, plan = make_both("durable", "durable")
+    assert manager.publish(plan, [b"1", b"2"], NOW_MS) == REFUSED_DEPTH
+    assert [queue.tail.next_offset for queue in plan.queues] == [0, 0]
+
+
+def test_where_all_queues_are_full_none_takes_a_message() -> None:
+    manager, plan = make_both("durable", "durable")
+    plan.aim(manager, (manager.find("full"), make_queue(manager, "full as well", depth_max=1)))
+    assert manager.publish(plan, [b"1"], NOW_MS) == ACCEPTED
+    assert manager.publish(plan, [b"2"], NOW_MS) == REFUSED_DEPTH
+    assert len(plan.full) == 2
+
+
+def test_a_message_that_a_full_queue_did_not_take_is_dead_lettered_for_that_queue_only() -> None:
+    manager, plan = make_both("durable", "durable")
+    dead = make_queue(manager, "dead")
+    policy = make_policy(depth_max=1, overflow=REJECT_DLX, dead_letter="dead")
+    manager.redefine(manager.find("full"), QueueDefinition("full", durable=True, policy=policy))
+    manager.stamp_death = keep_properties
+    for body in (b"1", b"2"):
+        manager.publish(plan, [body], NOW_MS)
+    assert [queue.tail.next_offset for queue in plan.queues] == [1, 2]
+    assert dead.tail.next_offset == 1
+
+
+def test_messages_for_later_go_to_the_queues_in_memory_that_have_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "EPHEMERAL_BYTES_PER_QUEUE_MAX", 10_000)
+    manager = make_manager()
+    plan = manager.plan("shop/eu", 0, b"", True, PublishOptions(delay_ms=1_000))
+    queues = (make_queue(manager, "memory", durable=False), make_queue(manager, "durable"))
+    plan.aim(manager, queues)
+    outcomes = [manager.publish(plan, [bytes(3_000)], NOW_MS) for _ in range(5)]
+    assert outcomes[0] == ACCEPTED
+    assert outcomes[-1] == REFUSED_IN_PART
+    assert [queue.name for queue in plan.full] == ["memory"]
+    assert queues[0].scheduled_count() < queues[1].scheduled_count() == 5
 
 
 def test_a_queue_in_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
