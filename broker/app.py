@@ -153,6 +153,8 @@ class Broker:
             opened = await open_store(self.settings.storage, take_over=take_over)
             for note in opened.notes:
                 _log.warning("storage.note", note=note)
+            if opened.replayed is not None:
+                _log.info("storage.replayed", **opened.replayed._asdict())
             if fast_batch_status() != "on":
                 _log.warning("storage.slow_batches", status=fast_batch_status())
             store = opened

@@ -3,10 +3,10 @@
 SlateDB writes whole objects to a temporary name and links them into place, and never calls fsync. Two things
 make up for it:
 
-- `sync_wal`, within every commit: the WAL objects that appeared since the last one, and their directory.
+- `sync_wal`: the WAL objects that appeared since the last call, and their directory.
 - `sweep`, every few seconds: new tables, manifests and compaction states. Until then a power cut may spoil
-  them, which costs nothing as long as the WAL objects they replace are still there; garbage collection leaves
-  those alone for `limits.STORE_GARBAGE_AGE_MIN_S`, several sweeps.
+  them, which costs nothing as long as what they replace is still there: `storage.local_garbage` deletes
+  only what the last whole sweep has replaced.
 
 An fsync that failed is not tried again: the kernel may have dropped the pages and call the next one a
 success. A file that could not be opened for want of descriptors is: nothing has been done to it.
@@ -15,13 +15,36 @@ success. A file that could not be opened for want of descriptors is: nothing has
 import ctypes
 import errno
 import os
+import time
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from storage.errors import StorageError, StoreFull, StoreUnavailable
 
 WAL_DIRECTORY: Final = "wal"
-SWEPT_DIRECTORIES: Final = ("compacted", "compactions", "manifest")
+MANIFEST_DIRECTORY: Final = "manifest"
+COMPACTIONS_DIRECTORY: Final = "compactions"
+TABLE_DIRECTORY: Final = "compacted"
+STATE_DIRECTORIES: Final = (MANIFEST_DIRECTORY, COMPACTIONS_DIRECTORY)
+
+
+class OnDisk(NamedTuple):
+    """What was there when a sweep began, which is on disk since it ended, with all it refers to.
+
+    The numbers are those of the newest manifest and compaction state, 0 if there was none.
+    """
+
+    manifest: int
+    compactions: int
+    begun_wall_s: float
+    begun_monotonic_s: float
+
+
+def wall_s() -> float:
+    """The time by which SlateDB's checkpoints end."""
+    return time.time()  # noqa: TID251 - to be compared with SlateDB's own, which no test can set
+
 
 _OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 
@@ -33,11 +56,13 @@ def wal_name(wal_id: int) -> str:
 
 def wal_ids(database: Path) -> list[int]:
     """The numbers of all WAL objects of the database directory, rising."""
-    try:
-        names = os.listdir(database / WAL_DIRECTORY)
-    except FileNotFoundError:
-        return []
-    return sorted(int(name[:-4]) for name in names if name.endswith(".sst") and name[:-4].isdigit())
+    return sorted(numbers_of(_names(database / WAL_DIRECTORY)))
+
+
+def numbers_of(names: Iterable[str]) -> list[int]:
+    """The numbers of the files that are named by one."""
+    stems = [name.partition(".")[0] for name in names]
+    return [int(stem) for stem in stems if stem.isdigit()]
 
 
 class LocalSync:
@@ -46,11 +71,13 @@ class LocalSync:
     __slots__ = (
         "_broken",
         "_database",
+        "_folders",
         "_next_wal_id",
         "_swept",
         "_unlisted_count",
         "_wal_fd",
         "_wal_prefix",
+        "on_disk",
         "wal_synced",
     )
 
@@ -60,6 +87,7 @@ class LocalSync:
         self._broken = ""
         self._wal_prefix = str(database / WAL_DIRECTORY) + os.sep
         self._swept: set[str] = set()
+        self._folders: set[str] = set()  # whose entries in the database's directory are on disk
         self._unlisted_count = 0  # synced WAL objects whose directory is not
         self.wal_synced = 0
         """WAL objects put on disk by `sync_wal` so far."""
@@ -67,11 +95,15 @@ class LocalSync:
         self._next_wal_id = ids[-1] + 1 if ids else 1
         try:
             self._wal_fd = os.open(self._wal_prefix, os.O_RDONLY | os.O_DIRECTORY)
-            for directory in SWEPT_DIRECTORIES:
-                self._swept |= _names(database / directory)
+            self._folders = _names(database)
+            on_disk, names = self._look()
+            for found in names.values():
+                self._swept |= found
             _sync_filesystem(self._wal_fd)
         except OSError as error:
             raise _failure(error) from error
+        self.on_disk: OnDisk = on_disk
+        """By the last sweep that came to its end."""
 
     def sync_wal(self) -> None:
         """Fsync the WAL objects that are new since the last call, then their directory.
@@ -101,6 +133,14 @@ class LocalSync:
         self.wal_synced += self._unlisted_count
         self._unlisted_count = 0
 
+    def sync_wal_wholly(self) -> None:
+        """`sync_wal`, and no WAL object may be left that it did not find. Raises StorageError like it."""
+        before = self.wal_synced
+        self.sync_wal()
+        if self.wal_synced == before and any(found >= self._next_wal_id for found in wal_ids(self._database)):
+            self._broken = f"syncing to disk: write-ahead log object {self._next_wal_id} was not found"
+            raise StorageError(self._broken)
+
     def sweep(self) -> int:
         """Fsync what is new in the other directories since the last call; how many files there were.
 
@@ -108,23 +148,37 @@ class LocalSync:
         """
         if self._broken:
             raise StorageError(self._broken)
-        count = 0
-        present: set[str] = set()
         try:
-            for directory in SWEPT_DIRECTORIES:
-                folder = self._database / directory
-                names = _names(folder)
-                present |= names
-                new = names - self._swept
+            on_disk, names = self._look()
+            present: set[str] = set()
+            count = 0
+            for folder, found in names.items():
+                new = found - self._swept
                 for name in sorted(new):
-                    _sync_path(folder / name)
+                    _sync_path(self._database / folder / name)
                 if new:
-                    _sync_path(folder)
+                    _sync_path(self._database / folder)
+                present |= found
                 count += len(new)
+            folders = _names(self._database)
+            if folders - self._folders:
+                _sync_path(self._database)
         except OSError as error:
             raise self._failed(error) from error
-        self._swept = present
+        self._swept, self._folders = present, folders
+        self.on_disk = on_disk
         return count
+
+    def _look(self) -> tuple[OnDisk, dict[str, set[str]]]:
+        """What is there now, and the files by folder, in the order to sync them.
+
+        Manifests are listed first: every table they name is there when the tables are listed.
+        """
+        begun_wall_s, begun_monotonic_s = wall_s(), time.monotonic()
+        states = {folder: _names(self._database / folder) for folder in STATE_DIRECTORIES}
+        names = {TABLE_DIRECTORY: _names(self._database / TABLE_DIRECTORY), **states}
+        newest = [max(numbers_of(states[folder]), default=0) for folder in STATE_DIRECTORIES]
+        return OnDisk(newest[0], newest[1], begun_wall_s, begun_monotonic_s), names
 
     def close(self) -> None:
         """Let go of the directory. No other method may be called afterwards."""
@@ -152,6 +206,15 @@ def _sync_path(path: Path) -> None:
         return  # collected as garbage since it was listed
     try:
         os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_filesystem_of(directory: Path) -> None:
+    """Put everything on the filesystem of `directory` on disk. Raises OSError."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        _sync_filesystem(fd)
     finally:
         os.close(fd)
 

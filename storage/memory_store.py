@@ -59,6 +59,10 @@ class MemoryStore:
     def prepare(self, ops: WriteOps) -> None:
         """Nothing is to be prepared here."""
 
+    def write_now(self, ops: WriteOps) -> bool:
+        """Never: a write may be told to fail or to wait."""
+        return False
+
     async def write(self, ops: WriteOps) -> None:
         self._check_open()
         failure = self._failures.popleft() if self._failures else None

@@ -12,11 +12,11 @@ import asyncio
 import os
 import tempfile
 from collections.abc import Awaitable
-from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
 from slatedb.uniffi import (
+    AdminBuilder,
     Db,
     DbBuilder,
     DbCache,
@@ -34,6 +34,9 @@ from storage.batch import WriteOps
 from storage.directory_lock import DirectoryLock, directory_holder
 from storage.errors import StorageError, StoreInUse, StoreUnavailable
 from storage.fast_batch import enable_fast_batch
+from storage.journal.opening import has_journal, leave_journal, open_journaled
+from storage.journal.store import JournaledStore
+from storage.local_garbage import LocalGarbage
 from storage.local_sync import LocalSync
 from storage.records import format_marker
 from storage.slate_errors import SLATE_ERRORS, translate
@@ -57,7 +60,7 @@ _Result = TypeVar("_Result")
 
 async def open_store(
     settings: StorageSettings, *, take_over: bool = False, memory: ObjectStore | None = None
-) -> SlateStore:
+) -> SlateStore | JournaledStore:
     """Open (or create) the database at `settings.url`.
 
     A local directory that another process has open is left to it, unless `take_over`: then that process is
@@ -66,25 +69,33 @@ async def open_store(
     should know. Raises StorageError: StoreInUse when a local directory is in use, StoreUnavailable when the
     place does not answer in `limits.STORE_OPEN_TIMEOUT_S`, FormatTooNew when a newer SluiceMQ wrote the data.
     """
-    store = await open_database(settings, take_over=take_over, memory=memory)
-    try:
-        await check_format(store)
-    except BaseException:
-        await store.close()
-        raise
-    return store
+    await enable_fast_batch()
+    if settings.url == "memory:" or "://" in settings.url:
+        store = await open_database(settings, memory=memory)
+        try:
+            await check_format(store, format_marker.PLAIN_VERSION)
+        except BaseException:
+            await store.close()
+            raise
+        return store
+    lock = await _in_time(settings.url, _lock_directory(settings.url, take_over))
+    # without a lock another broker might append to the journal that this one is replaying
+    if settings.sync == "always" and not lock.note:
+        return await _open_with_journal(settings, lock)
+    return await _open_without_journal(settings, lock)
 
 
 async def open_database(
     settings: StorageSettings, *, take_over: bool = False, memory: ObjectStore | None = None
 ) -> SlateStore:
-    """`open_store` without a look at what is inside."""
+    """`open_store` without a look at what is inside, and without a journal."""
     await enable_fast_batch()
     if settings.url == "memory:":
         return await _in_time(settings.url, _open_memory(memory))
     if "://" in settings.url:
         return await _in_time(settings.url, _open_remote(settings.url))
-    return await _open_local(settings.url, settings.sync, take_over=take_over)
+    lock = await _in_time(settings.url, _lock_directory(settings.url, take_over))
+    return await _open_local(settings, lock, keep_lock=True)
 
 
 def storage_holder(settings: StorageSettings) -> str:
@@ -94,19 +105,19 @@ def storage_holder(settings: StorageSettings) -> str:
     return directory_holder(Path(settings.url))
 
 
-async def check_format(store: SlateStore) -> None:
-    """Write the format marker into an empty database, and verify that of any other.
+async def check_format(store: SlateStore, version: int) -> None:
+    """Write the format marker into an empty database, and verify that of any other, or raise it to `version`.
 
     Raises FormatTooNew, CorruptRecord, or StorageError when the database holds something else.
     """
     value = await store.get(format_marker.key())
     if value is not None:
-        format_marker.decode(value)
-        return
-    if await store.scan(b"", None, limit=1):
+        if format_marker.decode(value) >= version:
+            return
+    elif await store.scan(b"", None, limit=1):
         raise StorageError(f"opening: {store.describe()} holds data that is not SluiceMQ's")
     ops = WriteOps()
-    ops.put(format_marker.key(), format_marker.encode())
+    ops.put(format_marker.key(), format_marker.encode(version))
     await store.write(ops)
 
 
@@ -125,23 +136,35 @@ async def _in_time(url: str, step: Awaitable[_Result]) -> _Result:
         ) from None
 
 
-async def _open_local(url: str, sync: str, *, take_over: bool) -> SlateStore:
-    locking = asyncio.get_running_loop().run_in_executor(None, partial(_lock_directory, Path(url), take_over))
-    lock = await _in_time(url, locking)
+async def _open_with_journal(settings: StorageSettings, lock: DirectoryLock) -> JournaledStore:
+    store = await _open_local(settings, lock, keep_lock=False)
     try:
-        store = await _in_time(url, _open_directory(lock, sync))
+        await check_format(store, format_marker.JOURNALED_VERSION)
+        return await open_journaled(store, lock)
     except BaseException:
-        lock.release()
+        try:
+            await store.close()
+        finally:
+            lock.release()
         raise
+
+
+async def _open_without_journal(settings: StorageSettings, lock: DirectoryLock) -> SlateStore:
+    store = await _open_local(settings, lock, keep_lock=True)
     try:
-        await lock.wait(limits.STORE_TAKE_OVER_TIMEOUT_S)  # who has it is fenced and about to end
-    except StorageError as error:
+        await check_format(store, format_marker.PLAIN_VERSION)
+        await leave_journal(store, lock.directory)
+    except BaseException:
         await store.close()
-        raise StorageError(f"{error.reason}; it cannot write any more, but has not ended: kill it") from error
+        raise
     return store
 
 
-def _lock_directory(path: Path, take_over: bool) -> DirectoryLock:
+async def _lock_directory(url: str, take_over: bool) -> DirectoryLock:
+    return await asyncio.get_running_loop().run_in_executor(None, _locked, Path(url), take_over)
+
+
+def _locked(path: Path, take_over: bool) -> DirectoryLock:
     """Make the directory if it is absent, and lock it; the lock is not held if another has it and is to be
     taken over from.
     """
@@ -154,24 +177,44 @@ def _lock_directory(path: Path, take_over: bool) -> DirectoryLock:
     return lock
 
 
-async def _open_directory(lock: DirectoryLock, sync: str) -> SlateStore:
+async def _open_local(settings: StorageSettings, lock: DirectoryLock, *, keep_lock: bool) -> SlateStore:
+    """The database in a directory, the lock held; `keep_lock`: the store releases that when it ends."""
+    try:
+        store = await _in_time(settings.url, _open_directory(lock, settings.sync, keep_lock=keep_lock))
+    except BaseException:
+        lock.release()
+        raise
+    try:
+        await lock.wait(limits.STORE_TAKE_OVER_TIMEOUT_S)  # who has it is fenced and about to end
+    except StorageError as error:
+        await store.close()
+        raise StorageError(f"{error.reason}; it cannot write any more, but has not ended: kill it") from error
+    return store
+
+
+async def _open_directory(lock: DirectoryLock, sync: str, *, keep_lock: bool) -> SlateStore:
     loop = asyncio.get_running_loop()
     root = lock.directory
     builder = ObjectStoreBuilder(ObjectStoreType.LOCAL)
     builder.with_config("local_path", str(root))
     object_store = builder.build()
     directory = root / DATABASE
-    notes = await set_aside_torn(directory, DATABASE, object_store, strict=sync == "always")
+    synced = sync == "always"
+    notes = []
+    if lock.is_held:  # whoever else has it is writing what would look torn, and put the rest right before
+        strict = synced and not has_journal(root)
+        notes = await set_aside_torn(directory, DATABASE, object_store, strict=strict)
     if lock.note:
         notes.append(lock.note)
-    database = await _build(DATABASE, object_store, local=True)
-    if sync != "always":
+    database = await _build(DATABASE, object_store, local=True, collects_garbage=not synced)
+    kept_lock = lock if keep_lock else None
+    if not synced:
         notes.append("storage.sync is os: a power cut may take messages that were confirmed")
         return SlateStore(
             database,
             f"{root} (written by the kernel when it likes)",
             directory=directory,
-            lock=lock,
+            lock=kept_lock,
             notes=tuple(notes),
         )
     try:
@@ -183,8 +226,9 @@ async def _open_directory(lock: DirectoryLock, sync: str) -> SlateStore:
         database,
         f"{root} (fsync before confirm)",
         sync=local_sync,
+        garbage=LocalGarbage(directory, AdminBuilder(DATABASE, object_store).build()),
         directory=directory,
-        lock=lock,
+        lock=kept_lock,
         notes=tuple(notes),
     )
 
@@ -209,9 +253,9 @@ async def _open_remote(url: str) -> SlateStore:
     return SlateStore(database, url, flush_interval_ms=limits.STORE_REMOTE_FLUSH_INTERVAL_MS)
 
 
-async def _build(path: str, object_store: ObjectStore, *, local: bool) -> Db:
+async def _build(path: str, object_store: ObjectStore, *, local: bool, collects_garbage: bool = True) -> Db:
     builder = DbBuilder(path, object_store)
-    builder.with_settings(broker_settings(local=local))
+    builder.with_settings(broker_settings(local=local, collects_garbage=collects_garbage))
     cache = DbCache.new_moka_cache(
         MokaCacheOptions(max_capacity=limits.STORE_BLOCK_CACHE_BYTES, time_to_live=None, time_to_idle=None)
     )

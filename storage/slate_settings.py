@@ -9,7 +9,9 @@
   Locally one is a look into a directory; elsewhere each is a request that costs.
 - max_unflushed_bytes 96 MiB, l0_sst_size_bytes 16 MiB, one compaction of one part at a time: memory.
 - garbage collection every 15 s of what is 30 s old: a busy broker makes hundreds of log objects a second, and
-  the library's own rules (10 and 5 minutes) would let half a million pile up in one directory.
+  the library's own rules (10 and 5 minutes) would let half a million pile up in one directory. Where we
+  fsync, the library collects nothing by itself: it goes by age and knows nothing of what is on disk
+  (`storage.local_garbage`).
 - checkpoint_lifetime: tables that a compaction replaced are kept so long for readers of older manifests. Ours
   are calls that end within seconds; the library's 15 minutes would be gigabytes under load.
 - boundary_files_enabled only far away: the library cannot rewrite a file on a local disk as they need it, so
@@ -28,8 +30,10 @@ _COMPACTED_TABLE_BYTES: Final = 64 * limits.MIB
 _FETCH_BYTES: Final = limits.MIB
 
 
-def broker_settings(*, local: bool) -> Settings:
+def broker_settings(*, local: bool, collects_garbage: bool = True) -> Settings:
     """The settings for a local disk (or memory), or for an object store far away.
+
+    Without `collects_garbage` nothing is deleted unless `Admin.run_gc_once` is called.
 
     Raises StorageError if a name is unknown to this SlateDB: it would ignore it silently.
     """
@@ -57,12 +61,17 @@ def broker_settings(*, local: bool) -> Settings:
         "compactor_options.worker.max_fetch_tasks": 2,
         "compactor_options.worker.max_subcompactions": 1,
         "compactor_options.checkpoint_lifetime": f"{limits.STORE_COMPACTED_AGE_MIN_S}s",
-        "garbage_collector_options.boundary_files_enabled": not local,
-        "garbage_collector_options.wal_options": collect,
-        "garbage_collector_options.compacted_options": collect,
-        "garbage_collector_options.manifest_options": collect,
-        "garbage_collector_options.compactions_options": collect,
     }
+    if collects_garbage:
+        wanted |= {
+            "garbage_collector_options.boundary_files_enabled": not local,
+            "garbage_collector_options.wal_options": collect,
+            "garbage_collector_options.compacted_options": collect,
+            "garbage_collector_options.manifest_options": collect,
+            "garbage_collector_options.compactions_options": collect,
+        }
+    else:
+        wanted["garbage_collector_options"] = None
     settings = Settings.default()
     for name, value in wanted.items():
         settings.set(name, json.dumps(value))

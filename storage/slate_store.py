@@ -26,9 +26,11 @@ from storage.directory_lock import DirectoryLock
 from storage.errors import StorageError, StoreFenced, StoreFull, StoreUnavailable
 from storage.fast_batch import fill_batch
 from storage.fast_rows import next_rows
+from storage.local_garbage import LocalGarbage
 from storage.local_sync import LocalSync
 from storage.room import RoomWatch, free_bytes
 from storage.slate_errors import SLATE_ERRORS, translate
+from storage.store import Replay
 
 _FLUSH_WAL = FlushOptions(flush_type=FlushType.WAL)
 _CLOSE = CloseOptions(flush_type=FlushType.MEM_TABLE)
@@ -78,6 +80,7 @@ class SlateStore:
         "_synced_before",
         "_turn",
         "notes",
+        "replayed",
     )
 
     def __init__(
@@ -86,6 +89,7 @@ class SlateStore:
         description: str,
         *,
         sync: LocalSync | None = None,
+        garbage: LocalGarbage | None = None,
         directory: Path | None = None,
         lock: DirectoryLock | None = None,
         flush_interval_ms: int = 0,
@@ -93,9 +97,10 @@ class SlateStore:
     ) -> None:
         """Serve `database`; with `sync` a write is on disk when it returns (needs a running event loop).
 
-        `directory`: where a local database lies; `lock`: what keeps others out of it, released by `close` or
-        when another has taken over. `flush_interval_ms`: flushes start at least this far apart. `notes`: what
-        an operator should read about the opening.
+        `garbage`: collects what `sync` has made superfluous. `directory`: where a local database lies;
+        `lock`: what keeps others out of it, released by `close` or when another has taken over.
+        `flush_interval_ms`: flushes start at least this far apart. `notes`: what an operator should read
+        about the opening.
         """
         self._database = database
         self._description = description
@@ -110,6 +115,7 @@ class SlateStore:
         self._turn = asyncio.Lock()
         self._closed = False
         self.notes = notes
+        self.replayed: Replay | None = None  # SlateDB replays its own log, and does not say
         self._commit_thread: ThreadPoolExecutor | None = None
         self._sweep_thread: ThreadPoolExecutor | None = None
         self._sweeper: asyncio.Task[None] | None = None
@@ -117,7 +123,9 @@ class SlateStore:
             # two threads: a commit does not wait behind the fsync of a whole table
             self._commit_thread = ThreadPoolExecutor(1, "store-sync")
             self._sweep_thread = ThreadPoolExecutor(1, "store-sweep")
-            self._sweeper = asyncio.get_running_loop().create_task(self._sweep(sync, self._sweep_thread))
+            self._sweeper = asyncio.get_running_loop().create_task(
+                self._sweep(sync, garbage, self._sweep_thread)
+            )
 
     def describe(self) -> str:
         """Where the data lies and how durable a write is."""
@@ -181,6 +189,26 @@ class SlateStore:
             batch = WriteBatch()
             fill_batch(batch, ops)
             ops.prepared = batch
+
+    def write_now(self, ops: WriteOps) -> bool:
+        """Never: SlateDB works in threads of its own."""
+        return False
+
+    async def apply(self, batch: WriteBatch) -> None:
+        """Have reads see the rows of a batch, durable or not. Raises StorageError; does not end in time."""
+        try:
+            await self._database.write(batch)
+        except SLATE_ERRORS as error:
+            raise self._failed(error, "writing") from error
+
+    async def make_durable(self) -> None:
+        """Have everything applied so far on disk. Raises StorageError; does not end in time."""
+        try:
+            await self._database.flush_with_options(_FLUSH_WAL)
+        except SLATE_ERRORS as error:
+            raise self._failed(error, "writing") from error
+        if self._sync is not None:
+            await asyncio.get_running_loop().run_in_executor(self._commit_thread, self._sync.sync_wal_wholly)
 
     async def write(self, ops: WriteOps) -> None:
         """Apply `ops` atomically and make it durable as configured. Raises StorageError.
@@ -265,8 +293,9 @@ class SlateStore:
         if sync.wal_synced == self._synced_before:
             raise StorageError("writing: the write-ahead log object of the commit was not found")
 
-    async def _sweep(self, sync: LocalSync, thread: ThreadPoolExecutor) -> None:
+    async def _sweep(self, sync: LocalSync, garbage: LocalGarbage | None, thread: ThreadPoolExecutor) -> None:
         loop = asyncio.get_running_loop()
+        collect_at = loop.time()
         while True:
             await asyncio.sleep(limits.STORE_SWEEP_INTERVAL_S)
             try:
@@ -275,6 +304,12 @@ class SlateStore:
                 continue
             except StorageError:
                 return  # `sync` keeps the reason, and the next commit raises it
+            if garbage is not None and loop.time() >= collect_at:
+                collect_at = loop.time() + limits.STORE_GARBAGE_INTERVAL_S
+                try:
+                    await garbage.collect(sync.on_disk)
+                except StorageError:
+                    continue  # what is wrong with the database is for its own calls to tell
 
     async def _finish_sync(self, sync: LocalSync) -> None:
         loop = asyncio.get_running_loop()

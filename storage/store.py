@@ -1,9 +1,17 @@
 """The ordered key-value store everything durable lies in, as the rest of the program sees it."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from storage.batch import WriteOps
+
+
+class Replay(NamedTuple):
+    """What an opening found confirmed and not yet in the database."""
+
+    commit_count: int
+    body_bytes: int
+    took_ms: int
 
 
 class Store(Protocol):
@@ -33,6 +41,13 @@ class Store(Protocol):
         """Do what of writing `ops` needs no waiting, so that it overlaps with an earlier write.
 
         Optional; `ops` must not change afterwards. Raises StorageError.
+        """
+        ...
+
+    def write_now(self, ops: WriteOps) -> bool:
+        """Write within this call, if that takes no longer than handing it on would; whether it was done.
+
+        If not, nothing has happened, and `write` does it. Raises like `write`.
         """
         ...
 

@@ -1,10 +1,12 @@
 """Before a local database is opened: recognising what a power cut left half written, and setting it aside.
 
-Nothing confirmed is ever set aside. With `storage.sync: always` a commit returns after the fsync of its WAL
-objects, so a torn one at the end of the log is a commit that nobody was told about. Manifests and tables are
-synced a little later, but until long after that the WAL objects they stand for are kept: a manifest is
-given up only if the one before it is whole, with all its tables and every WAL object from there on. Otherwise
-the opening is refused, and a person decides.
+Nothing confirmed is ever given up here. With a journal before the database (`storage.journal`) the log may
+be cut anywhere: the journal holds what is missing then, or proves that it does not, and the start is
+refused. In a synced database without one (of an earlier release) a commit returned after the fsync of its
+WAL objects, so only a torn one at the end of the log is a commit that nobody was told about. Manifests and
+tables are synced a little later, but until then the WAL objects they stand for are kept: a manifest is
+given up only if the one before it is whole, with all its tables and every WAL object from there on.
+Otherwise the opening is refused, and a person decides.
 
 Files set aside are renamed into `torn/` below the database, never deleted.
 """
@@ -35,9 +37,10 @@ _STATE_VERSION_MAX: Final = 2  # of manifests and compaction states: the u16BE t
 async def set_aside_torn(directory: Path, path: str, object_store: ObjectStore, *, strict: bool) -> list[str]:
     """Make the database in `directory` (known to `object_store` as `path`) one that SlateDB can open.
 
-    Returns a note for every file set aside. `strict`: the database is synced on every commit, so only the end
-    of its log can be torn; without it the log is cut at its first torn object. Raises StorageError when
-    something is damaged that may have been confirmed, FormatTooNew when a newer SlateDB wrote it.
+    Returns a note for every file set aside. `strict`: all that was confirmed is in the database's log, and
+    was synced, so only the end of it can be torn; without it the log is cut at the first object that is
+    torn or missing. Raises StorageError when something is damaged that may have been confirmed,
+    FormatTooNew when a newer SlateDB wrote it.
     """
     run = asyncio.get_running_loop().run_in_executor
     if not await run(None, directory.exists):
@@ -146,28 +149,48 @@ async def _drop_torn_compactions(admin: Admin, directory: Path, notes: list[str]
 
 
 def _drop_torn_wal(directory: Path, replay_after: int, *, strict: bool) -> list[str]:
-    torn: list[tuple[str, str]] = []
+    """Cut the log behind `replay_after` where it is no longer whole. Gives the notes."""
     unread = [wal_id for wal_id in wal_ids(directory) if wal_id > replay_after]
-    while unread:
-        name = wal_name(unread.pop())
-        problem = _wal_problem(directory / WAL_DIRECTORY / name)
-        if problem:
-            torn.append((name, problem))
-        elif strict:
-            break  # synced before anything after it was begun
+    missing = next((n for n, wal_id in enumerate(unread, replay_after + 1) if wal_id != n), None)
     if strict:
-        return [_set_aside(directory, WAL_DIRECTORY, name, reason) for name, reason in torn]
-    if not torn:
-        return []
-    # without fsync objects reach the disk in any order; what follows a gap was never promised to survive
-    first_torn = int(torn[-1][0].partition(".")[0])
-    reasons = dict(torn)
+        if missing is not None:
+            raise StorageError(
+                f"opening: {directory} is damaged: {WAL_DIRECTORY}/{wal_name(missing)} is missing, and later "
+                "ones are there. Put it back, or the whole directory from a backup"
+            )
+        return _drop_torn_end(directory, unread)
+    for wal_id in unread:
+        if missing is not None and wal_id > missing:
+            return _drop_wal_from(directory, wal_id, f"{wal_name(missing)} is missing")
+        problem = _wal_problem(directory / WAL_DIRECTORY / wal_name(wal_id))
+        if problem:
+            return _drop_wal_from(directory, wal_id, problem)
+    return []
+
+
+def _drop_torn_end(directory: Path, unread: list[int]) -> list[str]:
+    """Set aside the torn objects behind the last whole one: each was synced before the next was begun.
+
+    Empty ones may be fences, which are no commits.
+    """
+    first_torn, problem = 0, ""
+    for wal_id in reversed(unread):
+        path = directory / WAL_DIRECTORY / wal_name(wal_id)
+        found = _wal_problem(path)
+        if found:
+            first_torn, problem = wal_id, found
+        elif path.stat().st_size:
+            break
+    return _drop_wal_from(directory, first_torn, problem) if first_torn else []
+
+
+def _drop_wal_from(directory: Path, first: int, problem: str) -> list[str]:
+    """Set aside this object of the log and all behind it, the last first, so that no crash leaves a gap."""
     notes = []
     for wal_id in reversed(wal_ids(directory)):
-        if wal_id >= first_torn:
-            name = wal_name(wal_id)
-            reason = reasons.get(name, f"it follows {wal_name(first_torn)}")
-            notes.append(_set_aside(directory, WAL_DIRECTORY, name, reason))
+        if wal_id >= first:
+            reason = problem if wal_id == first else f"it follows {wal_name(first)}"
+            notes.append(_set_aside(directory, WAL_DIRECTORY, wal_name(wal_id), reason))
     return notes
 
 
@@ -200,9 +223,7 @@ def _set_aside(directory: Path, folder: str, name: str, reason: str) -> str:
         count += 1
         target = torn / f"{folder}-{name}.{count}"
     os.rename(directory / folder / name, target)
-    return (
-        f"a power cut left {folder}/{name} half written ({reason}); it is now {TORN_DIRECTORY}/{target.name}"
-    )
+    return f"{folder}/{name} is not whole ({reason}): it is now {TORN_DIRECTORY}/{target.name}"
 
 
 def _newest_first(folder: Path, suffix: str) -> list[str]:

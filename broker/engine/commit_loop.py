@@ -14,6 +14,7 @@ from config import limits
 from queue_manager.journal import Journal
 from queue_manager.manager import QueueManager
 from storage.batch import WriteOps
+from storage.errors import StoreFull, StoreUnavailable
 from storage.store import Store
 
 
@@ -61,6 +62,10 @@ class CommitLoop:
                 if sealed is not None:
                     if writing is not None:
                         await writing
+                        writing = None
+                    if self._is_written_now(*sealed):
+                        await asyncio.sleep(0)
+                        continue
                     writing = asyncio.create_task(self._finish(*sealed))
                     writing.add_done_callback(lambda task: wake.set())
                 # let the loop read what arrived meanwhile, so that the next commit is a large one
@@ -112,6 +117,20 @@ class CommitLoop:
         """Write a sealed commit, then tell who waits for it."""
         if ops:
             await self._retry.take(partial(self._store.write, ops))
+        self._finished(journal)
+
+    def _is_written_now(self, journal: Journal, ops: WriteOps) -> bool:
+        """Write a sealed commit within this loop turn, if the store does that; whether it has."""
+        try:
+            if ops and not self._store.write_now(ops):
+                return False
+        except (StoreUnavailable, StoreFull):
+            return False  # it may pass: the write that follows waits for that
+        self._finished(journal)
+        return True
+
+    def _finished(self, journal: Journal) -> None:
+        """A sealed commit is durable: tell who waits for it."""
         self._sealed.remove(journal)
         self._manager.committed(journal, self._clock.now_ms())
         for waiter, tokens in journal.waiters.items():

@@ -1,10 +1,12 @@
 """Format marker, type 0f: says what the database is, before anything else in it is believed.
 
     key    01 0f (there is one)
-    value  version u16LE = 1 ‖ name Utf8 = "sluicemq"
+    value  version u16LE = 1 or 2 ‖ name Utf8 = "sluicemq"
 
 Written when a database is created and verified whenever it is opened. The version rises when an existing
-key's layout changes; new record types and fields do not need it.
+key's layout changes; new record types and fields do not need it. 2 says that the journal beside the
+database may hold confirmed commits which the database does not (`storage.journal`), so that programs which
+know nothing of it keep away; without a journal it is 1.
 """
 
 from typing import Final
@@ -16,7 +18,9 @@ from storage.errors import CorruptRecord, FormatTooNew
 NAME: Final = "format marker"
 PREFIX: Final = layout.record_prefix(layout.FORMAT)
 KEY: Final = PREFIX
-FORMAT_VERSION: Final = 1
+PLAIN_VERSION: Final = 1
+JOURNALED_VERSION: Final = 2
+FORMAT_VERSION: Final = JOURNALED_VERSION
 FORMAT_NAME: Final = "sluicemq"
 
 
@@ -34,7 +38,7 @@ def prefix() -> bytes:
     return PREFIX
 
 
-def encode(version: int = FORMAT_VERSION) -> bytes:
+def encode(version: int = PLAIN_VERSION) -> bytes:
     return pack_u16(version) + encode_utf8(FORMAT_NAME)
 
 

@@ -12,31 +12,52 @@ WRITER = """
 import asyncio, os, sys
 from config.settings import StorageSettings
 from storage.batch import WriteOps
-from storage.open import open_store
+from storage.open import check_format, open_database, open_store
 
-async def main(url, sync, commits, value_bytes):
-    store = await open_store(StorageSettings(url=url, sync=sync))
+async def main(url, kind, first, commits, value_bytes):
+    if kind == "no journal":  # as releases before the journal left it
+        store = await open_database(StorageSettings(url=url))
+        await check_format(store, 1)
+    else:
+        store = await open_store(StorageSettings(url=url, sync=kind))
     print("open", flush=True)
-    for number in range(commits):
+    for number in range(first, first + commits):
         ops = WriteOps()
         for row in range(10):
             ops.put(b"k%08d-%d" % (number, row), b"%d" % number + bytes(value_bytes))
         if number >= 5:
             ops.delete(b"k%08d-0" % (number - 5))
-        await store.write(ops)
+        store.prepare(ops)
+        if not store.write_now(ops):
+            await store.write(ops)
         print(number, flush=True)
+        await asyncio.sleep(0)
     os._exit(0)
 
-asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
+asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5])))
 """
 
 
 class Writer:
-    """A child that commits 10 rows at a time, tells each confirmed commit, and never closes its store."""
+    """A child that commits 10 rows at a time, tells each confirmed commit, and never closes its store.
 
-    def __init__(self, url: str, *, sync: str = "always", commits: int = 1_000_000, value_bytes: int = 100):
-        self._arguments = [sys.executable, "-c", WRITER, url, sync, str(commits), str(value_bytes)]
-        self.confirmed = -1
+    `sync` is that of the settings, or "no journal".
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        sync: str = "always",
+        first: int = 0,
+        commits: int = 1_000_000,
+        value_bytes: int = 100,
+        before: str = "",
+    ):
+        """`before`: statements the child begins with."""
+        numbers = [str(first), str(commits), str(value_bytes)]
+        self._arguments = [sys.executable, "-c", before + WRITER, url, sync, *numbers]
+        self.confirmed = first - 1
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, *before: str) -> None:

@@ -23,7 +23,7 @@ async def test_kill_9_again_and_again(tmp_path, sync):
         await asyncio.to_thread(writer.kill)
         store = await open_store(StorageSettings(url=str(directory), sync=sync))
         await check_rows(store, writer.confirmed)
-        assert not [note for note in store.notes if "power cut left" in note]
+        assert not [note for note in store.notes if "not whole" in note]
         await store.close()
 
 

@@ -1,4 +1,7 @@
-"""What a power cut leaves: files that were not synced yet are empty, cut short, or full of zeros."""
+"""What a power cut leaves in a database without a journal: what was not synced is empty, cut short, or zeros.
+
+So releases before the journal left it; the first start puts one before it.
+"""
 
 import shutil
 from pathlib import Path
@@ -7,6 +10,7 @@ import pytest
 
 from config.settings import StorageSettings
 from storage.errors import FormatTooNew, StorageError
+from storage.local_sync import wal_name
 from storage.open import open_store
 from storage.torn_files import BOOT_FILE
 from tests.storage_faults.children import Writer, check_rows
@@ -19,7 +23,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id").read_text()
 def written(tmp_path_factory):
     """A database with tables and log objects, left without a close after a number of confirmed commits."""
     directory = tmp_path_factory.mktemp("written")
-    writer = Writer(str(directory), commits=CONFIRMED + 1, value_bytes=100_000)
+    writer = Writer(str(directory), sync="no journal", commits=CONFIRMED + 1, value_bytes=100_000)
     writer.start()
     writer.wait()
     return directory
@@ -83,6 +87,24 @@ async def test_empty_log_object_is_like_a_fence(database):
     store = await reopen(database)
     await check_rows(store, CONFIRMED - 1)
     await store.close()
+
+
+async def test_a_torn_end_may_have_a_fence_behind_it(database):
+    """A start that failed behind it has left an empty object."""
+    log = newest(database / "wal")
+    tear(log, "half")
+    (database / "wal" / wal_name(int(log.stem) + 1)).touch()
+    store = await reopen(database)
+    assert len(store.notes) == 2
+    await check_rows(store, CONFIRMED - 1)
+    await store.close()
+
+
+async def test_a_missing_object_of_the_log_is_refused(database):
+    newest(database / "wal", back=2).unlink()
+    with pytest.raises(StorageError, match="is missing, and later ones are there"):
+        await reopen(database)
+    assert not (database / "torn").exists()
 
 
 @pytest.mark.parametrize("how", ["empty", "half", "zeros", "hole"])
@@ -179,7 +201,7 @@ async def test_reading_whole_tables_is_left_out_while_the_machine_runs(database)
     store = await reopen(database)
     await store.close()
     assert (database / BOOT_FILE).read_text() == BOOT_ID
-    table = newest(database / "compacted")
+    table = newest(database / "compacted", back=1)  # the last one has what the opening itself reads
     tear(table, "hole")  # would be found after a power cut
     store = await reopen(database)
     assert store.notes == ()

@@ -60,11 +60,15 @@ async def test_memory_store_is_empty_at_each_start_unless_kept():
         await store.close()
 
 
-async def test_format_marker_is_written_once_and_verified(tmp_path):
-    settings = StorageSettings(url=str(tmp_path))
-    store = await open_store(settings)
-    assert await store.get(format_marker.key()) == format_marker.encode()
-    await store.close()
+@pytest.mark.parametrize(
+    ("sync", "version"),
+    [("always", format_marker.JOURNALED_VERSION), ("os", format_marker.PLAIN_VERSION)],
+)
+async def test_format_marker_says_whether_there_is_a_journal(tmp_path, sync, version):
+    for _ in range(2):
+        store = await open_store(StorageSettings(url=str(tmp_path), sync=sync))
+        assert await store.get(format_marker.key()) == format_marker.encode(version)
+        await store.close()
 
 
 @pytest.mark.parametrize(
@@ -100,6 +104,11 @@ async def test_unknown_storage_scheme_is_refused():
         await open_store(StorageSettings.model_construct(url="ftp://host/x", sync="always"))
 
 
+def test_slatedb_collects_nothing_where_we_fsync():
+    found = json.loads(broker_settings(local=True, collects_garbage=False).to_json_string())
+    assert found["garbage_collector_options"] is None
+
+
 @pytest.mark.parametrize("local", [True, False])
 def test_slatedb_gets_the_documented_settings(local):
     found = json.loads(broker_settings(local=local).to_json_string())
@@ -111,10 +120,6 @@ def test_slatedb_gets_the_documented_settings(local):
     garbage = found["garbage_collector_options"]
     for kind in ("wal_options", "compacted_options", "manifest_options"):
         assert garbage[kind] == {"interval": "15s", "min_age": "30s", "dry_run": False}
-
-
-def test_garbage_age_exceeds_the_sweep_interval():
-    assert limits.STORE_GARBAGE_AGE_MIN_S >= 3 * limits.STORE_SWEEP_INTERVAL_S
 
 
 def test_setting_that_slatedb_ignores_is_refused():

@@ -1,9 +1,9 @@
-"""Records there is one of: message ID block (07) and format marker (0f)."""
+"""Records there is one of: message ID block (07), format marker (0f), journal state (1f)."""
 
 import pytest
 
 from storage.errors import CorruptRecord, FormatTooNew
-from storage.records import format_marker, message_ids
+from storage.records import format_marker, journal_state, message_ids
 from storage.sequence import SeqBlock
 from tests.unit.storage.record_checks import check_strict, unhex
 
@@ -25,11 +25,23 @@ def test_format_marker_matches_the_documented_vector():
     assert format_marker.encode() == value
     assert format_marker.decode(value) == 1
     check_strict(format_marker.decode, value)
+    assert format_marker.encode(format_marker.JOURNALED_VERSION) == unhex("02 00") + value[2:]
+    assert format_marker.decode(format_marker.encode(format_marker.JOURNALED_VERSION)) == 2
+
+
+def test_journal_state_vector():
+    assert journal_state.key() == unhex("01 1f")
+    assert journal_state.prefix() == journal_state.key()
+    value = unhex("ef cd ab 89 67 45 23 01  2d 01 00 00 00 00 00 00  78 56 34 12")
+    state = journal_state.JournalState(0x0123456789ABCDEF, 301, 0x12345678)
+    assert journal_state.encode(state) == value
+    assert journal_state.decode(value) == state
+    check_strict(journal_state.decode, value)
 
 
 def test_later_format_is_refused_whatever_bytes_follow():
-    with pytest.raises(FormatTooNew, match="database format 2"):
-        format_marker.decode(b"\x02\x00 anything")
+    with pytest.raises(FormatTooNew, match="database format 3"):
+        format_marker.decode(b"\x03\x00 anything")
 
 
 @pytest.mark.parametrize("value", ["00 00 08 00 73 6c 75 69 63 65 6d 71", "01 00 02 00 73 6c"])
@@ -38,7 +50,7 @@ def test_marker_of_another_program_is_corrupt(value):
         format_marker.decode(unhex(value))
 
 
-@pytest.mark.parametrize("module", [message_ids, format_marker])
+@pytest.mark.parametrize("module", [message_ids, format_marker, journal_state])
 def test_damaged_keys_are_corrupt(module):
     module.parse_key(module.key())
     for damaged in (b"\x01", module.key() + b"\x00", b"\x02" + module.key()[1:]):

@@ -1,0 +1,246 @@
+"""What the journal holds and SlateDB does not: seen by reads, and handed over behind the commits."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from itertools import islice
+from typing import Any, Final, Protocol
+
+from slatedb.uniffi import WriteBatch
+
+from config import limits
+from storage.batch import WriteOps
+from storage.errors import StorageError, StoreFull, StoreUnavailable
+from storage.fast_batch import fill_batch
+from storage.journal.frames import EndRecord
+from storage.records import journal_state
+from storage.records.journal_state import JournalState
+
+Rows = dict[bytes, bytes | None]
+"""Operations by key; None deletes."""
+
+ABSENT: Final = object()
+
+
+class Database(Protocol):
+    """What a `storage.slate_store.SlateStore` does for the journal before it."""
+
+    async def apply(self, batch: WriteBatch) -> None:
+        """Have reads see the batch, durable or not."""
+        ...
+
+    async def make_durable(self) -> None:
+        """Put everything applied so far on disk."""
+        ...
+
+
+class Behind:
+    """Hands commits to the database in batches, and has them made durable there, both lazily.
+
+    A batch holds whole commits, and says in the database which is the last of them. `on_durable` is called
+    with a sequence number when everything up to it is on disk in the database; `on_failure` once, when that
+    will never be again.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        database_id: int,
+        *,
+        on_durable: Callable[[int], Coroutine[Any, Any, None]] | None = None,
+        on_failure: Callable[[StorageError], None] | None = None,
+    ) -> None:
+        """Nothing happens by itself before `start`."""
+        self._database = database
+        self._database_id = database_id
+        self._on_durable = on_durable
+        self._on_failure = on_failure
+        self._loop = asyncio.get_running_loop()
+        self._collecting: Rows = {}
+        self._collected_bytes = 0
+        self._collected: EndRecord | None = None  # the last commit in `_collecting`
+        self._applying: Rows = {}  # on its way to the database
+        self._applied_sequence = 0
+        self._undurable_bytes = 0  # applied, and not on disk in the database
+        self._apply_due = asyncio.Event()
+        self._flush_due = asyncio.Event()
+        self._apply_timer: asyncio.TimerHandle | None = None
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._progress = asyncio.Event()  # set, and replaced, after each batch and each flush
+        self._tasks: list[asyncio.Task[None]] = []
+        self._failure: StorageError | None = None
+
+    def start(self) -> None:
+        """Begin to work in the background."""
+        for loop in (self._apply_loop(), self._flush_loop()):
+            self._tasks.append(self._loop.create_task(self._run(loop)))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the database has everything."""
+        return self._collected is None and not self._applying
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so much waits to be handed over that writers have to wait."""
+        return self._collected_bytes >= limits.JOURNAL_PENDING_BYTES_MAX
+
+    def add(self, commit: EndRecord, rows: Rows, size_bytes: int) -> None:
+        """Take a commit that is on disk in the journal."""
+        if self._collected is None:
+            self._apply_timer = self._loop.call_later(
+                limits.JOURNAL_APPLY_INTERVAL_MS / 1000, self._apply_due.set
+            )
+        self._collecting.update(rows)
+        self._collected = commit
+        self._collected_bytes += size_bytes
+        if self._collected_bytes >= limits.JOURNAL_APPLY_BYTES:
+            self._apply_due.set()
+
+    def find(self, key: bytes) -> object:
+        """The value of a key that the database has not, None if it is deleted; else ABSENT."""
+        found: object = self._collecting.get(key, ABSENT)
+        if found is ABSENT:
+            found = self._applying.get(key, ABSENT)
+        return found
+
+    async def catch_up(self) -> None:
+        """Return once the database has every commit taken so far. Raises StorageError."""
+        commit = self._collected
+        if commit is not None:
+            self._apply_due.set()
+        while self._applying or (commit is not None and self._applied_sequence < commit.sequence):
+            await self.progress()
+
+    def hurry(self) -> None:
+        """Hand over and make durable at once what there is: writers wait for it."""
+        self._apply_due.set()
+        self._flush_due.set()
+
+    async def progress(self) -> None:
+        """Wait for the next batch or flush. Raises StorageError when there will be none."""
+        if self._failure is not None:
+            raise self._failure
+        await self._progress.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def fail(self, failure: StorageError) -> None:
+        """Hand over nothing more; who waits is told."""
+        if self._failure is None:
+            self._failure = failure
+            self._stop_timers()
+            for task in self._tasks:
+                if task is not asyncio.current_task():
+                    task.cancel()
+            self._tell_progress()
+
+    async def close(self) -> None:
+        """Hand over what is left, then stop. Raises StorageError."""
+        try:
+            if self._failure is None and self._tasks:
+                await self.catch_up()
+        finally:
+            self._stop_timers()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def apply(self) -> None:
+        """Hand what was collected over as one batch. Raises StorageError."""
+        commit, size = self._collected, self._collected_bytes
+        if commit is None:
+            return
+        self._stop_apply_timer()
+        self._applying, self._collecting = self._collecting, {}
+        self._collected, self._collected_bytes = None, 0
+        batch = WriteBatch()
+        for step in _steps(self._applying, size):
+            fill_batch(batch, step)
+            await asyncio.sleep(0)
+        state = WriteOps()
+        value = journal_state.encode(JournalState(self._database_id, commit.sequence, commit.checksum))
+        state.put(journal_state.key(), value)
+        fill_batch(batch, state)
+        await self._database.apply(batch)
+        self._applying = {}
+        self._applied_sequence = commit.sequence
+        self._note_undurable(size)
+        self._tell_progress()
+
+    async def flush(self) -> None:
+        """Make durable what was handed over. Raises StorageError."""
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        sequence = self._applied_sequence
+        self._undurable_bytes = 0
+        await self._database.make_durable()
+        if self._on_durable is not None:
+            await self._on_durable(sequence)
+        self._tell_progress()
+
+    def _note_undurable(self, size: int) -> None:
+        self._undurable_bytes += size
+        if self._undurable_bytes >= limits.JOURNAL_FLUSH_BYTES:
+            self._flush_due.set()
+        elif self._flush_timer is None:
+            interval_s = limits.JOURNAL_FLUSH_INTERVAL_MS / 1000
+            self._flush_timer = self._loop.call_later(interval_s, self._flush_due.set)
+
+    async def _apply_loop(self) -> None:
+        while True:
+            await self._apply_due.wait()
+            self._apply_due.clear()
+            await self.apply()
+
+    async def _flush_loop(self) -> None:
+        while True:
+            await self._flush_due.wait()
+            self._flush_due.clear()
+            try:
+                await self.flush()
+            except StoreUnavailable:  # no file can be opened now; what was synced is remembered
+                self._loop.call_later(limits.STORE_SWEEP_INTERVAL_S, self._flush_due.set)
+
+    async def _run(self, loop: Coroutine[Any, Any, None]) -> None:
+        try:
+            await loop
+        except (StoreFull, StoreUnavailable) as error:
+            # not to be tried again: what SlateDB has of the batch is not known
+            self._give_up(StorageError(error.reason))
+        except StorageError as error:
+            self._give_up(error)
+        except Exception as error:
+            self._give_up(StorageError(f"handing over the journal: {type(error).__name__}: {error}"))
+
+    def _give_up(self, failure: StorageError) -> None:
+        self.fail(failure)
+        if self._on_failure is not None:
+            self._on_failure(failure)
+
+    def _tell_progress(self) -> None:
+        progress, self._progress = self._progress, asyncio.Event()
+        progress.set()
+
+    def _stop_apply_timer(self) -> None:
+        if self._apply_timer is not None:
+            self._apply_timer.cancel()
+            self._apply_timer = None
+
+    def _stop_timers(self) -> None:
+        self._stop_apply_timer()
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+
+
+def _steps(rows: Rows, size_bytes: int) -> Iterator[WriteOps]:
+    """The rows in parts so small that filling one holds nobody up."""
+    row_bytes = size_bytes // max(1, len(rows)) + 1
+    count = max(1, min(limits.JOURNAL_APPLY_STEP_ROWS, limits.JOURNAL_APPLY_STEP_BYTES // row_bytes))
+    items = iter(rows.items())
+    while part := list(islice(items, count)):
+        ops = WriteOps()
+        ops.puts = [(key, value) for key, value in part if value is not None]
+        ops.deletes = [key for key, value in part if value is None] if len(ops.puts) < len(part) else []
+        yield ops

@@ -1,0 +1,184 @@
+"""The bytes of a journal. Little-endian; `docs/record-layout.md`, section 8, says the same in prose.
+
+    segment    head, then frames, each at a multiple of 8
+    head       "sluicejl" ‖ version u32 = 1 ‖ checksum u32 ‖ database u64 ‖ generation u64 ‖ first u64 ‖
+               previous u32 ‖ 20 zero bytes
+    frame      magic u32 ‖ checksum u32 ‖ previous u32 ‖ body_bytes u32 ‖ puts u32 ‖ deletes u32 ‖
+               sequence u64 ‖ generation u64 ‖ body
+    body       length u32 of each key and value of the puts in turn, then of each deleted key; then all
+               their bytes
+    end        "sluiceje" ‖ checksum u32 ‖ frame checksum u32 ‖ database u64 ‖ sequence u64
+
+Checksums are CRC-32. That of a frame begins with the seed of the database, a random number no client knows,
+so that nobody can publish a body that would pass for a frame; it covers the body, then the frame's head
+behind the checksum. `previous` is the checksum of the frame before, or the seed before the first.
+"""
+
+import struct
+import zlib
+from typing import Final, NamedTuple
+
+from storage.batch import WriteOps
+from storage.errors import FormatTooNew
+
+JOURNAL_VERSION: Final = 1
+
+_SEGMENT_MAGIC: Final = b"sluicejl"
+_END_MAGIC: Final = b"sluiceje"
+FRAME_MAGIC: Final = 0x6D724A53
+FRAME_MAGIC_BYTES: Final = struct.pack("<I", FRAME_MAGIC)
+
+_HEAD: Final = struct.Struct("<8sIIQQQI20x")
+_HEAD_START: Final = struct.Struct("<8sII")
+_FRAME: Final = struct.Struct("<IIIIIIQQ")
+_FRAME_START: Final = struct.Struct("<II")
+_FRAME_REST: Final = struct.Struct("<IIIIQQ")
+_END: Final = struct.Struct("<8sIIQQ")
+_PADDING: Final = tuple(bytes(count) for count in range(8))
+
+HEAD_BYTES: Final = _HEAD.size
+FRAME_HEAD_BYTES: Final = _FRAME.size
+END_SLOT_BYTES: Final = 4_096
+"""The end record has two places so far apart, written in turn: one is always whole."""
+BODY_BYTES_MAX: Final = (1 << 32) - 1
+
+
+class SegmentHead(NamedTuple):
+    """What a segment says of itself; `first` is the sequence number of its first frame."""
+
+    database_id: int
+    generation: int
+    first: int
+    previous: int
+
+
+class FrameBody(NamedTuple):
+    """A commit encoded, as far as that does not depend on its place; `checksum` is that of the body."""
+
+    raw: bytes
+    checksum: int
+    puts: int
+    deletes: int
+
+
+class Frame(NamedTuple):
+    """A whole frame: where its body begins, and where the next frame would."""
+
+    sequence: int
+    checksum: int
+    previous: int
+    puts: int
+    deletes: int
+    body_start: int
+    body_end: int
+    end: int
+
+
+class EndRecord(NamedTuple):
+    """The last commit that was confirmed, or an earlier one."""
+
+    sequence: int
+    checksum: int
+
+
+def seed_of(database_id: int) -> int:
+    """What the checksums of a database's frames begin with."""
+    return zlib.crc32(database_id.to_bytes(8, "little"))
+
+
+def encode_head(head: SegmentHead) -> bytes:
+    database_id, generation, first, previous = head
+    raw = _HEAD.pack(_SEGMENT_MAGIC, JOURNAL_VERSION, 0, database_id, generation, first, previous)
+    checksum = zlib.crc32(raw[_HEAD_START.size :])
+    return _HEAD_START.pack(_SEGMENT_MAGIC, JOURNAL_VERSION, checksum) + raw[_HEAD_START.size :]
+
+
+def decode_head(raw: bytes) -> SegmentHead | None:
+    """The head, or None if this is not a whole one. Raises FormatTooNew for a later version."""
+    if len(raw) < HEAD_BYTES or not raw.startswith(_SEGMENT_MAGIC):
+        return None
+    _, version, checksum, database_id, generation, first, previous = _HEAD.unpack_from(raw)
+    if version > JOURNAL_VERSION:
+        raise FormatTooNew(f"opening: the journal has format {version}; this program reads {JOURNAL_VERSION}")
+    if checksum != zlib.crc32(raw[_HEAD_START.size : HEAD_BYTES]):
+        return None
+    return SegmentHead(database_id, generation, first, previous)
+
+
+def encode_body(ops: WriteOps, seed: int) -> FrameBody:
+    """The commit's operations as the body of a frame. Raises ValueError if there are too many bytes."""
+    fields = [field for pair in ops.puts for field in pair]
+    fields += ops.deletes
+    raw = struct.pack(f"<{len(fields)}I", *map(len, fields)) + b"".join(fields)
+    if len(raw) > BODY_BYTES_MAX:
+        raise ValueError(f"a commit of {len(raw)} bytes does not fit a frame")
+    return FrameBody(raw, zlib.crc32(raw, seed), len(ops.puts), len(ops.deletes))
+
+
+def decode_body(raw: bytes, puts: int, deletes: int) -> dict[bytes, bytes | None]:
+    """The operations by key; None deletes."""
+    count = 2 * puts + deletes
+    lengths = struct.unpack_from(f"<{count}I", raw)
+    at = 4 * count
+    fields = []
+    for length in lengths:
+        end = at + length
+        fields.append(raw[at:end])
+        at = end
+    rows: dict[bytes, bytes | None] = dict(
+        zip(fields[0 : 2 * puts : 2], fields[1 : 2 * puts : 2], strict=True)
+    )
+    if deletes:
+        rows.update(dict.fromkeys(fields[2 * puts :]))
+    return rows
+
+
+def frame_bytes(body_bytes: int) -> int:
+    """The room a frame takes up, with the padding behind it."""
+    return FRAME_HEAD_BYTES + body_bytes + -body_bytes % 8
+
+
+def encode_frame(body: FrameBody, sequence: int, generation: int, previous: int) -> tuple[list[bytes], int]:
+    """The parts of the frame in the order they are written, and its checksum."""
+    rest = _FRAME_REST.pack(previous, len(body.raw), body.puts, body.deletes, sequence, generation)
+    checksum = zlib.crc32(rest, body.checksum)
+    head = _FRAME_START.pack(FRAME_MAGIC, checksum) + rest
+    return [head, body.raw, _PADDING[-len(body.raw) % 8]], checksum
+
+
+def read_frame(data: memoryview, at: int, generation: int, seed: int) -> Frame | None:
+    """The frame of this generation that begins at `at`, or None if there is no whole one."""
+    start = at + FRAME_HEAD_BYTES
+    if start > len(data):
+        return None
+    magic, checksum, previous, body_bytes, puts, deletes, sequence, found = _FRAME.unpack_from(data, at)
+    body_end = start + body_bytes
+    if magic != FRAME_MAGIC or found != generation or body_end > len(data):
+        return None
+    body_checksum = zlib.crc32(data[start:body_end], seed)
+    if checksum != zlib.crc32(data[at + _FRAME_START.size : start], body_checksum):
+        return None
+    return Frame(sequence, checksum, previous, puts, deletes, start, body_end, at + frame_bytes(body_bytes))
+
+
+def begun_frame(data: memoryview, at: int, generation: int) -> bool:
+    """Whether a frame of this generation was begun at `at`, whole or not."""
+    if at + FRAME_HEAD_BYTES > len(data):
+        return False
+    head = _FRAME.unpack_from(data, at)
+    return bool(head[0] == FRAME_MAGIC and head[7] == generation)
+
+
+def encode_end(database_id: int, end: EndRecord) -> bytes:
+    rest = struct.pack("<IQQ", end.checksum, database_id, end.sequence)
+    return struct.pack("<8sI", _END_MAGIC, zlib.crc32(rest)) + rest
+
+
+def decode_end(raw: bytes, database_id: int) -> EndRecord | None:
+    """The record of this database, or None if this is not a whole one."""
+    if len(raw) < _END.size:
+        return None
+    magic, checksum, frame_checksum, found, sequence = _END.unpack_from(raw)
+    if magic != _END_MAGIC or found != database_id or checksum != zlib.crc32(raw[12 : _END.size]):
+        return None
+    return EndRecord(sequence, frame_checksum)
