@@ -127,6 +127,7 @@ async def test_late_write_is_unavailable_and_can_be_repeated(store, monkeypatch)
         with pytest.raises(StoreUnavailable, match="writing: no answer from memory"):
             await store.write(ops)
     assert stuck.writes == 1, "the rows are in SlateDB's memory already"
+    monkeypatch.undo()
     stuck.release.set()
     await store.write(ops)
     assert stuck.writes == 1
@@ -161,6 +162,7 @@ async def test_batch_that_grew_after_a_late_write_is_written_again(store, monkey
     with pytest.raises(StoreUnavailable):
         await store.write(ops)
     ops.put(b"more", b"v")
+    monkeypatch.undo()
     stuck.release.set()
     await store.write(ops)
     assert await store.get(b"more") == b"v"
