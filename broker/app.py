@@ -10,12 +10,12 @@ from typing import Final, Protocol, Self
 import structlog
 
 from broker.access import FROM_ELSEWHERE, is_loopback_host
-from broker.admin import grouping
-from broker.admin.door import Admin
+from broker.admin.admin import Admin
 from broker.amqp.frontend import AmqpFrontends
 from broker.clock import Clock
 from broker.configured import declare_configured, default_policy
 from broker.descriptors import connection_room, open_file_count, open_files_limit
+from broker.engine.local.client import LocalClient
 from broker.engine.shard import Shard
 from broker.frontend import Frontend
 from broker.hub import Hub
@@ -100,7 +100,7 @@ class Broker:
         """What looks at queues and changes them, past the protocols; there once `start` has run, or
         RuntimeError.
         """
-        return Admin(self.hub.shard, self.settings)
+        return Admin(self.hub.client, self.settings, self.clock)
 
     @property
     def hub(self) -> Hub:
@@ -178,13 +178,12 @@ class Broker:
         message_groups.install(shard.manager)
         shard.on_failure = self._on_failure
         loop = asyncio.get_running_loop()
-        self._hub = Hub(self.settings, shard, self.clock, loop)
+        client = LocalClient(shard)
+        self._hub = Hub(self.settings, client, self.clock, loop)
         try:
-            declare_configured(self.settings, shard.manager, self.clock.now_ms())
             shard.start()
+            await declare_configured(self.settings, client)
             shard.wake()
-            for entry in self.settings.queues:
-                await grouping.create_missing(shard, shard.manager.find(entry.name), entry)
             await self._listen()
             shard.ending.check()
         except BaseException:

@@ -6,13 +6,12 @@ from typing import Final
 
 import structlog
 
+from broker.engine.client import ShardClient
 from config.queue_settings import QueueSettings
 from config.settings import Settings
-from queue_manager.definitions import QueueDefinition
-from queue_manager.errors import PreconditionFailed
-from queue_manager.manager import QueueManager
-from queue_manager.policy import FOREVER, REJECT, QueuePolicy
-from queue_manager.queue import Queue
+from queue_manager.api import GroupDefinition, QueueDeclaration, QueuePolicy, read_start
+from queue_manager.errors import InvalidArgument
+from queue_manager.policy import FOREVER, REJECT
 
 _log: Final = structlog.get_logger("sluicemq.config")
 
@@ -57,31 +56,41 @@ def policy_of(settings: Settings, queue: QueueSettings) -> QueuePolicy:
     )
 
 
-def declare_configured(settings: Settings, manager: QueueManager, now_ms: int) -> None:
-    """Make the configured queues and the dead-letter queues they name, and apply what was changed.
+def declaration_of(settings: Settings, queue: QueueSettings) -> QueueDeclaration:
+    """The queue a `queues[]` entry asks for."""
+    return QueueDeclaration(
+        name=queue.name,
+        durable=queue.type != "ephemeral",
+        policy=policy_of(settings, queue),
+        topics=queue.topics,
+    )
 
-    Raises PreconditionFailed when one exists as another type.
+
+def groups_of(queue: QueueSettings) -> list[GroupDefinition]:
+    """The consumer groups a `queues[]` entry asks for; raises InvalidArgument naming the group."""
+    wanted = []
+    for group in queue.groups:
+        try:
+            start = read_start("start", group.start)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"queue {queue.name!r}, group {group.name!r}: {error.reason}") from None
+        wanted.append(
+            GroupDefinition(name=group.name, pattern=group.pattern, selector=group.selector, start=start)
+        )
+    return wanted
+
+
+async def declare_configured(settings: Settings, client: ShardClient) -> None:
+    """Make the configured queues and groups and the dead-letter queues they name, and apply what was changed.
+
+    Raises PreconditionFailed when one exists as another type, or a group with another selector.
     """
     for entry in settings.queues:
-        durable = entry.type != "ephemeral"
-        definition = QueueDefinition(
-            entry.name, durable=durable, policy=policy_of(settings, entry), topics=entry.topics
-        )
-        existing = manager.queues.get(entry.name)
-        if existing is None:
-            manager.declare(definition, now_ms)
-        elif existing.durable != durable or existing.policy.stream != definition.policy.stream:
-            raise PreconditionFailed(f"queue {entry.name!r} exists, but not as {entry.type}")
-        else:
-            _apply(manager, existing, definition)
+        if await client.queues.configure(declaration_of(settings, entry)):
+            _log.info("queue.redefined", queue=entry.name)
     for entry in settings.queues:
-        if entry.dead_letter and entry.dead_letter not in manager.queues:
-            policy = policy_of(settings, QueueSettings(name=entry.dead_letter))
-            manager.declare(QueueDefinition(entry.dead_letter, durable=True, policy=policy), now_ms)
-
-
-def _apply(manager: QueueManager, queue: Queue, definition: QueueDefinition) -> None:
-    if queue.policy == definition.policy and queue.topics == definition.topics:
-        return
-    manager.redefine(queue, definition)
-    _log.info("queue.redefined", queue=queue.name)
+        if entry.dead_letter and not await client.queues.exists(entry.dead_letter):
+            await client.queues.declare(declaration_of(settings, QueueSettings(name=entry.dead_letter)))
+    for entry in settings.queues:
+        for group in groups_of(entry):
+            await client.groups.ensure(entry.name, group)

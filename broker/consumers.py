@@ -11,7 +11,6 @@ from broker.hub import Hub
 from queue_manager.consumer import Consumer, CreditPool, Sink
 from queue_manager.queue import Queue
 from queue_manager.streams.start import StreamStart
-from queue_manager.streams.stream import Stream
 
 
 class ConsumerSink(Sink, Protocol):
@@ -61,23 +60,22 @@ class Consumers:
 
     def subscribe(self, name: str, request: ConsumerRequest, sink: ConsumerSink) -> None:
         """Make a consumer, in the place of another of that name; raises QueueManagerError."""
-        manager = self._hub.shard.manager
-        options = {
-            "consumer_id": request.consumer_id,
-            "credit_max": request.credit_max,
-            "no_ack": request.no_ack,
-            "exclusive": request.exclusive,
-            "lease_ms": request.lease_ms,
-            "pool": request.pool,
-            "priority": request.priority,
+        consumer = self._hub.client.consuming.subscribe(
+            request.queue,
+            request.group,
+            request.pattern,
+            sink,
+            consumer_id=request.consumer_id,
+            credit_max=request.credit_max,
+            no_ack=request.no_ack,
+            exclusive=request.exclusive,
+            lease_ms=request.lease_ms,
+            pool=request.pool,
+            priority=request.priority,
+            start=request.start,
+            auto_commit=request.auto_commit,
             **request.filters.options(),
-        }
-        queue = request.queue
-        if isinstance(queue, Stream):
-            options.update(start=request.start, auto_commit=request.auto_commit)
-            consumer = manager.subscribe_stream(queue, request.group, request.pattern, sink, **options)
-        else:
-            consumer = manager.subscribe(queue, request.group, request.pattern, sink, **options)
+        )
         sink.attach(consumer)
         self.end(name)
         self.add(name, consumer)
@@ -93,7 +91,7 @@ class Consumers:
         if consumer is None:
             return False
         hub = self._hub
-        hub.shard.manager.unsubscribe(consumer, hub.clock.now_ms(), keep_claims=keep_claims)
+        hub.client.consuming.unsubscribe(consumer, hub.clock.now_ms(), keep_claims=keep_claims)
         return True
 
     def forget(self, name: str) -> None:
@@ -116,7 +114,7 @@ class Consumers:
     def wake(self) -> None:
         """Their credit may have grown."""
         for consumer in self:
-            self._hub.shard.manager.wake(consumer)
+            self._hub.client.consuming.wake(consumer)
 
     def end_all(self) -> None:
         """End them all; what one returns goes to none of the others."""
@@ -126,5 +124,4 @@ class Consumers:
         ended = list(self)
         self._by_name.clear()
         for consumer in ended:
-            if not consumer.group.queue.deleted:
-                hub.shard.manager.unsubscribe(consumer, now_ms)
+            hub.client.consuming.unsubscribe(consumer, now_ms)

@@ -1,4 +1,4 @@
-"""What all connections of one broker share: the shard, and the end of each loop turn."""
+"""What all connections of one broker share: the way to the core, and the end of each loop turn."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from broker.clock import Clock
+from broker.configured import default_policy
 from broker.counters import Counters
-from broker.engine.shard import Shard
+from broker.engine.local.client import LocalClient
 from broker.refusals import RefusalLog
 from config.settings import Settings
 
@@ -39,10 +40,11 @@ class Hub:
     """Passed to every front-end; there is one per running broker, none global."""
 
     def __init__(
-        self, settings: Settings, shard: Shard, clock: Clock, loop: asyncio.AbstractEventLoop
+        self, settings: Settings, client: LocalClient, clock: Clock, loop: asyncio.AbstractEventLoop
     ) -> None:
         self.settings = settings
-        self.shard = shard
+        self.client = client
+        self.default_policy = default_policy(settings)
         self.clock = clock
         self.loop = loop
         self.counters = Counters()
@@ -53,13 +55,19 @@ class Hub:
         self.browse_count = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._flush_scheduled = False
-        shard.commits.on_committed = self._on_committed
+        self._caller_count = 0
+        client.commits.on_committed(self._on_committed)
 
     # connections
 
     def connected(self, transport: Peer) -> None:
         """A client connected."""
         self.transports[transport] = None
+
+    def new_caller(self) -> str:
+        """A name for a connection, by which the core tells who asks."""
+        self._caller_count += 1
+        return f"connection-{self._caller_count}"
 
     def disconnected(self, transport: Peer) -> None:
         """The client's transport is gone."""
@@ -74,25 +82,11 @@ class Hub:
 
     def has_work(self) -> bool:
         """Whether `settle_turn` has anything to do."""
-        manager = self.shard.manager
-        journal = manager.journal
-        return bool(
-            manager.dispatchable
-            or manager.appended
-            or manager.dirty_groups
-            or manager.loads
-            or manager.timers.is_earlier
-            or journal.puts
-            or journal.deletes
-            or journal.waiters
-        )
+        return self.client.turns.has_work()
 
     def settle_turn(self) -> None:
-        """After something was done to the manager: deliver what can be delivered, commit what must be."""
-        manager = self.shard.manager
-        if manager.dispatchable:
-            manager.dispatch(self.clock.now_ms())
-        self.shard.wake()
+        """After something was done to the core: deliver what can be delivered, commit what must be."""
+        self.client.turns.settle()
 
     def want_flush(self, transport: Peer) -> None:
         """Write this transport's output at the end of the loop turn."""

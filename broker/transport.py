@@ -84,7 +84,7 @@ class Transport(asyncio.Protocol):
                 self.end()  # before anything is dispatched to a client who will not read it
             if hub.has_work():
                 hub.settle_turn()
-                if hub.shard.manager.uncommitted_bytes() > limits.UNCOMMITTED_BYTES_MAX:
+                if hub.client.turns.uncommitted_bytes() > limits.UNCOMMITTED_BYTES_MAX:
                     self._hold_back()
         if not self._flush_wanted and (connection.output or connection.closed):
             self._flush_wanted = True

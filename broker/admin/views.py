@@ -3,80 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-from queue_manager.policy import QueuePolicy
+from queue_manager.api import GroupView, QueueView, State
 
-State = Literal["ready", "in_flight", "delayed", "scheduled", "failed", "done"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupView:
-    """One consumer group. `group_id` is its name, with `@` and the pattern unless that is `#`.
-
-    `lag` is what it has not done yet: `ready` (may be claimed), `delayed` (came back, waits for its next
-    attempt) and `in_flight`. With a pattern `lag` and `ready` count messages that may turn out not to match.
-    `oldest_age_ms`: how long ago the oldest of them was published, 0 if there is none. `position` is the
-    first offset it never looked at. `unmatched`: those of `ready` that no filter of its consumers wants, as
-    far as all were asked. `done` are kept until their retention ends. `redelivered` counts since the start
-    of the broker.
-
-    In a stream `lag` is what lies between `committed` (where the group goes on after a restart; otherwise
-    the same as `position`) and the end, and `lost` counts what retention took before the group read it. In a
-    queue with priorities `position` is that of priority 0.
-    """
-
-    queue: str
-    group_id: str
-    name: str
-    pattern: str
-    selector: str
-    position: int
-    committed: int
-    lag: int
-    oldest_age_ms: int
-    ready: int
-    unmatched: int
-    delayed: int
-    in_flight: int
-    failed: int
-    done: int
-    lost: int
-    consumers: int
-    redelivered: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueView:
-    """One queue. `ready` is what `message_count` of AMQP says (of a stream: all there is); `unmatched`,
-    `delayed`, `in_flight`, `failed` and `done` are sums over its groups.
-
-    Offsets `first_offset` up to `next_offset` are kept, or were when some group last let go of one (with
-    priorities: those of priority 0, each has its own). `retained_bytes` is the payload a stream keeps, 0 for
-    other queues. `memory_bytes` is what messages take in memory. `groups` leaves out the nameless ones of a
-    stream's readers.
-    """
-
-    name: str
-    type: Literal["classic", "ephemeral", "stream"]
-    durable: bool
-    topics: tuple[str, ...]
-    policy: QueuePolicy
-    exclusive: bool
-    auto_delete: bool
-    ready: int
-    unmatched: int
-    delayed: int
-    in_flight: int
-    scheduled: int
-    failed: int
-    done: int
-    consumers: int
-    first_offset: int
-    next_offset: int
-    retained_bytes: int
-    memory_bytes: int
-    groups: tuple[str, ...]
+__all__ = ["GroupView", "MessageView", "Page", "Published", "QueueView", "State"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

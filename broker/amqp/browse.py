@@ -13,17 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import structlog
 
-from broker.admin import browsing, grouping
-from broker.admin.browsing import Found
-from broker.admin.views import State
 from broker.properties.amqp import routing_key, stamp
 from broker.properties.model import Header
 from broker.properties.templates import as_amqp
 from config import limits
 from protocols.amqp091 import content
+from queue_manager.api import STATES, BrowsedMessage, BrowseRequest, State
 from queue_manager.errors import InvalidArgument, LimitReached, QueueManagerError
 from queue_manager.outcomes import ACCEPTED
-from queue_manager.queue import Queue
 from queue_manager.staging import tags
 from storage.envelope import PROPERTIES_AMQP
 from storage.errors import StorageError
@@ -43,10 +40,16 @@ LIMIT_DEFAULT: Final = 100
 class Browse:
     """One page of a listing, on its way to who asked for it."""
 
-    __slots__ = ("_after", "_correlation_id", "_group", "_hub", "_limit", "_queue", "_reply_to", "_state")
+    __slots__ = ("_caller", "_correlation_id", "_hub", "_queue", "_reply_to", "_request")
 
     def __init__(
-        self, hub: Hub, queue: Queue, headers: dict[str, Any], reply_to: str | None, correlation_id: str
+        self,
+        hub: Hub,
+        queue: str,
+        caller: str,
+        headers: dict[str, Any],
+        reply_to: str | None,
+        correlation_id: str,
     ) -> None:
         """Raises QueueManagerError when it cannot be answered."""
         if not reply_to:
@@ -55,18 +58,22 @@ class Browse:
             raise LimitReached(f"{limits.BROWSES_AT_ONCE_MAX} pages are being read already: ask again later")
         self._hub = hub
         self._queue = queue
+        self._caller = caller
         self._reply_to = reply_to
         self._correlation_id = correlation_id
         state = headers.get(STATE, "ready")
-        if state not in browsing.STATES:
-            raise InvalidArgument(f"{STATE} is one of {', '.join(browsing.STATES)}, not {state!r}")
-        self._state = cast("State", state)
-        self._limit = tags.number(headers, LIMIT) if LIMIT in headers else LIMIT_DEFAULT
-        if not 1 <= self._limit <= limits.LISTED_MESSAGES_MAX:
-            raise InvalidArgument(f"{LIMIT} is 1 to {limits.LISTED_MESSAGES_MAX}, not {self._limit}")
-        self._after = tags.text(headers, AFTER) if AFTER in headers else None
+        if state not in STATES:
+            raise InvalidArgument(f"{STATE} is one of {', '.join(STATES)}, not {state!r}")
+        limit = tags.number(headers, LIMIT) if LIMIT in headers else LIMIT_DEFAULT
+        if not 1 <= limit <= limits.LISTED_MESSAGES_MAX:
+            raise InvalidArgument(f"{LIMIT} is 1 to {limits.LISTED_MESSAGES_MAX}, not {limit}")
         group = headers.get(GROUP)
-        self._group = grouping.chosen(hub.shard.manager, queue, None if group is None else str(group))
+        self._request = BrowseRequest(
+            state=cast("State", state),
+            group=None if group is None else str(group),
+            after=tags.text(headers, AFTER) if AFTER in headers else None,
+            limit=limit,
+        )
 
     def begin(self) -> None:
         """Read the page and send it, beside everything else."""
@@ -76,15 +83,12 @@ class Browse:
     async def _answer(self) -> None:
         hub = self._hub
         try:
-            page = await browsing.read_page(
-                hub.shard, self._queue, self._group, self._state, after=self._after, limit=self._limit
-            )
+            page = await hub.client.messages.browse(self._queue, self._request, self._caller)
             sent = 0
-            for found in page.found:
-                body = page.bodies.get(found.message.message_id)
-                if body is not None and not self._publish(self._properties(found), body):
+            for found in page.messages:
+                if found.body is not None and not self._publish(self._properties(found), found.body):
                     break
-                sent += body is not None
+                sent += found.body is not None
             else:
                 self._end({"status": "ok", "messages": sent, "next": page.next})
                 return
@@ -93,21 +97,20 @@ class Browse:
             hub.counters.refuse_control()
             self._end({"status": "refused", "reason": error.reason, "error": type(error).__name__})
         except StorageError as error:
-            _log.warning("browse.failed", queue=self._queue.title, reason=error.reason)
+            _log.warning("browse.failed", queue=self._queue, reason=error.reason)
         finally:
             hub.browse_count -= 1
             hub.settle_turn()
 
-    def _properties(self, found: Found) -> bytes:
-        message = found.message
-        template = message.template
+    def _properties(self, found: BrowsedMessage) -> bytes:
+        template = found.template
         told: list[Header] = [
-            ("x-browse-state", self._state),
-            ("x-browse-id", f"{self._queue.title}:{browsing.name_of(self._state, found)}"),
-            ("x-browse-offset", message.offset),
+            ("x-browse-state", self._request.state),
+            ("x-browse-id", f"{self._queue}:{found.name}"),
+            ("x-browse-offset", found.offset),
             ("x-browse-routing-key", routing_key(template.topic)),
             ("x-browse-attempts", found.attempts),
-            ("x-browse-timestamp", message.received_at_ms),
+            ("x-browse-timestamp", found.received_at_ms),
         ]
         if template.exchange:
             told.append(("x-browse-exchange", template.exchange))
@@ -123,10 +126,10 @@ class Browse:
 
     def _publish(self, raw: bytes, body: bytes) -> bool:
         hub = self._hub
-        manager = hub.shard.manager
-        queue = manager.queues.get(self._reply_to)
-        if queue is None:
+        publishing = hub.client.publishing
+        targets = publishing.named(self._reply_to)
+        if not targets:
             return False  # who asked is gone
-        plan = manager.plan(self._reply_to, PROPERTIES_AMQP, raw, False)
-        plan.aim(manager, (queue,))
-        return manager.publish(plan, [body], hub.clock.now_ms()) == ACCEPTED
+        plan = publishing.plan(self._reply_to, PROPERTIES_AMQP, raw, False)
+        publishing.aim(plan, targets)
+        return publishing.publish(plan, [body], hub.clock.now_ms()) == ACCEPTED

@@ -8,24 +8,30 @@ Staged epochs (`staging`), `$stream-status` (`stream_status`), `$browse` (`brows
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from broker.amqp import settling, staging, stream_status
 from broker.amqp.browse import Browse
+from broker.engine.answers import Answer
 from broker.properties.single import single_values
+from protocols.amqp091 import constants as c
 from protocols.amqp091 import content
 from protocols.amqp091.events import PublishRun, PublishShape
 from queue_manager import address
 from queue_manager.errors import InvalidArgument, QueueManagerError
 from queue_manager.manager import ACCEPTED
-from queue_manager.queue import Queue
 from storage.envelope import PROPERTIES_AMQP
 
 if TYPE_CHECKING:
+    from broker.amqp.channel import AmqpChannel
     from broker.amqp.publishing import Publisher
     from broker.hub import Hub
 
 _VERB_START: Final = "/$"
+
+Told = dict[str, object] | None
+"""What who asked is told; None: nothing, or something later."""
 
 
 def is_call(shape: PublishShape) -> bool:
@@ -40,41 +46,71 @@ def is_call(shape: PublishShape) -> bool:
 def perform(publisher: Publisher, run: PublishRun, now_ms: int) -> None:
     """Do what each publish of the run asks, and confirm it; raises QueueManagerError if nobody is told."""
     channel = publisher.channel
-    hub = channel.frontend.hub
-    verb = address.parse(run.shape.routing_key).verb
     properties = content.decode_properties(run.shape.properties)
     reply_to: str | None = properties.reply_to
-    for body in run.bodies:
-        answer: dict[str, object] | None
-        try:
-            queue = _find(hub, run.shape.routing_key, channel.frontend)
-            headers = single_values(content.decode_headers(run.shape.properties), "header")
-            if verb in settling.VERBS:
-                answer = settling.settle(channel, queue, verb, headers, now_ms)
-            elif verb == address.BROWSE:
-                Browse(hub, queue, headers, reply_to, properties.correlation_id or "").begin()
-                answer = None
-            elif verb == address.STREAM_STATUS:
-                answer = stream_status.status(hub, queue, headers, now_ms)
-            else:
-                answer = staging.answer(hub, queue, verb, headers, body, now_ms)
-        except QueueManagerError as error:
-            if not reply_to:
-                raise
-            hub.counters.refuse_control()
-            answer = {"status": "refused", "reason": error.reason, "error": type(error).__name__}
-        if reply_to and answer is not None:
-            reply = _Reply(hub, reply_to, properties.correlation_id, json.dumps(answer).encode())
-            hub.shard.manager.journal.wait(reply, 0)
-        publisher.confirm(1, durable=True)
+    for index, body in enumerate(run.bodies):
+        answer = _ask(channel, run.shape, properties, body, now_ms)
+        finish = partial(_finish, publisher, reply_to, properties.correlation_id)
+        channel.expect(answer, finish, c.CLASS_BASIC, 40)
+        if not answer.is_done and index + 1 < len(run.bodies):
+            channel.put_back(PublishRun(run.channel, run.shape, run.bodies[index + 1 :]))
+            return
 
 
-def _find(hub: Hub, topic: str, owner: object) -> Queue:
-    """The queue that a call is about."""
-    parsed = address.parse(topic)
+def _ask(
+    channel: AmqpChannel, shape: PublishShape, properties: content.Properties, body: bytes, now_ms: int
+) -> Answer[Told]:
+    """Begin what a call asks."""
+    parsed = address.parse(shape.routing_key)
     if parsed.rest:
-        raise InvalidArgument(f"{parsed.verb} follows the queue's name: $queue/{parsed.name}/{parsed.verb}")
-    return hub.shard.manager.find(parsed.name, owner)
+        reason = f"{parsed.verb} follows the queue's name: $queue/{parsed.name}/{parsed.verb}"
+        return Answer.failed(InvalidArgument(reason))
+    frontend = channel.frontend
+    found = frontend.hub.client.queues.look(parsed.name, frontend.caller)
+    begin = partial(_begin, channel, parsed, shape.properties, properties, body, now_ms)
+    return found.chain(lambda queue: begin())
+
+
+def _begin(
+    channel: AmqpChannel,
+    parsed: address.Address,
+    raw: bytes,
+    properties: content.Properties,
+    body: bytes,
+    now_ms: int,
+) -> Answer[Told]:
+    """Begin what is asked of a queue that is there; raises QueueManagerError."""
+    hub = channel.frontend.hub
+    caller = channel.frontend.caller
+    name, verb = parsed.name, parsed.verb
+    headers = single_values(content.decode_headers(raw), "header")
+    if verb in settling.VERBS:
+        return Answer.given(settling.settle(channel, name, verb, headers, now_ms))
+    if verb == address.BROWSE:
+        correlation_id = properties.correlation_id or ""
+        Browse(hub, name, caller, headers, properties.reply_to, correlation_id).begin()
+        return Answer.given(None)
+    if verb == address.STREAM_STATUS:
+        return stream_status.status(hub.client.streams, name, caller, headers, now_ms)
+    return staging.answer(hub.client.epochs, name, caller, verb, headers, body)
+
+
+def _finish(
+    publisher: Publisher, reply_to: str | None, correlation_id: str | None, answer: Answer[Told]
+) -> None:
+    """Tell who asked, and confirm the publish; raises QueueManagerError if nobody is told."""
+    hub = publisher.channel.frontend.hub
+    try:
+        told = answer.result()
+    except QueueManagerError as error:
+        if not reply_to:
+            raise
+        hub.counters.refuse_control()
+        told = {"status": "refused", "reason": error.reason, "error": type(error).__name__}
+    if reply_to and told is not None:
+        reply = _Reply(hub, reply_to, correlation_id, json.dumps(told).encode())
+        hub.client.commits.wait(reply, 0)
+    publisher.confirm(1, durable=True)
 
 
 class _Reply:
@@ -90,15 +126,15 @@ class _Reply:
 
     def committed(self, tokens: list[int]) -> None:
         """As `queue_manager.journal.Waiter`."""
-        manager = self._hub.shard.manager
-        queue = manager.queues.get(self._reply_to)
-        if queue is None:
+        publishing = self._hub.client.publishing
+        targets = publishing.named(self._reply_to)
+        if not targets:
             return  # who asked is gone
         properties = content.Properties(
             content_type="application/json", correlation_id=self._correlation_id or ""
         )
         raw = content.encode_properties(properties)
-        plan = manager.plan(self._reply_to, PROPERTIES_AMQP, raw, False)
-        plan.aim(manager, (queue,))
-        if manager.publish(plan, [self._body], self._hub.clock.now_ms()) == ACCEPTED:
+        plan = publishing.plan(self._reply_to, PROPERTIES_AMQP, raw, False)
+        publishing.aim(plan, targets)
+        if publishing.publish(plan, [self._body], self._hub.clock.now_ms()) == ACCEPTED:
             self._hub.settle_turn()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import structlog
 from pamqp import base
@@ -11,15 +13,19 @@ from pamqp import base
 from broker.amqp import methods
 from broker.amqp.delivery import AmqpConsumer
 from broker.amqp.publishing import Publisher
+from broker.engine.answers import Answer
 from config import limits
 from protocols.amqp091 import constants as c
 from protocols.amqp091 import events as ev
 from queue_manager.consumer import Consumer, CreditPool
-from queue_manager.errors import QueueBusy, QueueManagerError
+from queue_manager.errors import QueueManagerError
 from queue_manager.model import Entry
+from storage.errors import StorageError
 
 if TYPE_CHECKING:
     from broker.amqp.frontend import AmqpFrontend
+
+T = TypeVar("T")
 
 _log: Final = structlog.get_logger("sluicemq.amqp")
 
@@ -34,6 +40,7 @@ class AmqpChannel:
 
     __slots__ = (
         "_held",
+        "_hold_count",
         "_is_stalled",
         "closed",
         "consumers",
@@ -63,6 +70,7 @@ class AmqpChannel:
         self.last_queue = ""
         self.publisher = Publisher(self)
         self._held: deque[Any] | None = None
+        self._hold_count = 0
         self._is_stalled = False
 
     def handle(self, event: Any) -> None:
@@ -83,15 +91,40 @@ class AmqpChannel:
                         self.handle(single)
             else:
                 methods.perform(self, event.method)
-        except QueueBusy as busy:
-            self._hold_with(event)
-            self.frontend.hub.shard.manager.removing[busy.name].append(self.release)
         except QueueManagerError as error:
             class_id, method_id = _method_ids(event)
             self.fail(methods.reply_code(error), error.reason, class_id, method_id)
 
+    def expect(
+        self, answer: Answer[T], then: Callable[[Answer[T]], None], class_id: int, method_id: int
+    ) -> None:
+        """Go on by `then` once the answer of the core is there; what follows waits for it.
+
+        What `then` raises closes the channel, on account of the method that these are the numbers of.
+        """
+        if answer.is_done:
+            then(answer)
+        else:
+            self.hold()
+            answer.then(partial(self.frontend.transport.guard, self._go_on, then, class_id, method_id))
+
+    def _go_on(
+        self, then: Callable[[Answer[T]], None], class_id: int, method_id: int, answer: Answer[T]
+    ) -> None:
+        if self.closed:
+            return
+        try:
+            then(answer)
+        except QueueManagerError as error:
+            self.fail(methods.reply_code(error), error.reason, class_id, method_id)
+        except StorageError:
+            return  # the broker ends, and says so to every client
+        else:
+            self._release()
+
     def hold(self) -> None:
-        """Handle nothing more before `release`."""
+        """Handle nothing more before as many calls of `release`."""
+        self._hold_count += 1
         if self._held is None:
             self._held = deque()
             self.frontend.transport.hold_reading()
@@ -99,15 +132,16 @@ class AmqpChannel:
     def reply_when_durable(self, method: base.Frame) -> None:
         """Answer with `method` once all that was done so far is durable; what follows waits for it."""
         self.hold()
-        self.frontend.hub.shard.manager.journal.wait(_DurableReply(self, method), 0)
+        self.frontend.hub.client.commits.wait(_DurableReply(self, method), 0)
 
     def hold_until_read(self, event: Any) -> None:
         """Handle `event` once the client has read what was sent to it."""
         self._is_stalled = True
-        self._hold_with(event)
-
-    def _hold_with(self, event: Any) -> None:
         self.hold()
+        self.put_back(event)
+
+    def put_back(self, event: Any) -> None:
+        """Handle `event` first once the channel goes on; it is held already."""
         assert self._held is not None
         self._held.appendleft(event)
 
@@ -116,6 +150,9 @@ class AmqpChannel:
         self.frontend.transport.guard(self._release)
 
     def _release(self) -> None:
+        if self._hold_count > 1:
+            self._hold_count -= 1
+            return
         waiting = self._end_hold()
         while waiting:
             self.handle(waiting.popleft())
@@ -127,6 +164,7 @@ class AmqpChannel:
 
     def _end_hold(self) -> deque[Any]:
         waiting = self._held
+        self._hold_count = 0
         self._is_stalled = False
         if waiting is None:
             return deque()
@@ -161,27 +199,26 @@ class AmqpChannel:
             return
         self.closed = True
         self._end_hold()
-        manager = self.frontend.hub.shard.manager
+        consuming = self.frontend.hub.client.consuming
         now_ms = self.frontend.hub.clock.now_ms()
         entries = list(self.unacked.values())
         self.unacked.clear()
         # first nobody of this channel may take anything, then everything returns in order
         for consumer in [*self.consumers.values(), *self.puller.values()]:
             consumer.consumer.paused = True
-        manager.requeue(entries, now_ms, delay_ms=0)  # no fault of theirs
+        consuming.requeue(entries, now_ms, delay_ms=0)  # no fault of theirs
         for consumer in [*self.consumers.values(), *self.puller.values()]:
-            if not consumer.consumer.group.queue.deleted:
-                manager.unsubscribe(consumer.consumer, now_ms)
+            consuming.unsubscribe(consumer.consumer, now_ms)
         self.consumers.clear()
         self.puller.clear()
 
     def set_paused(self, paused: bool) -> None:
         """The client reads too slowly, or caught up."""
-        manager = self.frontend.hub.shard.manager
+        consuming = self.frontend.hub.client.consuming
         for consumer in self.consumers.values():
             consumer.consumer.paused = paused
             if not paused:
-                manager.wake(consumer.consumer)
+                consuming.wake(consumer.consumer)
         if not paused and self._is_stalled:
             self.release()
 
@@ -204,19 +241,20 @@ class AmqpChannel:
             channel=self.number,
             count=len(tags),
         )
-        hub.shard.manager.reject([self.unacked.pop(t) for t in tags if t in self.unacked], hub.clock.now_ms())
+        claims = [self.unacked.pop(t) for t in tags if t in self.unacked]
+        hub.client.consuming.reject(claims, hub.clock.now_ms())
 
     def _settle(self, event: ev.SettleRun) -> None:
         entries, unknown_tag = self._take_multiple(event) if event.multiple else self._take_single(event)
         if entries:
-            manager = self.frontend.hub.shard.manager
+            consuming = self.frontend.hub.client.consuming
             now_ms = self.frontend.hub.clock.now_ms()
             if event.kind == ev.ACK:
-                late = manager.ack(entries, now_ms)
+                late = consuming.ack(entries, now_ms)
             elif event.requeue:
-                late = manager.requeue(entries, now_ms)
+                late = consuming.requeue(entries, now_ms)
             else:
-                late = manager.reject(entries, now_ms)
+                late = consuming.reject(entries, now_ms)
             if late:
                 self.frontend.hub.counters.settle_late(late)
         if unknown_tag is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from broker.amqp.delivery import GROUP_HEADER, OFFSET_HEADER
+from broker.engine.answers import Answer
 from broker.properties.single import single_values
 from config import limits
 from protocols.amqp091 import content
@@ -26,11 +27,10 @@ def is_commit(exchange: str, routing_key: str) -> bool:
     return not exchange and routing_key.endswith(SUFFIX) and address.is_queue_topic(routing_key)
 
 
-def commit(channel: AmqpChannel, shape: PublishShape) -> None:
+def commit(channel: AmqpChannel, shape: PublishShape) -> Answer[None]:
     """Commit what the headers say; durable once the open commit is. Raises QueueManagerError."""
-    manager = channel.frontend.hub.shard.manager
+    frontend = channel.frontend
     parsed = address.parse(shape.routing_key)
-    queue = manager.find(parsed.name, channel.frontend)
     headers = single_values(content.decode_headers(shape.properties), "header", (GROUP_HEADER, OFFSET_HEADER))
     group_id = headers.get(GROUP_HEADER)
     offset = headers.get(OFFSET_HEADER)
@@ -38,7 +38,7 @@ def commit(channel: AmqpChannel, shape: PublishShape) -> None:
         raise InvalidArgument(f"$commit needs the header {GROUP_HEADER}, the name of a group")
     if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= limits.STREAM_OFFSET_MAX:
         raise InvalidArgument(f"$commit needs the header {OFFSET_HEADER}, an offset, not {offset!r}")
-    manager.commit_offset(queue, group_id, offset)
+    return frontend.hub.client.streams.commit_offset(parsed.name, frontend.caller, group_id, offset)
 
 
 def log_refused(channel: AmqpChannel, error: QueueManagerError) -> None:

@@ -17,7 +17,6 @@ from config import limits
 from protocols.amqp091 import constants as c
 from protocols.amqp091 import events as ev
 from protocols.amqp091.connection import AmqpConnection
-from queue_manager.queue import Queue
 
 _log: Final = structlog.get_logger("sluicemq.amqp")
 
@@ -42,7 +41,7 @@ class AmqpFrontends:
 
 
 class AmqpFrontend(Frontend):
-    """Answers an AMQP client. `exclusive_queues` live as long as the connection."""
+    """Answers an AMQP client. `caller` is what the core knows it by."""
 
     connection: AmqpConnection
     sends_heartbeats = True
@@ -62,7 +61,7 @@ class AmqpFrontend(Frontend):
         self.username = ""
         self.cancel_notify = False
         self.channels: dict[int, AmqpChannel] = {}
-        self.exclusive_queues: dict[Queue, None] = {}
+        self.caller = hub.new_caller()
         self._end_logged = False
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.AuthRequested: self._on_auth,
@@ -98,13 +97,9 @@ class AmqpFrontend(Frontend):
 
     def gone(self) -> None:
         """See `Frontend.gone`."""
-        now_ms = self.hub.clock.now_ms()
         self._close_channels()
         self.channels.clear()
-        for queue in list(self.exclusive_queues):
-            if not queue.deleted:
-                self.hub.shard.manager.delete(queue, now_ms)
-        self.exclusive_queues.clear()
+        self.hub.client.queues.forget_caller(self.caller)
 
     def shut_down(self) -> None:
         """See `Frontend.shut_down`."""

@@ -27,10 +27,8 @@ class LateRefusals:
         """Tell this one when what was done so far is durable."""
         self.numbers.append(number)
         publisher = self._publisher
-        journal = publisher.channel.frontend.hub.shard.manager.journal
-        if self not in journal.waiters:
+        if publisher.channel.frontend.hub.client.commits.wait_up_to(self, number):
             publisher.waiting += 1
-        journal.wait(self, number)
 
     def committed(self, tokens: list[int]) -> None:
         """See `queue_manager.journal.Waiter`."""

@@ -5,21 +5,22 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from pamqp import commands
+from pamqp import base, commands
 
 from broker.amqp import arguments, stream_arguments
 from broker.amqp.delivery import AmqpConsumer
 from broker.amqp.stream_delivery import AmqpStreamConsumer
+from broker.engine.answers import Answer
 from config import limits
 from protocols.amqp091 import constants as c
 from protocols.amqp091.events import MethodReceived
 from protocols.amqp091.methods import QueueDeclareOk
 from protocols.amqp091.names import is_reserved_name
 from queue_manager import address
-from queue_manager.consumer import UNLIMITED, Consumer, CreditPool
-from queue_manager.definitions import QueueDefinition
+from queue_manager.api import Dropped, QueueDeclaration, QueueStatus
+from queue_manager.consumer import UNLIMITED, CreditPool
 from queue_manager.errors import (
     AccessRefused,
     InvalidAddress,
@@ -31,10 +32,12 @@ from queue_manager.errors import (
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.policy import QueuePolicy
 from queue_manager.queue import Queue
-from queue_manager.streams.stream import Stream
 
 if TYPE_CHECKING:
     from broker.amqp.channel import AmqpChannel
+
+M = TypeVar("M", bound=base.Frame)
+T = TypeVar("T")
 
 _CODES: Final[dict[type[QueueManagerError], int]] = {
     QueueNotFound: c.NOT_FOUND,
@@ -70,39 +73,43 @@ def perform(channel: AmqpChannel, method: Any) -> None:
 
 def _declare(channel: AmqpChannel, method: commands.Queue.Declare) -> None:
     frontend = channel.frontend
-    manager = frontend.hub.shard.manager
-    now_ms = frontend.hub.clock.now_ms()
+    queues = frontend.hub.client.queues
     name = method.queue
-    exists = True
     if method.passive:
-        queue = manager.find(name or channel.last_queue, frontend)
-        queue.unused_since_ms = now_ms  # asking counts as use, as with RabbitMQ
+        answer = queues.look(name or channel.last_queue, frontend.caller, is_use=True)  # as with RabbitMQ
     else:
+        is_reserved = is_reserved_name(name)
         if not name:
             name = f"amq.gen-{secrets.token_urlsafe(16)}"
-        elif is_reserved_name(name) and name not in manager.queues:
-            raise AccessRefused(f"queue name {name!r} contains the reserved prefix 'amq.'")
-        exists = name in manager.queues
         durable = method.durable and not method.exclusive and not method.auto_delete
         table = method.arguments or {}
-        definition = QueueDefinition(
-            name,
+        declaration = QueueDeclaration(
+            name=name,
             durable=durable,
-            policy=_policy(table, manager.default_policy, durable=durable),
+            policy=_policy(table, frontend.hub.default_policy, durable=durable),
             arguments={
                 **arguments.equivalence(table),
                 **({"durable": method.durable} if method.durable != durable else {}),
             },
             auto_delete=method.auto_delete,
-            owner=frontend if method.exclusive else None,
+            exclusive=method.exclusive,
         )
-        queue = manager.declare(definition, now_ms)
-        if not exists and method.exclusive:
-            frontend.exclusive_queues[queue] = None
+        answer = queues.declare(declaration, frontend.caller, create=not is_reserved)
+    _expect(channel, method, answer, _declared)
+
+
+def _declared(channel: AmqpChannel, method: commands.Queue.Declare, answer: Answer[QueueStatus]) -> None:
+    try:
+        queue = answer.result()
+    except QueueNotFound:
+        if method.passive:
+            raise
+        reason = f"queue name {method.queue!r} contains the reserved prefix 'amq.'"
+        raise AccessRefused(reason) from None
     channel.last_queue = queue.name
     if not method.nowait:
-        answer = QueueDeclareOk(queue.name, min(queue.ready_count(), 0xFFFFFFFF), queue.consumer_count())
-        _answer(channel, answer, durable=queue.durable and not method.passive and not exists)
+        told = QueueDeclareOk(queue.name, min(queue.ready, 0xFFFFFFFF), queue.consumers)
+        _answer(channel, told, durable=queue.durable and queue.is_new)
 
 
 def _policy(table: dict[str, Any], default: QueuePolicy, *, durable: bool) -> QueuePolicy:
@@ -113,28 +120,45 @@ def _policy(table: dict[str, Any], default: QueuePolicy, *, durable: bool) -> Qu
 
 def _purge(channel: AmqpChannel, method: commands.Queue.Purge) -> None:
     frontend = channel.frontend
-    manager = frontend.hub.shard.manager
-    queue = manager.find(method.queue or channel.last_queue, frontend)
-    count = manager.purge(queue, frontend.hub.clock.now_ms())
+    name = method.queue or channel.last_queue
+    _expect(channel, method, frontend.hub.client.queues.purge(name, frontend.caller), _purged)
+
+
+def _purged(channel: AmqpChannel, method: commands.Queue.Purge, answer: Answer[Dropped]) -> None:
+    dropped = answer.result()
     if not method.nowait:
-        _answer(channel, commands.Queue.PurgeOk(min(count, 0xFFFFFFFF)), durable=queue.durable)
+        told = commands.Queue.PurgeOk(min(dropped.count, 0xFFFFFFFF))
+        _answer(channel, told, durable=dropped.durable)
 
 
 def _delete(channel: AmqpChannel, method: commands.Queue.Delete) -> None:
     frontend = channel.frontend
-    manager = frontend.hub.shard.manager
-    name = method.queue or channel.last_queue
-    count = 0
-    durable = False
-    if name in manager.queues:  # deleting what is not there is no error, as everywhere since RabbitMQ 3.2
-        queue = manager.find(name, frontend)
-        durable = queue.durable
-        count = manager.delete(
-            queue, frontend.hub.clock.now_ms(), if_unused=method.if_unused, if_empty=method.if_empty
-        )
-        frontend.exclusive_queues.pop(queue, None)
+    deleted = frontend.hub.client.queues.delete(
+        method.queue or channel.last_queue,
+        frontend.caller,
+        if_unused=method.if_unused,
+        if_empty=method.if_empty,
+    )
+    _expect(channel, method, deleted, _deleted)
+
+
+def _deleted(channel: AmqpChannel, method: commands.Queue.Delete, answer: Answer[Dropped]) -> None:
+    try:
+        dropped = answer.result()
+    except QueueNotFound:  # deleting what is not there is no error, as everywhere since RabbitMQ 3.2
+        dropped = Dropped(0, durable=False)
     if not method.nowait:
-        _answer(channel, commands.Queue.DeleteOk(min(count, 0xFFFFFFFF)), durable=durable)
+        told = commands.Queue.DeleteOk(min(dropped.count, 0xFFFFFFFF))
+        _answer(channel, told, durable=dropped.durable)
+
+
+def _expect(
+    channel: AmqpChannel,
+    method: M,
+    answer: Answer[T],
+    then: Callable[[AmqpChannel, M, Answer[T]], None],
+) -> None:
+    channel.expect(answer, partial(then, channel, method), method.index >> 16, method.index & 0xFFFF)
 
 
 def _answer(channel: AmqpChannel, method: Any, *, durable: bool) -> None:
@@ -161,7 +185,7 @@ def _qos(channel: AmqpChannel, method: commands.Basic.Qos) -> None:
         else:
             channel.pool.credit_max = credit
         for consumer in channel.consumers.values():
-            channel.frontend.hub.shard.manager.wake(consumer.consumer)
+            channel.frontend.hub.client.consuming.wake(consumer.consumer)
     else:
         channel.prefetch = method.prefetch_count
     channel.frontend.connection.send_method(channel.number, commands.Basic.QosOk())
@@ -170,14 +194,14 @@ def _qos(channel: AmqpChannel, method: commands.Basic.Qos) -> None:
 def _source(channel: AmqpChannel, name: str) -> tuple[Queue, str]:
     """The queue and pattern a consume or get names: a queue's name, or a `$queue/...` address."""
     frontend = channel.frontend
-    manager = frontend.hub.shard.manager
+    consuming = frontend.hub.client.consuming
     name = name or channel.last_queue
     if not address.is_queue_topic(name):
-        return manager.find(name, frontend), MATCH_ALL
+        return consuming.find(name, frontend.caller), MATCH_ALL
     parsed = address.parse(name)
     if parsed.verb:
         raise InvalidAddress(f"{name!r} is a control topic: there is nothing to consume")
-    queue = manager.find_or_create(parsed.name, frontend, frontend.hub.clock.now_ms())
+    queue = consuming.find_or_create(parsed.name, frontend.caller, frontend.hub.clock.now_ms())
     return queue, parsed.rest or MATCH_ALL
 
 
@@ -187,7 +211,6 @@ def _lease_ms(channel: AmqpChannel, queue: Queue) -> int:
 
 def _consume(channel: AmqpChannel, method: commands.Basic.Consume) -> None:
     frontend = channel.frontend
-    manager = frontend.hub.shard.manager
     tag = method.consumer_tag or f"amq.ctag-{secrets.token_urlsafe(16)}"
     if tag in channel.consumers:
         frontend.fail(c.NOT_ALLOWED, f"consumer tag {tag!r} is in use on this channel", c.CLASS_BASIC, 20)
@@ -199,18 +222,17 @@ def _consume(channel: AmqpChannel, method: commands.Basic.Consume) -> None:
         raise LimitReached(f"a channel has at most {limits.AMQP_CONSUMERS_PER_CHANNEL_MAX} consumers")
     wanted = arguments.consumer_arguments(method.arguments or {})
     queue, pattern = _source(channel, method.queue)
-    if isinstance(queue, Stream):
+    of_stream: dict[str, Any] = {}
+    if queue.policy.stream:
         sink: AmqpConsumer = AmqpStreamConsumer(channel, tag)
-        subscribe: Callable[..., Consumer] = partial(
-            manager.subscribe_stream,
-            start=stream_arguments.stream_start(wanted.stream_offset, frontend.hub.clock.now_ms()),
-            auto_commit=stream_arguments.auto_commit(wanted.auto_commit),
-        )
+        of_stream = {
+            "start": stream_arguments.stream_start(wanted.stream_offset, frontend.hub.clock.now_ms()),
+            "auto_commit": stream_arguments.auto_commit(wanted.auto_commit),
+        }
     else:
         wanted.check_no_stream(queue.name)
         sink = AmqpConsumer(channel, tag)
-        subscribe = manager.subscribe
-    sink.consumer = subscribe(
+    sink.consumer = frontend.hub.client.consuming.subscribe(
         queue,
         wanted.group,
         pattern,
@@ -223,6 +245,7 @@ def _consume(channel: AmqpChannel, method: commands.Basic.Consume) -> None:
         pool=None if method.no_ack else channel.pool,
         priority=wanted.priority,
         **wanted.filters.options(),
+        **of_stream,
     )
     sink.consumer.paused = frontend.paused
     channel.consumers[tag] = sink
@@ -234,7 +257,9 @@ def _cancel(channel: AmqpChannel, method: commands.Basic.Cancel) -> None:
     frontend = channel.frontend
     sink = channel.consumers.pop(method.consumer_tag or "", None)
     if sink is not None:
-        frontend.hub.shard.manager.unsubscribe(sink.consumer, frontend.hub.clock.now_ms(), keep_claims=True)
+        frontend.hub.client.consuming.unsubscribe(
+            sink.consumer, frontend.hub.clock.now_ms(), keep_claims=True
+        )
     if not method.nowait:
         frontend.connection.send_method(channel.number, commands.Basic.CancelOk(method.consumer_tag))
 
@@ -247,12 +272,12 @@ def _get(channel: AmqpChannel, method: commands.Basic.Get) -> None:
     if pattern != MATCH_ALL:
         raise InvalidAddress("basic.get takes a whole queue, not a pattern")
     sink = channel.puller.get(queue.name)
-    manager = channel.frontend.hub.shard.manager
+    consuming = channel.frontend.hub.client.consuming
     if sink is None or sink.consumer.group.queue is not queue:
         for name in [name for name, old in channel.puller.items() if old.consumer.group.queue.deleted]:
             del channel.puller[name]
         sink = AmqpConsumer(channel, "")
-        sink.consumer = manager.puller(
+        sink.consumer = consuming.puller(
             queue,
             sink,
             f"{channel.frontend.transport.peer}/{channel.number}/get",
@@ -267,7 +292,7 @@ def _get(channel: AmqpChannel, method: commands.Basic.Get) -> None:
 def _pull(channel: AmqpChannel, sink: AmqpConsumer, no_ack: bool) -> bool:
     """Answer a basic.get; False: the message must be read back from the store first."""
     frontend = channel.frontend
-    delivered = frontend.hub.shard.manager.pull(sink.consumer, no_ack, frontend.hub.clock.now_ms())
+    delivered = frontend.hub.client.consuming.pull(sink.consumer, no_ack, frontend.hub.clock.now_ms())
     if delivered is None:
         return False
     if not delivered:
@@ -291,7 +316,7 @@ def _pull_later(channel: AmqpChannel, sink: AmqpConsumer, no_ack: bool) -> None:
         else:
             _pull_later(channel, sink, no_ack)
 
-    sink.consumer.group.on_loaded.append(again)
+    channel.frontend.hub.client.consuming.when_loaded(sink.consumer, again)
 
 
 def _recover(channel: AmqpChannel, method: commands.Basic.Recover) -> None:
@@ -317,7 +342,7 @@ def _requeue_all(channel: AmqpChannel) -> None:
     entries = list(channel.unacked.values())
     channel.unacked.clear()
     frontend = channel.frontend
-    frontend.hub.shard.manager.requeue(entries, frontend.hub.clock.now_ms(), delay_ms=0)
+    frontend.hub.client.consuming.requeue(entries, frontend.hub.clock.now_ms(), delay_ms=0)
 
 
 # the rest

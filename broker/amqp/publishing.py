@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from broker.amqp import calls, committing, staging
 from broker.amqp.late_refusals import LateRefusals
+from broker.engine.answers import Answer
 from broker.properties import amqp
 from broker.properties.amqp import PERSISTENT_MODE, may_ask
 from protocols.amqp091 import constants as c
@@ -53,11 +55,11 @@ class Publisher:
         """Take a run of publishes."""
         channel = self.channel
         hub = channel.frontend.hub
-        manager = hub.shard.manager
+        publishing = hub.client.publishing
         shape = run.shape
         plan: PublishPlan | None = shape.context
         now_ms = hub.clock.now_ms()
-        if plan is None or plan.generation != manager.bindings.generation:
+        if plan is None or not publishing.is_current(plan):
             if committing.is_commit(shape.exchange, shape.routing_key):
                 self._commit(run)
                 return
@@ -74,7 +76,7 @@ class Publisher:
                 self._return(run)
             self.confirm(count, durable=False)
             return
-        outcome = manager.publish(plan, run.bodies, now_ms)
+        outcome = publishing.publish(plan, run.bodies, now_ms)
         if outcome == ACCEPTED:
             self.confirm(count, durable=plan.durable)
         else:
@@ -86,7 +88,7 @@ class Publisher:
             return False
         address = run.address
         hub = self.channel.frontend.hub
-        manager = hub.shard.manager
+        publishing = hub.client.publishing
         properties = run.properties
         options = PLAIN
         if any(map(may_ask, properties)):
@@ -95,14 +97,14 @@ class Publisher:
                 return False
             options, properties = staged
         plan: PublishPlan | None = address.context
-        if plan is None or plan.generation != manager.bindings.generation or plan.options is not options:
+        if plan is None or not publishing.is_current(plan) or plan.options is not options:
             plan = address.context = self._varied_plan(address, options)
             if plan is None:
                 return False
         templates = vary(plan.template, properties, [mode == PERSISTENT_MODE for mode in run.modes])
         now_ms = hub.clock.now_ms()
         count = len(run.bodies)
-        outcome = manager.publish(plan, run.bodies, now_ms, templates)
+        outcome = publishing.publish(plan, run.bodies, now_ms, templates)
         if outcome == ACCEPTED:
             self.confirm(count, durable=plan.durable)
         elif count > 1:
@@ -114,20 +116,19 @@ class Publisher:
     def _varied_plan(self, address: PublishAddress, options: PublishOptions) -> PublishPlan | None:
         """Where these go, if that is to queues and nothing else has to be known."""
         key = address.routing_key
-        manager = self.channel.frontend.hub.shard.manager
+        publishing = self.channel.frontend.hub.client.publishing
         if address.exchange or committing.is_commit(address.exchange, key):
             return None
         if addresses.is_queue_topic(key):
             if addresses.parse(key).verb:
                 return None
-            queues = manager.bindings.match(key)
+            targets = publishing.match(key)
         else:
-            queue = manager.named(key)
-            queues = () if queue is None else (queue,)
-        if not queues:
+            targets = publishing.named(key)
+        if not targets:
             return None
-        plan = manager.plan(key, PROPERTIES_AMQP, b"", False, options)
-        plan.aim(manager, queues)
+        plan = publishing.plan(key, PROPERTIES_AMQP, b"", False, options)
+        publishing.aim(plan, targets)
         return plan
 
     def committed(self, tokens: list[int]) -> None:
@@ -140,7 +141,7 @@ class Publisher:
     def _plan(self, shape: PublishShape, now_ms: int) -> PublishPlan | None:
         """Resolve exchange and routing key; None when that closed the channel."""
         channel = self.channel
-        manager = channel.frontend.hub.shard.manager
+        publishing = channel.frontend.hub.client.publishing
         if shape.exchange:
             channel.fail(c.NOT_FOUND, f"no exchange {shape.exchange!r} in vhost '/'", c.CLASS_BASIC, 40)
             return None
@@ -162,25 +163,24 @@ class Publisher:
                 raise InvalidAddress(
                     f"{parsed.verb} is for MQTT clients; AMQP has basic.ack and basic.reject"
                 )
-            queues = manager.bindings.match(key)
-            if not queues:
-                if not manager.auto_create and not shape.mandatory:
+            targets = publishing.match(key)
+            if not targets:
+                if not publishing.creates_queues and not shape.mandatory:
                     raise QueueNotFound(f"no queue is bound to {key!r}")
-                if manager.auto_create:
-                    queues = manager.route(key, now_ms)
+                if publishing.creates_queues:
+                    targets = publishing.route(key, now_ms)
         else:
-            queue = manager.named(key)
-            queues = () if queue is None else (queue,)
+            targets = publishing.named(key)
         plan: PublishPlan | None = shape.context
         if plan is None:
             persistent = content.peek_fields(raw)[0] == PERSISTENT_MODE
             if raw in (amqp.NONE, amqp.PERSISTENT):
-                plan = manager.plan(key, PROPERTIES_NONE, b"", persistent)
+                plan = publishing.plan(key, PROPERTIES_NONE, b"", persistent)
             else:
                 options, raw = self._options(raw)
-                plan = manager.plan(key, PROPERTIES_AMQP, raw, persistent, options)
+                plan = publishing.plan(key, PROPERTIES_AMQP, raw, persistent, options)
             shape.context = plan
-        plan.aim(manager, queues)
+        publishing.aim(plan, targets)
         return plan
 
     def _options(self, raw: bytes) -> tuple[PublishOptions, bytes]:
@@ -200,13 +200,7 @@ class Publisher:
             return
         self.sequence += count
         if durable or self.waiting:
-            journal = self.channel.frontend.hub.shard.manager.journal
-            tokens = journal.waiters.get(self)
-            if tokens is None:
-                journal.waiters[self] = [self.sequence]
-                self.waiting += 1
-            else:
-                tokens[-1] = self.sequence
+            self.waiting += self.channel.frontend.hub.client.commits.wait_up_to(self, self.sequence)
         else:
             self._ack(self.sequence)
 
@@ -260,10 +254,17 @@ class Publisher:
 
     def _commit(self, run: PublishRun) -> None:
         """Offsets of a stream instead of messages; a refusal closes the channel where no confirms are on."""
-        channel = self.channel
-        count = len(run.bodies)
+        answer: Answer[None]
         try:
-            committing.commit(channel, run.shape)
+            answer = committing.commit(self.channel, run.shape)
+        except QueueManagerError as error:
+            answer = Answer.failed(error)
+        self.channel.expect(answer, partial(self._committed_offset, len(run.bodies)), c.CLASS_BASIC, 40)
+
+    def _committed_offset(self, count: int, answer: Answer[None]) -> None:
+        channel = self.channel
+        try:
+            answer.result()
         except QueueManagerError as error:
             channel.frontend.hub.counters.refuse_control(count)
             if not self.confirming:

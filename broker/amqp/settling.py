@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 from broker import claims
 from queue_manager.errors import InvalidArgument
 from queue_manager.model import IN_FLIGHT
-from queue_manager.queue import Queue
 
 if TYPE_CHECKING:
     from broker.amqp.channel import AmqpChannel
@@ -23,13 +22,14 @@ TAG: Final = "delivery-tag"
 
 
 def settle(
-    channel: AmqpChannel, queue: Queue, verb: str, headers: dict[str, Any], now_ms: int
+    channel: AmqpChannel, name: str, verb: str, headers: dict[str, Any], now_ms: int
 ) -> dict[str, object]:
     """Do what the call asks; gives its answer, true once the open commit is durable.
 
-    Raises InvalidArgument; the channel holds the delivery then as before.
+    Raises QueueNotFound, InvalidArgument; the channel holds the delivery then as before.
     """
-    manager = channel.frontend.hub.shard.manager
+    consuming = channel.frontend.hub.client.consuming
+    queue = consuming.find(name, channel.frontend.caller)
     tag = headers.get(TAG)
     if not isinstance(tag, int) or isinstance(tag, bool):
         raise InvalidArgument(f"{verb} needs the header {TAG}, an integer, not {tag!r}")
@@ -42,10 +42,10 @@ def settle(
         raise InvalidArgument(f"{TAG} {tag} is not of queue {queue.name!r}")
     claims.check_delay(headers, verb, stream=queue.policy.stream)
     if verb == NACK:
-        claims.hand_back(manager, entry, headers, now_ms)
+        claims.hand_back(consuming, entry, headers, now_ms)
         del channel.unacked[tag]
     else:
-        claims.extend(manager, entry, headers, entry.consumer.lease_ms, now_ms)
+        claims.extend(consuming, entry, headers, entry.consumer.lease_ms, now_ms)
     if queue.durable:
-        manager.flush_with_next_commit(group)
+        consuming.write_soon(group)
     return {"status": "ok"}

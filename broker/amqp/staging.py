@@ -9,19 +9,17 @@ they are answered.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from broker.engine.answers import Answer
+from broker.engine.client import EpochClient
 from config import limits
 from protocols.amqp091 import content
+from queue_manager.api import CommittedEpoch, EpochStatus
 from queue_manager.errors import InvalidArgument
 from queue_manager.options import PLAIN, PublishOptions
-from queue_manager.queue import Queue
 from queue_manager.staging import tags
 from queue_manager.staging.tags import EpochPart
-from storage.records.committed_epoch import CommittedEpoch
-
-if TYPE_CHECKING:
-    from broker.hub import Hub
 
 
 class StagedProperties:
@@ -68,33 +66,32 @@ class StagedProperties:
 
 
 def answer(
-    hub: Hub, queue: Queue, verb: str, headers: dict[str, Any], body: bytes, now_ms: int
-) -> dict[str, object]:
+    epochs: EpochClient, queue: str, caller: str, verb: str, headers: dict[str, Any], body: bytes
+) -> Answer[dict[str, object] | None]:
     """Do what a call asks about staged rows of a queue, and say what came of it; raises QueueManagerError."""
-    manager = hub.shard.manager
     producer = tags.text(headers, tags.PRODUCER)
     if verb == "$stage-status":
         tag = tags.read_tag(headers) if tags.ATTEMPT in headers else None
-        staged = {} if tag is None else {"staged": manager.staged_rows(queue, tag)}
-        return {"status": "ok", **_last(manager.last_epoch(queue, producer)), **staged}
+        return epochs.status(queue, caller, producer, tag).map(_status)
     if verb == "$stage-forget":
-        return {"status": "forgotten" if manager.forget_producer(queue, producer, now_ms) else "unknown"}
+        forgotten = epochs.forget(queue, caller, producer)
+        return forgotten.map(lambda known: {"status": "forgotten" if known else "unknown"})
     epoch = tags.number(headers, tags.EPOCH)
     if verb == "$stage-abort":
         named = {(part.part, part.attempt) for part in _parts(body)} if body else None
-        return {
-            "status": "aborted",
-            "attempts": manager.abort_epoch(queue, producer, epoch, now_ms, named),
-        }
-    return _commit(hub, queue, producer, epoch, headers, body, now_ms)
-
-
-def _commit(
-    hub: Hub, queue: Queue, producer: str, epoch: int, headers: dict[str, Any], body: bytes, now_ms: int
-) -> dict[str, object]:
+        aborted = epochs.abort(queue, caller, producer, epoch, named)
+        return aborted.map(lambda count: {"status": "aborted", "attempts": count})
     checksum = tags.text(headers, tags.CHECKSUM) if tags.CHECKSUM in headers else ""
-    committed, before = hub.shard.manager.commit_epoch(queue, producer, epoch, _parts(body), now_ms, checksum)
-    return {"status": "already" if before else "committed", **_last(committed)}
+    return epochs.commit(queue, caller, producer, epoch, _parts(body), checksum).map(_committed)
+
+
+def _status(found: EpochStatus) -> dict[str, object]:
+    staged = {} if found.staged_rows is None else {"staged": found.staged_rows}
+    return {"status": "ok", **_last(found.last), **staged}
+
+
+def _committed(committed: CommittedEpoch) -> dict[str, object]:
+    return {"status": "already" if committed.before else "committed", **_last(committed)}
 
 
 def _last(committed: CommittedEpoch | None) -> dict[str, object]:

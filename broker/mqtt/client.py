@@ -17,10 +17,14 @@ _log: Final = structlog.get_logger("sluicemq.mqtt")
 
 
 class MqttClient:
-    """Who the client is, how it is spoken to, and its consumers of queues by topic filter."""
+    """Who the client is, how it is spoken to, and its consumers of queues by topic filter.
+
+    `caller` is what the core knows it by.
+    """
 
     __slots__ = (
         "_is_end_logged",
+        "caller",
         "client_id",
         "connection",
         "consumers",
@@ -31,6 +35,7 @@ class MqttClient:
 
     def __init__(self, hub: Hub, transport: Transport, connection: MqttConnection) -> None:
         self.hub = hub
+        self.caller = hub.new_caller()
         self.transport = transport
         self.connection = connection
         self.consumers = Consumers(hub)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.engine.answers import Answer
 from broker.mqtt.client import MqttClient
 from broker.mqtt.control import ControlTarget, offset_of, user_properties
 from broker.properties.single import aliased_value
@@ -24,9 +25,8 @@ class CommitTarget(ControlTarget):
 
     __slots__ = ()
 
-    def _perform(self, client: MqttClient, payload: bytes) -> bool:
-        manager = client.hub.shard.manager
-        queue = manager.find(self._address.name, client)
+    def _perform(self, client: MqttClient, payload: bytes) -> Answer[bool]:
+        queue = self._address.name
         values = user_properties(self._shape.properties, (*GROUP_PROPERTIES, *OFFSET_PROPERTIES))
         _, group_id = aliased_value(values, GROUP_PROPERTIES)
         if group_id is None:
@@ -36,11 +36,11 @@ class CommitTarget(ControlTarget):
             name, text = "offset", payload.decode("ascii", "replace")
             if not text:
                 raise InvalidArgument("$commit needs a user property offset, or the offset as payload")
-        offset = offset_of(text, queue.name, name)
+        offset = offset_of(text, queue, name)
         if offset > limits.STREAM_OFFSET_MAX:
             raise InvalidArgument(f"offset {offset} is beyond the stream")
-        manager.commit_offset(queue, group_id, offset)
-        return True
+        committed = client.hub.client.streams.commit_offset(queue, client.caller, group_id, offset)
+        return committed.map(lambda _: True)
 
     def _refuse(self, client: MqttClient, packet_ids: list[int], reason: str) -> None:
         """MQTT 3.1.1 has no other way to be told than the end of the connection ([MQTT-3.3.5-2])."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection
+from functools import partial
 from typing import Final
 
 import structlog
 
 from broker import claims
+from broker.engine.answers import Answer
 from broker.mqtt.client import MqttClient
 from broker.mqtt.publisher import Publisher
 from broker.properties.single import single_values
@@ -46,26 +48,45 @@ class ControlTarget(ABC):
         for index in range(run.count):
             packet_ids = run.packet_ids[index : index + 1]
             try:
-                waits = self._perform(client, run.payloads[index])
+                answer = self._perform(client, run.payloads[index])
             except QueueManagerError as error:
-                publisher.hub.counters.refuse_control()
-                client.note_refused(self._shape.topic, error.reason)
-                self._refuse(client, packet_ids, error.reason)
-                if client.connection.closed:
-                    return
-                continue
-            qos = self._shape.qos
-            if packet_ids and waits:
-                answer = publisher.durable_answers[qos - 1]
-                publisher.hub.shard.manager.journal.wait_for(answer, packet_ids)
+                answer = Answer.failed(error)
+            if answer.is_done:
+                self._finish(publisher, client, packet_ids, answer)
             else:
-                publisher.accept(packet_ids, qos)
+                answer.then(partial(self._finish_later, publisher, client, packet_ids))
+            if client.connection.closed:
+                return
+
+    def _finish(
+        self, publisher: Publisher, client: MqttClient, packet_ids: list[int], answer: Answer[bool]
+    ) -> None:
+        try:
+            waits = answer.result()
+        except QueueManagerError as error:
+            publisher.hub.counters.refuse_control()
+            client.note_refused(self._shape.topic, error.reason)
+            self._refuse(client, packet_ids, error.reason)
+            return
+        qos = self._shape.qos
+        if packet_ids and waits:
+            publisher.hub.client.commits.wait_for(publisher.durable_answers[qos - 1], packet_ids)
+        else:
+            publisher.accept(packet_ids, qos)
+
+    def _finish_later(
+        self, publisher: Publisher, client: MqttClient, packet_ids: list[int], answer: Answer[bool]
+    ) -> None:
+        if not client.connection.closed:
+            client.transport.guard(self._finish, publisher, client, packet_ids, answer)
+            client.transport.want_flush()
+            publisher.hub.settle_turn()
 
     @abstractmethod
-    def _perform(self, client: MqttClient, payload: bytes) -> bool:
-        """Do what one publish asks; whether its answer waits for the open commit.
+    def _perform(self, client: MqttClient, payload: bytes) -> Answer[bool]:
+        """Do what one publish asks; whether the client is to be told only when that is durable.
 
-        Raises QueueManagerError.
+        May raise QueueManagerError.
         """
 
     def _refuse(self, client: MqttClient, packet_ids: list[int], reason: str) -> None:
@@ -85,33 +106,33 @@ class SettleTarget(ControlTarget):
 
     __slots__ = ()
 
-    def _perform(self, client: MqttClient, payload: bytes) -> bool:
+    def _perform(self, client: MqttClient, payload: bytes) -> Answer[bool]:
         verb = self._address.verb
         if verb in CALL_VERBS:
             raise InvalidArgument(f"{verb} is for AMQP clients")
         values = user_properties(self._shape.properties, _PROPERTIES)
-        manager = client.hub.shard.manager
+        consuming = client.hub.client.consuming
         now_ms = client.hub.clock.now_ms()
-        queue = manager.find(self._address.name, client)
+        queue = consuming.find(self._address.name, client.caller)
         group_id = values.get("group-id")
         if group_id is None or "message-id" not in values:
             raise InvalidArgument(f"{verb} needs user properties message-id and group-id")
-        entry = manager.find_claim(queue, group_id, offset_of(values["message-id"], queue.name))
+        entry = consuming.find_claim(queue, group_id, offset_of(values["message-id"], queue.name))
         _check_attempts(entry, values.get("attempts"))
         claims.check_delay(values, verb, stream=queue.policy.stream)
         if verb == "$ack":
-            manager.ack([entry], now_ms)
+            consuming.ack([entry], now_ms)
         elif verb == "$nack":
-            claims.hand_back(manager, entry, values, now_ms)
+            claims.hand_back(consuming, entry, values, now_ms)
         elif verb == "$reject":
             _log.info("queue.rejected", queue=queue.name, group=group_id, reason=values.get("reason", ""))
-            manager.reject([entry], now_ms)
+            consuming.reject([entry], now_ms)
         else:
-            claims.extend(manager, entry, values, queue.policy.visibility_timeout_ms, now_ms)
-        if self._shape.qos and entry.group.queue.durable:
-            manager.flush_with_next_commit(entry.group)
-            return True
-        return False
+            claims.extend(consuming, entry, values, queue.policy.visibility_timeout_ms, now_ms)
+        waits = self._shape.qos > 0 and entry.group.queue.durable
+        if waits:
+            consuming.write_soon(entry.group)
+        return Answer.given(waits)
 
 
 def user_properties(block: bytes, names: Collection[str]) -> dict[str, str]:

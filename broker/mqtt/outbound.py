@@ -218,9 +218,9 @@ class Outbound:
 
     def _settle(self, entries: list[Entry], failed: bool) -> None:
         hub = self._client.hub
-        manager = hub.shard.manager
+        consuming = hub.client.consuming
         now_ms = hub.clock.now_ms()
-        late = manager.requeue(entries, now_ms) if failed else manager.ack(entries, now_ms)
+        late = consuming.requeue(entries, now_ms) if failed else consuming.ack(entries, now_ms)
         if late:
             hub.counters.settle_late(late)
 
@@ -272,7 +272,7 @@ class Outbound:
             pool = self.pool
             pool.in_flight -= len(released)
             for consumer in pool.consumers:
-                self._client.hub.shard.manager.wake(consumer)
+                self._client.hub.client.consuming.wake(consumer)
 
     def _has_room(self, count: int) -> bool:
         """Whether a plain message may still be added; a client that reads too slowly loses messages."""
@@ -338,7 +338,7 @@ class Outbound:
         client.hub.counters.drop_too_large(count)
         if skipped.entries:
             _log.warning("mqtt.message_too_large", client_id=client.client_id, count=count)
-            client.hub.shard.manager.reject(skipped.entries, client.hub.clock.now_ms())
+            client.hub.client.consuming.reject(skipped.entries, client.hub.clock.now_ms())
 
 
 def with_identifier(properties: bytes, identifier: int) -> bytes:

@@ -115,7 +115,7 @@ class ClientPublisher:
     def accept_when_durable(self, run: PublishRun, note: str) -> None:
         """See `Publisher`."""
         call = partial(self.accept, run.packet_ids, run.shape.qos, note)
-        self.hub.shard.manager.journal.wait(_DurableCall(self.client.transport, call), 0)
+        self.hub.client.commits.wait(_DurableCall(self.client.transport, call), 0)
 
     def note_unretained(self, topic: str, reason: str) -> None:
         """See `Publisher`."""
@@ -154,7 +154,7 @@ class ClientPublisher:
     def refuse_when_durable(self, run: PublishRun, reason_code: int, reason: str) -> None:
         """See `Publisher`."""
         call = partial(self.refuse, run, reason_code, reason)
-        self.hub.shard.manager.journal.wait(_DurableCall(self.client.transport, call), 0)
+        self.hub.client.commits.wait(_DurableCall(self.client.transport, call), 0)
 
 
 class _DurableCall:

@@ -139,13 +139,13 @@ class QueueTarget:
     def publish(self, publisher: Publisher, run: PublishRun) -> None:
         """See `Target.publish`: answered once the messages are durable."""
         hub = publisher.hub
-        manager = hub.shard.manager
+        publishing = hub.client.publishing
         now_ms = hub.clock.now_ms()
         plan = self._plan
         try:
-            if plan is None or plan.generation != manager.bindings.generation:
+            if plan is None or not publishing.is_current(plan):
                 plan = self._aim(hub, now_ms)
-            outcome = manager.publish(plan, run.payloads, now_ms)
+            outcome = publishing.publish(plan, run.payloads, now_ms)
         except QueueManagerError as error:
             hub.counters.leave_unrouted(run.count)
             publisher.refuse(run, publish_code(error), error.reason)
@@ -155,7 +155,7 @@ class QueueTarget:
             if self._shape.retain:
                 self._accept_unretained(publisher, run, is_durable=plan.durable)
             elif plan.durable and run.packet_ids:
-                manager.journal.wait_for(publisher.durable_answers[qos - 1], run.packet_ids)
+                hub.client.commits.wait_for(publisher.durable_answers[qos - 1], run.packet_ids)
             else:
                 publisher.accept(run.packet_ids, qos)
             return
@@ -182,15 +182,15 @@ class QueueTarget:
 
     def _aim(self, hub: Hub, now_ms: int) -> PublishPlan:
         shape = self._shape
-        manager = hub.shard.manager
-        queues = manager.route(shape.topic, now_ms)
+        publishing = hub.client.publishing
+        targets = publishing.route(shape.topic, now_ms)
         if self._plan is None:
             # without properties or QoS the kind still tells an AMQP consumer that the mode is 1
             options = options_of(shape.properties)
             block = shape.properties if options.stage is None else without_stage(shape.properties)
             kind = PROPERTIES_NONE if shape.qos and not block else PROPERTIES_MQTT
-            self._plan = manager.plan(shape.topic, kind, block, shape.qos > 0, options)
-        self._plan.aim(manager, queues)
+            self._plan = publishing.plan(shape.topic, kind, block, shape.qos > 0, options)
+        publishing.aim(self._plan, targets)
         return self._plan
 
 

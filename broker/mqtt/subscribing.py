@@ -26,7 +26,6 @@ from protocols.mqtt.topics import split_shared
 from queue_manager import address
 from queue_manager.errors import InvalidAddress, InvalidArgument, QueueManagerError
 from queue_manager.patterns import MATCH_ALL
-from queue_manager.streams.stream import Stream
 
 _log: Final = structlog.get_logger("sluicemq.mqtt")
 
@@ -148,17 +147,17 @@ class Subscriptions:
         self, event: SubscribeReceived, request: SubscriptionRequest, share: str, topic_filter: str
     ) -> None:
         client = self._client
-        manager = client.hub.shard.manager
+        consuming = client.hub.client.consuming
         now_ms = client.hub.clock.now_ms()
         parsed = address.parse(topic_filter)
         if parsed.verb:
             raise InvalidAddress(f"{parsed.verb} is a control topic: there is nothing to subscribe to")
         options = read_options(event.user_properties, now_ms)
-        is_stream = isinstance(manager.queues.get(parsed.name), Stream)
+        is_stream = consuming.is_stream(parsed.name)
         group = options.group or share or self._own_group(is_stream=is_stream)
         if options.stream is not None and not is_stream:
             raise InvalidArgument(f"{options.stream.given}: queue {parsed.name!r} is no stream")
-        queue = manager.find_or_create(parsed.name, client, now_ms)
+        queue = consuming.find_or_create(parsed.name, client.caller, now_ms)
         if request.no_local:
             raise InvalidArgument("no-local is not supported on queues: who publishes may consume, too")
         is_explicit = self._is_explicit(options, is_stream=is_stream)

@@ -16,7 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker.engine.redrive import redrive_failed
+from broker.engine.operations.redrive import redrive_failed
 from broker.engine.shard import Shard
 from broker.properties import dead_letters, filter_fields
 from config import limits

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker.engine.redrive import redrive_failed
+from broker.engine.operations.redrive import redrive_failed
 from broker.engine.shard import Shard
 from queue_manager.consumer import Consumer
 from queue_manager.definitions import QueueDefinition

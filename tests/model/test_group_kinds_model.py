@@ -16,8 +16,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker.admin import grouping
+from broker.engine.operations import groups
 from broker.engine.shard import Shard
+from queue_manager.api import GroupDefinition, read_start
 from queue_manager.consumer import Consumer
 from queue_manager.definitions import QueueDefinition
 from queue_manager.filters.consumer_filter import consumer_filter
@@ -188,7 +189,8 @@ class GroupKindsModel(RuleBasedStateMachine):
         if group in self.groups:
             return
         passed, text = self._passed(start, at)
-        run(grouping.create(self.shard, self.queue, group, "#", "", text))
+        wanted = GroupDefinition(name=group, start=read_start("start", text))
+        run(groups.create(self.shard, self.queue, wanted))
         self._begin(group, passed)
         self._let_go()
         run(self.shard.done_records.learn())
@@ -201,7 +203,7 @@ class GroupKindsModel(RuleBasedStateMachine):
         if group is None:
             return
         passed, text = self._passed(start, at)
-        run(grouping.reset(self.shard, self.queue, group, text, True))
+        run(groups.reset(self.shard, self.queue, group, read_start("to", text), True))
         self._drop_entries(group)
         known = self.groups[group]
         self._begin(group, passed)
@@ -216,7 +218,7 @@ class GroupKindsModel(RuleBasedStateMachine):
         group = self._pick(number)
         if group is None:
             return
-        run(grouping.delete(self.shard, self.queue, group, True))
+        run(groups.delete(self.shard, self.queue, group, True))
         self._drop_entries(group)
         for _, consumer, _ in self.takers.pop(group, []):
             assert not consumer.active

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker.engine.redrive import redrive_dead_letters, redrive_failed
+from broker.engine.operations.redrive import redrive_dead_letters, redrive_failed
 from broker.engine.shard import Shard
 from broker.properties import dead_letters
 from protocols.amqp091.content import decode_headers

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker.engine.scheduled import cancel_scheduled, list_scheduled
+from broker.engine.operations.scheduled import cancel_scheduled, list_scheduled
 from broker.engine.shard import Shard
 from config import limits
 from queue_manager.consumer import UNLIMITED

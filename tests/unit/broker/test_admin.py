@@ -33,7 +33,7 @@ class Worker:
 
     def __init__(self, broker: Broker, queue: str, group: str = "", pattern: str = "#", credit: int = 100):
         self.broker = broker
-        self.manager = broker.hub.shard.manager
+        self.manager = broker.hub.client.shard.manager
         self.sink = Sink()
         self.consumer: Consumer = self.manager.subscribe(
             self.manager.find(queue),

@@ -143,7 +143,7 @@ async def test_what_no_filter_wants_is_counted_and_listed(broker: Broker) -> Non
     await declare(broker)
     worker = Worker(broker, "jobs")
     worker.close()
-    manager = broker.hub.shard.manager
+    manager = broker.hub.client.shard.manager
     wanted = consumer_filter("n = 1", {})
     consumer = manager.subscribe(
         manager.find("jobs"), "", "#", worker.sink, consumer_id="picky", credit_max=2, no_ack=False,
@@ -152,7 +152,7 @@ async def test_what_no_filter_wants_is_counted_and_listed(broker: Broker) -> Non
     for number in range(8):
         await publish(broker, b"%d" % number, headers={"n": number % 2})
     assert sorted(consumer.in_flight) == [1, 3]
-    await broker.hub.shard.barrier()
+    await broker.hub.client.shard.barrier()
     assert await bodies(broker) == [b"0", b"2", b"4", b"5", b"6", b"7"]
     view = await admin.group("jobs", "")
     assert (view.ready, view.in_flight) == (6, 2)
@@ -207,7 +207,7 @@ async def test_groups_have_selectors_from_the_api_and_the_configuration(broker: 
 
 
 def picky(broker: Broker, worker: Worker, group: str, credit: int) -> Consumer:
-    manager = broker.hub.shard.manager
+    manager = broker.hub.client.shard.manager
     consumer = manager.subscribe(
         manager.find("jobs"), group, "#", worker.sink, consumer_id="picky", credit_max=credit, no_ack=False,
         exclusive=False, lease_ms=30_000, wanted=consumer_filter("n = 1", {}),
@@ -225,7 +225,7 @@ async def test_what_the_last_group_did_out_of_order_does_not_come_to_the_next(br
     worker.settle("requeue", 0)
     worker.close()
     consumer = picky(broker, worker, "first", 2)
-    broker.hub.shard.manager.ack(list(consumer.in_flight.values()), worker.now_ms)
+    broker.hub.client.shard.manager.ack(list(consumer.in_flight.values()), worker.now_ms)
     worker.run()
     await admin.delete_group("jobs", "first", force=True)
     await admin.create_group("jobs", "next")
@@ -242,7 +242,7 @@ async def test_a_reset_counts_bytes_anew_and_brings_nothing_back_that_expired(br
     worker = Worker(broker, "jobs", "g")
     worker.settle("ack", *range(6))
     worker.close()
-    queue = broker.hub.shard.manager.find("jobs")
+    queue = broker.hub.client.shard.manager.find("jobs")
     assert queue.keeper is not None
     assert queue.keeper.bytes is not None
     await admin.reset_group("jobs", "g", to=2)
@@ -282,3 +282,13 @@ async def test_what_a_reset_replaced_does_not_expire_twice(broker: Broker) -> No
     await asyncio.sleep(0.05)
     assert (await admin.queue("dead")).ready == 2
     assert await bodies(broker, group="g") == []
+
+
+async def test_a_priority_queue_is_declared_again_once_all_its_priorities_are_gone(broker: Broker) -> None:
+    await declare(broker, max_priority=3)
+    for number in range(8):
+        await publish(broker, b"%d" % number, priority=number % 4)
+    await broker.admin.delete("jobs")
+    async with asyncio.timeout(10):
+        await declare(broker, max_priority=3)
+    assert (await broker.admin.queue("jobs")).ready == 0

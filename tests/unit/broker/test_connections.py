@@ -98,7 +98,7 @@ async def test_a_late_tag_among_others_is_no_error(broker, amqp):
             claim = channel.unacked[2]
             claim.lease_deadline_ms = 1
             claim.consumer.extended = True
-            broker.hub.shard.expire_once()
+            broker.hub.client.shard.expire_once()
 
         on_loop(broker, end_lease)
         assert delivered(raw).method.delivery_tag == 4
@@ -106,7 +106,7 @@ async def test_a_late_tag_among_others_is_no_error(broker, amqp):
         return raw.call(1, commands.Queue.Declare(queue="q", passive=True), commands.Queue.DeclareOk)
 
     assert (await asyncio.to_thread(client)).message_count == 0
-    group = broker.hub.shard.manager.queues["q"].groups[""]
+    group = broker.hub.client.shard.manager.queues["q"].groups[""]
     assert group.in_flight_count() == 0
 
 
@@ -278,7 +278,7 @@ async def test_a_get_that_waits_for_the_store_ends_when_the_queue_is_deleted(bro
         reading.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(broker.hub.shard.reader, "read_log", never)
+    monkeypatch.setattr(broker.hub.client.shard.reader, "read_log", never)
 
     def client():
         raw = amqp()
@@ -288,7 +288,7 @@ async def test_a_get_that_waits_for_the_store_ends_when_the_queue_is_deleted(bro
         raw.call(1, commands.Queue.Declare(queue="q", passive=True), commands.Queue.DeclareOk)
 
         def forget():
-            for queue in broker.hub.shard.manager.queues.values():
+            for queue in broker.hub.client.shard.manager.queues.values():
                 queue.durable_offset = 1
                 queue.tail.drop_before(1)
 
@@ -299,9 +299,9 @@ async def test_a_get_that_waits_for_the_store_ends_when_the_queue_is_deleted(bro
         other = amqp()
         other.call(1, commands.Queue.Delete(queue="q"), commands.Queue.DeleteOk)
         monkeypatch.undo()
-        loads = broker.hub.shard.manager.loads
+        loads = broker.hub.client.shard.manager.loads
         on_loop(broker, lambda: loads.pop(0))
-        asyncio.run_coroutine_threadsafe(broker.hub.shard.load_once(), broker.hub.loop).result(5)
+        asyncio.run_coroutine_threadsafe(broker.hub.client.shard.load_once(), broker.hub.loop).result(5)
         return waiting.close_reason()
 
     assert (await asyncio.to_thread(client))[0] == 404
@@ -345,7 +345,7 @@ async def test_a_message_whose_properties_fit_no_frame_fails_and_the_next_is_del
 
     assert (await asyncio.to_thread(client)).method.delivery_tag == 2
     assert broker.hub.counters.dropped_too_large == 1
-    assert broker.hub.shard.manager.queues["q"].groups[""].failed_count == 1
+    assert broker.hub.client.shard.manager.queues["q"].groups[""].failed_count == 1
 
 
 async def test_no_local_on_a_queue_is_refused(broker, mqtt):
@@ -370,4 +370,4 @@ async def test_clients_whose_identifiers_look_alike_are_groups_of_their_own(brok
             assert received.body[2 : 2 + size] == b"$queue/q"
 
     await asyncio.to_thread(client)
-    assert len(broker.hub.shard.manager.queues["q"].groups) == 3
+    assert len(broker.hub.client.shard.manager.queues["q"].groups) == 3

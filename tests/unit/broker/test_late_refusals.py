@@ -9,6 +9,7 @@ import pytest
 
 from broker.amqp.late_refusals import LateRefusals
 from broker.amqp.publishing import Publisher
+from broker.engine.local.commits import LocalCommits
 from protocols.amqp091 import hot
 from queue_manager.journal import Journal
 
@@ -20,7 +21,8 @@ class Connection:
         self.output: list[bytes] = []
         self.manager = SimpleNamespace(journal=Journal())
         frontend: Any = SimpleNamespace(connection=self, transport=self)
-        frontend.hub = SimpleNamespace(shard=SimpleNamespace(manager=self.manager))
+        shard: Any = SimpleNamespace(manager=self.manager)
+        frontend.hub = SimpleNamespace(client=SimpleNamespace(commits=LocalCommits(shard)))
         channel: Any = SimpleNamespace(number=1, closed=False, frontend=frontend)
         self.publisher = Publisher(channel)
         self.publisher.confirming = True

@@ -22,10 +22,10 @@ class Client:
             buffered_bytes=lambda: 0, want_flush=lambda: None, flush=self.connection.output.clear, peer=""
         )
         self.unsendable = []
-        manager = SimpleNamespace(reject=lambda entries, now_ms: self.unsendable.extend(entries))
+        consuming = SimpleNamespace(reject=lambda entries, now_ms: self.unsendable.extend(entries))
         self.hub = SimpleNamespace(
             counters=Counters(),
-            shard=SimpleNamespace(manager=manager),
+            client=SimpleNamespace(consuming=consuming),
             clock=SimpleNamespace(now_ms=lambda: 0),
         )
         self.client_id = "c"

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from broker.clock import Clock
-from broker.engine.redrive import redrive_dead_letters, redrive_failed
+from broker.engine.operations.redrive import redrive_dead_letters, redrive_failed
 from broker.engine.shard import Shard
 from broker.properties import dead_letters
 from queue_manager.definitions import QueueDefinition

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.engine.redrive import redrive_dead_letters, redrive_failed
+from broker.engine.operations.redrive import redrive_dead_letters, redrive_failed
 from broker.engine.shard import Shard
 from queue_manager.definitions import QueueDefinition
 from queue_manager.queue import Queue

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from broker.engine.shard import Shard
 from config import limits
+from queue_manager.queue import Queue
 from queue_manager.schedule import Key
 from storage.encoding import prefix_end
 from storage.envelope import EnvelopeTemplate, TemplateCache, decode_envelope
 from storage.records import payload_refs, scheduled
-
-if TYPE_CHECKING:
-    from broker.engine.shard import Shard
-    from queue_manager.queue import Queue
 
 
 @dataclass(frozen=True, slots=True)

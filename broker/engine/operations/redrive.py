@@ -2,50 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import math
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
-from broker.engine.ending import resolve
+from broker.engine.operations.pace import Pace, bounded, loaded, note
 from broker.engine.scan import scan_prefix
+from broker.engine.shard import Shard
 from config import limits
 from queue_manager.errors import GroupNotFound, InvalidArgument
 from queue_manager.redrive import DeadLetterRedrive, FailedRedrive
 from storage.records import done, failed
-
-if TYPE_CHECKING:
-    from broker.engine.shard import Shard
-
-
-class Pace:
-    """How many messages may go now, at `per_second` (None: as many as a step takes)."""
-
-    def __init__(self, shard: Shard, per_second: float | None) -> None:
-        if per_second is not None and not 0 < per_second < math.inf:
-            raise InvalidArgument(f"a rate is above 0 messages per second, not {per_second}")
-        self._clock = shard.clock
-        self._ending = shard.ending
-        self._per_second = per_second
-        self._begin_s = shard.clock.monotonic()
-        self._gone = 0
-
-    async def next_step(self) -> int:
-        """Wait until at least one may go; give how many. Raises BrokerStopped."""
-        if self._per_second is None:
-            await asyncio.sleep(0)
-            self._ending.check()
-            return limits.REDRIVE_STEP_MESSAGES_MAX
-        while True:
-            elapsed_s = self._clock.monotonic() - self._begin_s
-            count = 1 + int(elapsed_s * self._per_second) - self._gone
-            if count > 0:
-                return min(count, limits.REDRIVE_STEP_MESSAGES_MAX)
-            await self._ending.sleep(max(0.001, self._gone / self._per_second - elapsed_s))
-
-    def went(self, count: int) -> None:
-        """So many went."""
-        self._gone += count
 
 
 async def redrive_failed(
@@ -71,12 +36,13 @@ async def redrive_failed(
         return 0
     await shard.sweeper.retention_known()
     total = 0
+    most = bounded(limit, limits.REDRIVEN_MESSAGES_PER_CALL_MAX)
     async with shard.redriving:
         for part in group.parts():
             await shard.sweeper.groups_removed(part.queue)
             if part.removed:
                 return total
-            redrive = FailedRedrive(part, _bounded(limit) - total, offsets)
+            redrive = FailedRedrive(part, most - total, offsets)
             total += await _redrive_group(shard, redrive, pace)
     return total
 
@@ -125,7 +91,7 @@ async def redrive_dead_letters(
     if destination is source:
         raise InvalidArgument(f"queue {dlq!r} cannot be redriven into itself")
     pace = Pace(shard, per_second)
-    bound = _bounded(limit)
+    bound = bounded(limit, limits.REDRIVEN_MESSAGES_PER_CALL_MAX)
     redrive = DeadLetterRedrive(manager, source, destination, bound)
     try:
         while True:
@@ -145,29 +111,3 @@ async def redrive_dead_letters(
         shard.wake()
     await shard.barrier()
     return bound - redrive.left
-
-
-def _bounded(limit: int | None) -> int:
-    if limit is not None and limit < 0:
-        raise InvalidArgument(f"a limit is at least 0, not {limit}")
-    most = limits.REDRIVEN_MESSAGES_PER_CALL_MAX
-    return most if limit is None else min(limit, most)
-
-
-def note(shard: Shard, pace: Pace, count: int) -> int:
-    """So many went: have them delivered and written."""
-    pace.went(count)
-    shard.manager.dispatch(shard.clock.now_ms())
-    shard.wake()
-    return count
-
-
-async def loaded(shard: Shard, redrive: DeadLetterRedrive) -> None:
-    """Wait for what is being read back."""
-    if not shard.wakeups.is_running:
-        await shard.load_once()
-        return
-    loaded = shard.ending.future()
-    redrive.consumer.group.on_loaded.append(lambda now_ms: resolve(loaded))
-    shard.wake()
-    await loaded

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from broker.engine.shard import Shard
 from queue_manager.model import Message
+from queue_manager.queue import Queue
 from queue_manager.tail import RELEASED
 from storage.envelope import TemplateCache, read_head
 from storage.records import metadata
-
-if TYPE_CHECKING:
-    from broker.engine.shard import Shard
-    from queue_manager.queue import Queue
 
 ENTRIES_PER_SCAN: Final = 16
 SEARCH_STEPS_MAX: Final = 64

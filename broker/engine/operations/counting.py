@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from broker.admin import log_view
-from broker.admin.views import GroupView, QueueView
+from broker.engine.operations import log_view
+from broker.engine.shard import Shard
+from queue_manager.api import GroupView, QueueView
 from queue_manager.group import Group
 from queue_manager.model import AVAILABLE, IN_FLIGHT, Entry, Message
 from queue_manager.queue import Queue
 from queue_manager.streams.group import StreamGroup
 from queue_manager.streams.stream import Stream
-
-if TYPE_CHECKING:
-    from broker.engine.shard import Shard
 
 
 def queue_view(queue: Queue) -> QueueView:

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import TYPE_CHECKING
-
-from broker.admin import log_view
-from config.queue_settings import QueueSettings
+from broker.engine.operations import log_view
+from broker.engine.shard import Shard
+from queue_manager.api import GroupDefinition, GroupStart
 from queue_manager.door.administering import Place
 from queue_manager.errors import InvalidArgument, PreconditionFailed, QueueManagerError, QueueNotFound
 from queue_manager.filters import FilterError, parse_selector
 from queue_manager.group import Group
-from queue_manager.group_start import EARLIEST, GroupStart, read_start
+from queue_manager.group_start import EARLIEST
+from queue_manager.manager import QueueManager
 from queue_manager.queue import Queue
 from queue_manager.streams.start import FIRST, NEXT, OFFSET, TIMESTAMP, StreamStart
 from queue_manager.streams.stream import Stream
-
-if TYPE_CHECKING:
-    from broker.engine.shard import Shard
-    from queue_manager.manager import QueueManager
-
-Start = str | int | datetime
 
 
 def chosen(manager: QueueManager, queue: Queue, group_id: str | None) -> Group | None:
@@ -37,65 +30,60 @@ def chosen(manager: QueueManager, queue: Queue, group_id: str | None) -> Group |
     return next(iter(queue.groups.values()))
 
 
-async def create(shard: Shard, queue: Queue, name: str, pattern: str, selector: str, start: Start) -> Group:
-    """Make a group; see `Admin.create_group`. It is written once it is known what the others let go of."""
-    wanted = read_start("start", start)
+async def create(shard: Shard, queue: Queue, wanted: GroupDefinition) -> Group:
+    """Make a group; see `GroupClient.create`. It is written once it is known what the others let go of."""
     try:
-        parse_selector(selector)
+        parse_selector(wanted.selector)
     except FilterError as error:
         raise InvalidArgument(error.reason) from None
+    name, pattern, selector = wanted.name, wanted.pattern, wanted.selector
     if isinstance(queue, Stream):
-        place = _stream_start(wanted)
+        place = _stream_start(wanted.start)
         return shard.manager.create_group(queue, name, pattern, selector=selector, start=place)
     places = None
-    if wanted != EARLIEST:
-        _check_offset(queue, wanted)
+    if wanted.start != EARLIEST:
+        _check_offset(queue, wanted.start)
         await shard.sweeper.retention_known()
-        places = await _places(shard, queue, wanted)
+        places = await _places(shard, queue, wanted.start)
     _check(queue)
     return shard.manager.create_group(queue, name, pattern, places, selector)
 
 
-async def create_missing(shard: Shard, queue: Queue, settings: QueueSettings) -> None:
-    """Make the groups that the configuration names and that are not there.
-
-    Raises PreconditionFailed for one that is there with another selector.
-    """
-    for wanted in settings.groups:
-        known = queue.groups.get(wanted.group_id)
-        if known is None:
-            try:
-                await create(shard, queue, wanted.name, wanted.pattern, wanted.selector, wanted.start)
-            except QueueManagerError as error:
-                error.reason = f"queue {queue.name!r}, group {wanted.name!r}: {error.reason}"
-                error.args = (error.reason,)
-                raise
-        elif known.selector != wanted.selector:
-            raise PreconditionFailed(
-                f"group {known.group_id!r} of queue {queue.name!r} has the selector {known.selector!r}: "
-                "that cannot change; delete the group first"
-            )
+async def ensure(shard: Shard, queue: Queue, wanted: GroupDefinition) -> None:
+    """Make a group if it is not there; see `GroupClient.ensure`."""
+    known = queue.groups.get(wanted.group_id)
+    if known is None:
+        try:
+            await create(shard, queue, wanted)
+        except QueueManagerError as error:
+            error.reason = f"queue {queue.name!r}, group {wanted.name!r}: {error.reason}"
+            error.args = (error.reason,)
+            raise
+    elif known.selector != wanted.selector:
+        raise PreconditionFailed(
+            f"group {known.group_id!r} of queue {queue.name!r} has the selector {known.selector!r}: "
+            "that cannot change; delete the group first"
+        )
 
 
-async def reset(shard: Shard, queue: Queue, group_id: str, to: Start, force: bool) -> Group:
-    """Reset a group; see `Admin.reset_group`."""
-    wanted = read_start("to", to)
+async def reset(shard: Shard, queue: Queue, group_id: str, to: GroupStart, force: bool) -> Group:
+    """Reset a group; see `GroupClient.reset`."""
     manager = shard.manager
     group = manager.find_group(queue, group_id)
     if isinstance(queue, Stream):
         now_ms = shard.clock.now_ms()
-        return manager.reset_group(group, (), now_ms, start=_stream_start(wanted), force=force)
-    _check_offset(queue, wanted)
+        return manager.reset_group(group, (), now_ms, start=_stream_start(to), force=force)
+    _check_offset(queue, to)
     await shard.sweeper.retention_known()
     async with shard.redriving:
-        places = await _places(shard, queue, wanted)
+        places = await _places(shard, queue, to)
         _check(queue)
         group = manager.find_group(queue, group_id)
         return manager.reset_group(group, places, shard.clock.now_ms(), force=force)
 
 
 async def delete(shard: Shard, queue: Queue, group_id: str, force: bool) -> None:
-    """Delete a group; see `Admin.delete_group`."""
+    """Delete a group; see `GroupClient.delete`."""
     shard.manager.find_group(queue, group_id)
     await shard.sweeper.retention_known()
     async with shard.redriving:
@@ -114,12 +102,11 @@ async def place_in(shard: Shard, queue: Queue, start: GroupStart) -> Place:
     return offset, await log_view.sequence_of(shard, queue, max(offset, queue.head_offset))
 
 
-async def cursor_at(shard: Shard, queue: Queue, start: Start) -> str | None:
+async def cursor_at(shard: Shard, queue: Queue, start: GroupStart) -> str | None:
     """Behind which cursor a listing of ready messages begins at `start`."""
-    wanted = read_start("start", start)
     if len(queue.parts()) > 1:
         raise InvalidArgument(f"queue {queue.name!r} has priorities: it is looked at from its beginning")
-    offset, _ = await place_in(shard, queue, wanted)
+    offset, _ = await place_in(shard, queue, start)
     return str(offset - 1) if offset else None
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from broker.admin import browsing
-from broker.admin.views import State
-from broker.engine.redrive import Pace, loaded, note
+from broker.engine.operations import browsing
+from broker.engine.operations.pace import Pace, bounded, loaded, note
+from broker.engine.shard import Shard
 from config import limits
+from queue_manager.api import State
 from queue_manager.errors import InvalidArgument
 from queue_manager.group import Group
 from queue_manager.lanes.queue import priority_of
@@ -16,9 +15,6 @@ from queue_manager.queue import Queue
 from queue_manager.streams.stream import Stream
 from storage.encoding import prefix_end
 from storage.records import done, failed
-
-if TYPE_CHECKING:
-    from broker.engine.shard import Shard
 
 
 async def move(
@@ -30,11 +26,11 @@ async def move(
     limit: int | None,
     per_second: float | None,
 ) -> int:
-    """Move messages; see `Admin.move`."""
+    """Move messages; see `MessageClient.move`."""
     if isinstance(source, Stream):
         raise InvalidArgument(f"queue {source.name!r} is a stream: its messages stay; copy them")
     pace = Pace(shard, per_second)
-    bound = _bounded(limit)
+    bound = bounded(limit, limits.MOVED_MESSAGES_PER_CALL_MAX)
     if state == "ready":
         return await _move_ready(shard, source, group, target, bound, pace)
     if state == "failed":
@@ -117,11 +113,11 @@ async def copy(
     per_second: float | None,
     start: str | None = None,
 ) -> int:
-    """Copy messages; see `Admin.copy`. `start`: the cursor they come behind."""
+    """Copy messages; see `MessageClient.copy`. `start`: the cursor they come behind."""
     if state == "scheduled":
         raise InvalidArgument("scheduled messages can be cancelled, not copied")
     pace = Pace(shard, per_second)
-    left = bound = _bounded(limit)
+    left = bound = bounded(limit, limits.MOVED_MESSAGES_PER_CALL_MAX)
     ends = [part.tail.next_offset for part in source.parts()]
     after = start
     while left:
@@ -148,10 +144,3 @@ async def copy(
 
 def _is_gone(group: Group) -> bool:
     return group.queue.deleted or group.removed
-
-
-def _bounded(limit: int | None) -> int:
-    if limit is not None and limit < 0:
-        raise InvalidArgument(f"a limit is at least 0, not {limit}")
-    most = limits.MOVED_MESSAGES_PER_CALL_MAX
-    return most if limit is None else min(limit, most)

@@ -1,27 +1,25 @@
-"""The administration's public door."""
+"""What can be asked of a running broker and done to it, in process."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any
 
-from broker.admin import browsing, counting, grouping, moving, publishing
+from broker.admin import browsing, publishing
 from broker.admin.checking import checks_arguments
-from broker.admin.grouping import Start
 from broker.admin.views import GroupView, Page, Published, QueueView, State
-from broker.configured import policy_of
-from broker.engine import redrive, scheduled
+from broker.clock import Clock
+from broker.configured import declaration_of, groups_of
+from broker.engine.local.client import LocalClient
 from config.names import check_queue_name
 from config.queue_settings import QueueSettings
 from config.settings import Settings
-from queue_manager.definitions import QueueDefinition
-from queue_manager.errors import InvalidAddress, InvalidArgument, QueueBusy, QueueNotFound
-from queue_manager.group import Group
+from queue_manager.api import BrowseRequest, GroupDefinition, read_start
+from queue_manager.errors import InvalidAddress
 from queue_manager.patterns import MATCH_ALL
-from queue_manager.queue import Queue
 
-if TYPE_CHECKING:
-    from broker.engine.shard import Shard
+Start = str | int | datetime
 
 
 @checks_arguments
@@ -33,28 +31,26 @@ class Admin:
     (a StorageError), also those that wait then.
     """
 
-    def __init__(self, shard: Shard, settings: Settings) -> None:
-        self._its_shard = shard
+    def __init__(self, client: LocalClient, settings: Settings, clock: Clock) -> None:
+        self._its_client = client
         self._settings = settings
+        self._clock = clock
 
     @property
-    def _shard(self) -> Shard:
-        """The shard, as long as it lives; raises BrokerStopped."""
-        self._its_shard.ending.check()
-        return self._its_shard
+    def _client(self) -> LocalClient:
+        """The way to the shard, as long as it lives; raises BrokerStopped."""
+        self._its_client.check()
+        return self._its_client
 
     # queues
 
     async def queues(self) -> list[QueueView]:
         """All queues, by name."""
-        await self._shard.sweeper.retention_known()
-        queues = self._shard.manager.queues
-        return [counting.queue_view(queues[name]) for name in sorted(queues) if not queues[name].is_lane]
+        return await self._client.queues.views()
 
     async def queue(self, name: str) -> QueueView:
         """One queue; raises QueueNotFound."""
-        await self._shard.sweeper.retention_known()
-        return counting.queue_view(self._find(name))
+        return await self._client.queues.view(name)
 
     async def declare(self, settings: QueueSettings | str) -> QueueView:
         """The queue, made if it is not there, as an entry of `queues:` in the configuration says (a name
@@ -67,42 +63,29 @@ class Admin:
                 settings = QueueSettings(name=check_queue_name(settings))
             except ValueError as error:
                 raise InvalidAddress(str(error)) from None
-        shard = self._shard
-        definition = QueueDefinition(
-            settings.name,
-            durable=settings.type != "ephemeral",
-            policy=policy_of(self._settings, settings),
-            topics=settings.topics,
-        )
-        while True:
-            try:
-                queue = shard.manager.declare(definition, shard.clock.now_ms())
-                break
-            except QueueBusy:
-                await shard.sweeper.removal_done(settings.name)
-        await grouping.create_missing(shard, queue, settings)
-        await self._settle()
-        await self._shard.sweeper.retention_known()
-        return counting.queue_view(queue)
+        client = self._client
+        await client.queues.declare(declaration_of(self._settings, settings))
+        for group in groups_of(settings):
+            await client.groups.ensure(settings.name, group)
+        await client.commits.durable()
+        return await client.queues.view(settings.name)
 
     async def delete(self, name: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete a queue with all it holds; give how many messages waited in it.
 
         Raises QueueNotFound, PreconditionFailed.
         """
-        shard = self._shard
-        count = shard.manager.delete(
-            self._find(name), shard.clock.now_ms(), if_unused=if_unused, if_empty=if_empty
-        )
-        await self._settle()
-        return count
+        client = self._client
+        dropped = await client.queues.delete(name, if_unused=if_unused, if_empty=if_empty)
+        await client.commits.durable()
+        return dropped.count
 
     async def purge(self, name: str) -> int:
         """Drop what waits in every group; give how many messages it were. Raises QueueNotFound."""
-        shard = self._shard
-        count = shard.manager.purge(self._find(name), shard.clock.now_ms())
-        await self._settle()
-        return count
+        client = self._client
+        dropped = await client.queues.purge(name)
+        await client.commits.durable()
+        return dropped.count
 
     # messages
 
@@ -121,8 +104,11 @@ class Admin:
         durable, where it went to a durable queue. Raises QueueNotFound, InvalidAddress, InvalidArgument,
         LimitReached when a queue does not take it.
         """
-        published = publishing.publish(self._shard, address, body, headers, persistent, properties)
-        await self._settle()
+        client = self._client
+        published = publishing.publish(
+            client.publishing, self._clock.now_ms(), address, body, headers, persistent, properties
+        )
+        await client.commits.durable()
         return published
 
     async def browse(
@@ -145,28 +131,18 @@ class Admin:
         Nothing is disturbed. With `bodies` a page ends early at some 32 MiB. Raises QueueNotFound,
         GroupNotFound, InvalidArgument.
         """
-        found = self._find(queue)
-        if start is not None:
-            if after is not None or state != "ready":
-                raise InvalidArgument("start is for the first page of ready messages")
-            after = await grouping.cursor_at(self._shard, found, start)
-        return await browsing.browse(
-            self._shard,
-            found,
-            self._group(found, group),
-            state,
-            after=after,
-            limit=limit,
-            bodies=bodies,
+        place = None if start is None else read_start("start", start)
+        request = BrowseRequest(
+            state=state, group=group, after=after, start=place, limit=limit, bodies=bodies
         )
+        return browsing.page_of(queue, state, await self._client.messages.browse(queue, request))
 
     async def cancel_scheduled(self, message_id: str) -> bool:
         """Cancel the scheduled message of that ID (`MessageView.message_id`); False if it is not there, or
         due.
         """
-        name, _, key = message_id.rpartition(":")
-        due_ms, number = browsing.scheduled_key(key)
-        return await scheduled.cancel_scheduled(self._shard, name, due_ms, number)
+        queue, _, name = message_id.rpartition(":")
+        return await self._client.messages.cancel_scheduled(queue, name)
 
     async def move(
         self,
@@ -185,9 +161,8 @@ class Admin:
         keeps its place. At most `limit` and at most `limits.MOVED_MESSAGES_PER_CALL_MAX`. Raises
         QueueNotFound, GroupNotFound, InvalidArgument (also for a stream, whose messages stay).
         """
-        source, target = self._pair(queue, to)
-        return await moving.move(
-            self._shard, source, self._group(source, group), target, state, limit, per_second
+        return await self._client.messages.move(
+            queue, to, group=group, state=state, limit=limit, per_second=per_second
         )
 
     async def copy(
@@ -206,10 +181,9 @@ class Admin:
 
         `start`: where in the queue to begin, as `browse` has it.
         """
-        source, target = self._pair(queue, to)
-        after = None if start is None else await grouping.cursor_at(self._shard, source, start)
-        return await moving.copy(
-            self._shard, source, self._group(source, group), target, state, limit, per_second, after
+        place = None if start is None else read_start("start", start)
+        return await self._client.messages.copy(
+            queue, to, group=group, state=state, start=place, limit=limit, per_second=per_second
         )
 
     async def redrive(
@@ -221,33 +195,36 @@ class Admin:
         limit: int | None = None,
         per_second: float | None = None,
     ) -> int:
-        """Have a group try its failed messages again; see `broker.engine.redrive`."""
-        return await redrive.redrive_failed(
-            self._shard, queue, group, limit=limit, offsets=offsets, per_second=per_second
+        """Have a group try its failed messages again, at their original places; give how many it were.
+
+        `offsets` are those meant, None is all; at most `limit`, and at most
+        `limits.REDRIVEN_MESSAGES_PER_CALL_MAX`. Raises QueueNotFound, GroupNotFound, InvalidArgument.
+        """
+        return await self._client.messages.redrive_failed(
+            queue, group, offsets=offsets, limit=limit, per_second=per_second
         )
 
     async def redrive_dead_letters(
         self, queue: str, *, to: str | None = None, limit: int | None = None, per_second: float | None = None
     ) -> int:
-        """Send dead letters back to where they came from; see `broker.engine.redrive`."""
-        return await redrive.redrive_dead_letters(
-            self._shard, queue, target=to, limit=limit, per_second=per_second
+        """Send dead letters back to where they came from, or to the queue `to`; give how many went.
+
+        What cannot go keeps its place. At most `limit`, and at most `limits.REDRIVEN_MESSAGES_PER_CALL_MAX`.
+        Raises QueueNotFound, InvalidArgument.
+        """
+        return await self._client.messages.redrive_dead_letters(
+            queue, target=to, limit=limit, per_second=per_second
         )
 
     # groups
 
     async def groups(self, queue: str) -> list[GroupView]:
         """The consumer groups of a queue, by their IDs; raises QueueNotFound."""
-        await self._shard.sweeper.retention_known()
-        groups = [group for group in self._find(queue).groups.values() if counting.has_name(group)]
-        groups.sort(key=lambda group: group.group_id)
-        return [await counting.group_view(self._shard, group) for group in groups]
+        return await self._client.groups.views(queue)
 
     async def group(self, queue: str, group: str) -> GroupView:
         """One group; raises QueueNotFound, GroupNotFound."""
-        await self._shard.sweeper.retention_known()
-        found = self._shard.manager.find_group(self._find(queue), group)
-        return await counting.group_view(self._shard, found)
+        return await self._client.groups.view(queue, group)
 
     async def create_group(
         self,
@@ -264,10 +241,10 @@ class Admin:
         A queue with priorities has no offsets to begin at. Raises QueueNotFound, InvalidAddress,
         InvalidArgument, LimitReached, PreconditionFailed if it is there.
         """
-        group = await grouping.create(self._shard, self._find(queue), name, pattern, selector, start)
-        await self._shard.sweeper.retention_known()
-        await self._settle()
-        return await counting.group_view(self._shard, group)
+        wanted = GroupDefinition(
+            name=name, pattern=pattern, selector=selector, start=read_start("start", start)
+        )
+        return await self._client.groups.create(queue, wanted)
 
     async def reset_group(
         self, queue: str, group: str, *, to: Start = "earliest", force: bool = False
@@ -278,9 +255,7 @@ class Admin:
         consumers or claims, unless `force`: consumers then stay and their claims end. Raises QueueNotFound,
         GroupNotFound, InvalidArgument, PreconditionFailed.
         """
-        fresh = await grouping.reset(self._shard, self._find(queue), group, to, force)
-        await self._settle()
-        return await counting.group_view(self._shard, fresh)
+        return await self._client.groups.reset(queue, group, read_start("to", to), force=force)
 
     async def delete_group(self, queue: str, group: str, *, force: bool = False) -> None:
         """Delete a group with its progress and failed messages; what only it kept goes.
@@ -289,29 +264,4 @@ class Admin:
         consumers or claims, unless `force`: its consumers are cancelled. Raises QueueNotFound, GroupNotFound,
         PreconditionFailed.
         """
-        await grouping.delete(self._shard, self._find(queue), group, force)
-        await self._settle()
-
-    # helpers
-
-    def _find(self, name: str) -> Queue:
-        queue = self._shard.manager.named(name)
-        if queue is None:
-            raise QueueNotFound(f"no queue {name!r}")
-        return queue
-
-    def _pair(self, queue: str, to: str) -> tuple[Queue, Queue]:
-        source, target = self._find(queue), self._find(to)
-        if source is target:
-            raise InvalidArgument(f"queue {queue!r} cannot be moved or copied into itself")
-        return source, target
-
-    def _group(self, queue: Queue, group_id: str | None) -> Group | None:
-        return grouping.chosen(self._shard.manager, queue, group_id)
-
-    async def _settle(self) -> None:
-        """Deliver what can be delivered, and wait until everything so far is durable."""
-        shard = self._shard
-        shard.manager.dispatch(shard.clock.now_ms())
-        shard.wake()
-        await shard.barrier()
+        await self._client.groups.delete(queue, group, force=force)

@@ -1,0 +1,116 @@
+"""What calls of the core come to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from typing import Generic, TypeVar
+
+from broker.engine.ending import resolve
+from queue_manager.errors import QueueManagerError
+from storage.errors import StorageError
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class Answer(Generic[T]):
+    """A value that is there when a call returns, or comes later; or the error the call came to.
+
+    A client in the core's process has nearly all answers at once, one that speaks to another process has
+    none. Whoever can wait awaits it; whoever must go on asks `is_done` and leaves a callback.
+    """
+
+    __slots__ = ("_calls", "_error", "_value", "is_done")
+
+    _value: T
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self._error: QueueManagerError | StorageError | None = None
+        self._calls: list[Callable[[Answer[T]], object]] = []
+
+    @classmethod
+    def of(cls, call: Callable[[], T]) -> Answer[T]:
+        """What `call` gives, or the QueueManagerError it raises."""
+        answer = cls()
+        try:
+            answer.resolve(call())
+        except QueueManagerError as error:
+            answer.fail(error)
+        return answer
+
+    @classmethod
+    def given(cls, value: T) -> Answer[T]:
+        """An answer that is there."""
+        answer = cls()
+        answer.resolve(value)
+        return answer
+
+    @classmethod
+    def failed(cls, error: QueueManagerError | StorageError) -> Answer[T]:
+        """An answer that is an error."""
+        answer = cls()
+        answer.fail(error)
+        return answer
+
+    def map(self, call: Callable[[T], U]) -> Answer[U]:
+        """What `call` makes of the value, once it is there; errors stay what they are."""
+        return self.chain(lambda value: Answer.given(call(value)))
+
+    def chain(self, call: Callable[[T], Answer[U]]) -> Answer[U]:
+        """What `call` comes to with the value, once it is there; errors stay what they are."""
+        chained: Answer[U] = Answer()
+
+        def take(answer: Answer[T]) -> None:
+            try:
+                call(answer.result()).then(chained._follow)
+            except (QueueManagerError, StorageError) as error:
+                chained.fail(error)
+
+        self.then(take)
+        return chained
+
+    def _follow(self, other: Answer[T]) -> None:
+        if other._error is None:
+            self.resolve(other._value)
+        else:
+            self.fail(other._error)
+
+    def resolve(self, value: T) -> None:
+        """Here is the value."""
+        self._value = value
+        self._finish()
+
+    def fail(self, error: QueueManagerError | StorageError) -> None:
+        """There will be no value."""
+        self._error = error
+        self._finish()
+
+    def result(self) -> T:
+        """The value, or the error raised. Raises RuntimeError if neither is there yet."""
+        if not self.is_done:
+            raise RuntimeError("the answer is not there yet")
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def then(self, call: Callable[[Answer[T]], object]) -> None:
+        """Have `call` called once the answer is there, which may be now."""
+        if self.is_done:
+            call(self)
+        else:
+            self._calls.append(call)
+
+    def __await__(self) -> Generator[object, None, T]:
+        if not self.is_done:
+            there = asyncio.get_running_loop().create_future()
+            self.then(lambda answer: resolve(there))
+            yield from there
+        return self.result()
+
+    def _finish(self) -> None:
+        self.is_done = True
+        calls, self._calls = self._calls, []
+        for call in calls:
+            call(self)

@@ -1,0 +1,1 @@
+"""The client of a shard in this process."""

@@ -1,0 +1,32 @@
+"""The client of a shard in this process, put together."""
+
+from __future__ import annotations
+
+from broker.engine.local.commits import LocalCommits
+from broker.engine.local.epochs import LocalEpochs
+from broker.engine.local.groups import LocalGroups
+from broker.engine.local.messages import LocalMessages
+from broker.engine.local.queues import LocalQueues
+from broker.engine.local.streams import LocalStreams
+from broker.engine.local.traffic import Consuming, Publishing, Turns
+from broker.engine.shard import Shard
+
+
+class LocalClient:
+    """As `ShardClient`, with `publishing`, `consuming` and `turns` besides."""
+
+    def __init__(self, shard: Shard) -> None:
+        self.shard = shard
+        self.commits = LocalCommits(shard)
+        self.queues = LocalQueues(shard)
+        self.groups = LocalGroups(shard, self.commits)
+        self.messages = LocalMessages(shard)
+        self.streams = LocalStreams(shard)
+        self.epochs = LocalEpochs(shard)
+        self.publishing = Publishing(shard)
+        self.consuming = Consuming(shard)
+        self.turns = Turns(shard)
+
+    def check(self) -> None:
+        """See `ShardClient.check`."""
+        self.shard.ending.check()

@@ -1,0 +1,45 @@
+"""Commits of a shard in this process, for who waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.engine.client import Waiter
+from broker.engine.shard import Shard
+
+
+class LocalCommits:
+    """As `CommitClient`."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._manager = shard.manager
+
+    def wait(self, waiter: Waiter, token: int) -> None:
+        """See `CommitClient.wait`."""
+        self._manager.journal.wait(waiter, token)
+
+    def wait_for(self, waiter: Waiter, tokens: list[int]) -> None:
+        """See `CommitClient.wait_for`."""
+        self._manager.journal.wait_for(waiter, tokens)
+
+    def wait_up_to(self, waiter: Waiter, token: int) -> bool:
+        """See `CommitClient.wait_up_to`."""
+        waiters = self._manager.journal.waiters
+        tokens = waiters.get(waiter)
+        if tokens is None:
+            waiters[waiter] = [token]
+            return True
+        tokens[-1] = token
+        return False
+
+    async def durable(self) -> None:
+        """See `CommitClient.durable`."""
+        shard = self._shard
+        self._manager.dispatch(shard.clock.now_ms())
+        shard.wake()
+        await shard.barrier()
+
+    def on_committed(self, call: Callable[[], None]) -> None:
+        """See `CommitClient.on_committed`."""
+        self._shard.commits.on_committed = call

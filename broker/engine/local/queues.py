@@ -1,0 +1,174 @@
+"""Queues of a shard in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from broker.engine.answers import Answer
+from broker.engine.operations import counting
+from broker.engine.shard import Shard
+from queue_manager.api import OPERATOR, Dropped, QueueDeclaration, QueueStatus, QueueView
+from queue_manager.definitions import QueueDefinition
+from queue_manager.errors import PreconditionFailed, QueueBusy, QueueManagerError, QueueNotFound
+from queue_manager.queue import Queue
+from storage.errors import StorageError
+
+
+def find(shard: Shard, name: str, caller: str = OPERATOR) -> Queue:
+    """The queue a caller names; raises QueueNotFound, ResourceLocked."""
+    if caller != OPERATOR:
+        return shard.manager.find(name, sys.intern(caller))
+    queue = shard.manager.named(name)
+    if queue is None:
+        raise QueueNotFound(f"no queue {name!r}")
+    return queue
+
+
+def status_of(queue: Queue, *, is_new: bool = False) -> QueueStatus:
+    """A queue as it is now."""
+    return QueueStatus(
+        name=queue.name,
+        durable=queue.durable,
+        policy=queue.policy,
+        ready=queue.ready_count(),
+        consumers=queue.consumer_count(),
+        is_new=is_new,
+    )
+
+
+class LocalQueues:
+    """As `QueueClient`."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._exclusive: dict[str, dict[Queue, None]] = {}
+        self._waiting: set[asyncio.Task[None]] = set()
+
+    def declare(
+        self, declaration: QueueDeclaration, caller: str = OPERATOR, *, create: bool = True
+    ) -> Answer[QueueStatus]:
+        """See `QueueClient.declare`."""
+        answer: Answer[QueueStatus] = Answer()
+        try:
+            answer.resolve(self._declare(declaration, caller, create))
+        except QueueBusy as busy:
+            work = self._declare_when_free(answer, busy.name, declaration, caller, create)
+            task = asyncio.get_running_loop().create_task(work)
+            self._waiting.add(task)
+            task.add_done_callback(self._waiting.discard)
+        except QueueManagerError as error:
+            answer.fail(error)
+        return answer
+
+    async def _declare_when_free(
+        self,
+        answer: Answer[QueueStatus],
+        busy_name: str,
+        declaration: QueueDeclaration,
+        caller: str,
+        create: bool,
+    ) -> None:
+        """Declare once what bears the name, or that of one of its parts, is gone."""
+        while not answer.is_done:
+            try:
+                await self._shard.sweeper.removal_done(busy_name)
+                answer.resolve(self._declare(declaration, caller, create))
+            except QueueBusy as busy:
+                busy_name = busy.name
+            except (QueueManagerError, StorageError) as error:
+                answer.fail(error)
+
+    def _declare(self, declaration: QueueDeclaration, caller: str, create: bool) -> QueueStatus:
+        manager = self._shard.manager
+        is_new = declaration.name not in manager.queues
+        if is_new and not create:
+            raise QueueNotFound(f"no queue {declaration.name!r}")
+        owner = sys.intern(caller) if declaration.exclusive else None  # the core compares by identity
+        queue = manager.declare(_definition(declaration, owner), self._shard.clock.now_ms())
+        if is_new and owner is not None:
+            self._exclusive.setdefault(owner, {})[queue] = None
+        return status_of(queue, is_new=is_new)
+
+    def configure(self, declaration: QueueDeclaration) -> Answer[bool]:
+        """See `QueueClient.configure`."""
+        return Answer.of(lambda: self._configure(declaration))
+
+    def _configure(self, declaration: QueueDeclaration) -> bool:
+        manager = self._shard.manager
+        definition = _definition(declaration, None)
+        queue = manager.queues.get(declaration.name)
+        if queue is None:
+            manager.declare(definition, self._shard.clock.now_ms())
+            return False
+        if queue.durable != declaration.durable or queue.policy.stream != declaration.policy.stream:
+            kind = "classic" if declaration.durable else "ephemeral"
+            wanted = "stream" if declaration.policy.stream else kind
+            raise PreconditionFailed(f"queue {queue.name!r} exists, but not as {wanted}")
+        if queue.policy == definition.policy and queue.topics == definition.topics:
+            return False
+        manager.redefine(queue, definition)
+        return True
+
+    def exists(self, name: str) -> Answer[bool]:
+        """See `QueueClient.exists`."""
+        return Answer.of(lambda: name in self._shard.manager.queues)
+
+    def look(self, name: str, caller: str, *, is_use: bool = False) -> Answer[QueueStatus]:
+        """See `QueueClient.look`."""
+        return Answer.of(lambda: self._look(name, caller, is_use))
+
+    def _look(self, name: str, caller: str, is_use: bool) -> QueueStatus:
+        queue = find(self._shard, name, caller)
+        if is_use:
+            queue.unused_since_ms = self._shard.clock.now_ms()
+        return status_of(queue)
+
+    def purge(self, name: str, caller: str = OPERATOR) -> Answer[Dropped]:
+        """See `QueueClient.purge`."""
+        return Answer.of(lambda: self._purge(find(self._shard, name, caller)))
+
+    def _purge(self, queue: Queue) -> Dropped:
+        return Dropped(self._shard.manager.purge(queue, self._shard.clock.now_ms()), queue.durable)
+
+    def delete(
+        self, name: str, caller: str = OPERATOR, *, if_unused: bool = False, if_empty: bool = False
+    ) -> Answer[Dropped]:
+        """See `QueueClient.delete`."""
+        return Answer.of(lambda: self._delete(find(self._shard, name, caller), if_unused, if_empty))
+
+    def _delete(self, queue: Queue, if_unused: bool, if_empty: bool) -> Dropped:
+        now_ms = self._shard.clock.now_ms()
+        count = self._shard.manager.delete(queue, now_ms, if_unused=if_unused, if_empty=if_empty)
+        if isinstance(queue.owner, str):
+            self._exclusive.get(queue.owner, {}).pop(queue, None)
+        return Dropped(count, queue.durable)
+
+    def forget_caller(self, caller: str) -> None:
+        """See `QueueClient.forget_caller`."""
+        for queue in self._exclusive.pop(caller, ()):
+            if not queue.deleted:
+                self._shard.manager.delete(queue, self._shard.clock.now_ms())
+
+    async def view(self, name: str) -> QueueView:
+        """See `QueueClient.view`."""
+        await self._shard.sweeper.retention_known()
+        return counting.queue_view(find(self._shard, name))
+
+    async def views(self) -> list[QueueView]:
+        """See `QueueClient.views`."""
+        await self._shard.sweeper.retention_known()
+        queues = self._shard.manager.queues
+        return [counting.queue_view(queues[name]) for name in sorted(queues) if not queues[name].is_lane]
+
+
+def _definition(declaration: QueueDeclaration, owner: str | None) -> QueueDefinition:
+    return QueueDefinition(
+        declaration.name,
+        durable=declaration.durable,
+        policy=declaration.policy,
+        topics=declaration.topics,
+        arguments=declaration.arguments,
+        auto_delete=declaration.auto_delete,
+        owner=owner,
+    )

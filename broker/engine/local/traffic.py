@@ -1,0 +1,243 @@
+"""Publishing, consuming and settling: the one place where front-ends still meet objects of the core.
+
+Calls go straight on to the manager of a shard in this process, by the run and by the chunk. Queues, plans,
+consumers, claims and groups that are given out here are to be given back here, and nothing else.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+
+from broker.engine.local.queues import find
+from broker.engine.shard import Shard
+from queue_manager.api import OPERATOR, StreamStart
+from queue_manager.consumer import Consumer, CreditPool, Sink
+from queue_manager.filters.consumer_filter import ConsumerFilter
+from queue_manager.group import Group
+from queue_manager.model import Entry
+from queue_manager.options import PLAIN, PublishOptions
+from queue_manager.plan import PublishPlan
+from queue_manager.queue import Queue
+from queue_manager.streams.stream import Stream
+from storage.envelope import EnvelopeTemplate
+
+Targets = tuple[Queue, ...]
+"""The queues a publish goes to."""
+
+
+class Publishing:
+    """From a publish to the queues that take it."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._manager = shard.manager
+
+    @property
+    def creates_queues(self) -> bool:
+        """Whether a publish to a name nobody declared makes a queue in memory."""
+        return self._manager.auto_create
+
+    def match(self, topic: str) -> Targets:
+        """The queues that are bound to a `$queue/...` address."""
+        return self._manager.bindings.match(topic)
+
+    def route(self, topic: str, now_ms: int) -> Targets:
+        """As `match`, but a queue in memory is made if there is none. Raises QueueNotFound where that is not
+        allowed, InvalidAddress, LimitReached.
+        """
+        return self._manager.route(topic, now_ms)
+
+    def named(self, name: str) -> Targets:
+        """The queue of that name, if there is one."""
+        queue = self._manager.named(name)
+        return () if queue is None else (queue,)
+
+    def plan(
+        self,
+        topic: str,
+        properties_kind: int,
+        properties: bytes,
+        persistent: bool,
+        options: PublishOptions = PLAIN,
+    ) -> PublishPlan:
+        """What publishes of this topic and these properties have in common; to be aimed."""
+        return self._manager.plan(topic, properties_kind, properties, persistent, options)
+
+    def aim(self, plan: PublishPlan, targets: Targets) -> None:
+        """Point a plan at queues; see `is_current`."""
+        plan.aim(self._manager, targets)
+
+    def is_current(self, plan: PublishPlan) -> bool:
+        """Whether the plan is aimed as bindings are now."""
+        return plan.generation == self._manager.bindings.generation
+
+    def publish(
+        self,
+        plan: PublishPlan,
+        bodies: list[bytes],
+        now_ms: int,
+        templates: list[EnvelopeTemplate] | None = None,
+    ) -> int:
+        """Publish a run; gives an outcome of `queue_manager.outcomes`. Raises QueueManagerError."""
+        return self._manager.publish(plan, bodies, now_ms, templates)
+
+
+class Consuming:
+    """From a queue to consumers, and what they settle."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._manager = shard.manager
+
+    def find(self, name: str, caller: str = OPERATOR) -> Queue:
+        """The queue; raises QueueNotFound, ResourceLocked."""
+        return find(self._shard, name, caller)
+
+    def find_or_create(self, name: str, caller: str, now_ms: int) -> Queue:
+        """As `find`, but an unknown name makes a queue in memory where that is allowed."""
+        return self._manager.find_or_create(name, sys.intern(caller), now_ms)
+
+    def is_stream(self, name: str) -> bool:
+        """Whether there is a stream of that name."""
+        return isinstance(self._manager.queues.get(name), Stream)
+
+    def subscribe(
+        self,
+        queue: Queue,
+        group_name: str,
+        pattern: str,
+        sink: Sink,
+        *,
+        consumer_id: str,
+        credit_max: int,
+        no_ack: bool,
+        exclusive: bool,
+        lease_ms: int,
+        pool: CreditPool | None = None,
+        priority: int = 0,
+        wanted: ConsumerFilter | None = None,
+        group_selector: str | None = None,
+        start: StreamStart | None = None,
+        auto_commit: bool = True,
+    ) -> Consumer:
+        """Add a consumer to a group, made if need be; `start` and `auto_commit` are for streams.
+
+        Raises AccessRefused, PreconditionFailed, InvalidAddress, LimitReached.
+        """
+        manager = self._manager
+        if isinstance(queue, Stream):
+            return manager.subscribe_stream(
+                queue,
+                group_name,
+                pattern,
+                sink,
+                start=start,
+                auto_commit=auto_commit,
+                consumer_id=consumer_id,
+                credit_max=credit_max,
+                no_ack=no_ack,
+                exclusive=exclusive,
+                lease_ms=lease_ms,
+                pool=pool,
+                priority=priority,
+                wanted=wanted,
+                group_selector=group_selector,
+            )
+        return manager.subscribe(
+            queue,
+            group_name,
+            pattern,
+            sink,
+            consumer_id=consumer_id,
+            credit_max=credit_max,
+            no_ack=no_ack,
+            exclusive=exclusive,
+            lease_ms=lease_ms,
+            pool=pool,
+            priority=priority,
+            wanted=wanted,
+            group_selector=group_selector,
+        )
+
+    def unsubscribe(self, consumer: Consumer, now_ms: int, *, keep_claims: bool = False) -> None:
+        """Take a consumer away, unless its queue is gone; its claims return, or stay with their holder."""
+        if not consumer.group.queue.deleted:
+            self._manager.unsubscribe(consumer, now_ms, keep_claims=keep_claims)
+
+    def wake(self, consumer: Consumer) -> None:
+        """The consumer's credit grew or it is no longer paused."""
+        self._manager.wake(consumer)
+
+    def puller(self, queue: Queue, sink: Sink, consumer_id: str, *, lease_ms: int) -> Consumer:
+        """A consumer of the default group that is given nothing by itself and takes by `pull`."""
+        return self._manager.puller(queue, sink, consumer_id, lease_ms=lease_ms)
+
+    def pull(self, consumer: Consumer, no_ack: bool, now_ms: int) -> bool | None:
+        """Claim one message for a puller; whether there was one. None: it is being read (`when_loaded`)."""
+        return self._manager.pull(consumer, no_ack, now_ms)
+
+    def when_loaded(self, consumer: Consumer, call: Callable[[int], None]) -> None:
+        """Have `call` called, with the time, when what the consumer's group is reading has been read."""
+        consumer.group.on_loaded.append(call)
+
+    # claims
+
+    def ack(self, claims: Iterable[Entry], now_ms: int) -> int:
+        """Mark claims done; gives how many came too late."""
+        return self._manager.ack(claims, now_ms)
+
+    def requeue(self, claims: Iterable[Entry], now_ms: int, *, delay_ms: int | None = None) -> int:
+        """Return claims to their places after `delay_ms` (None: the back-off of the queue); gives how many
+        came too late.
+        """
+        return self._manager.requeue(claims, now_ms, delay_ms=delay_ms)
+
+    def reject(self, claims: Iterable[Entry], now_ms: int) -> int:
+        """Fail claims for good; gives how many came too late."""
+        return self._manager.reject(claims, now_ms)
+
+    def extend(self, claim: Entry, lease_ms: int, now_ms: int) -> bool:
+        """Give a claim a new lease from now; False if it is no claim any more."""
+        return self._manager.extend(claim, lease_ms, now_ms)
+
+    def find_claim(self, queue: Queue, group_id: str, offset: int) -> Entry:
+        """The claim a control topic names; raises GroupNotFound, InvalidAddress."""
+        return self._manager.find_claim(queue, group_id, offset)
+
+    def write_soon(self, group: Group) -> None:
+        """Have what was settled in a group written with the open commit, which can be waited for."""
+        self._manager.flush_with_next_commit(group)
+
+
+class Turns:
+    """The end of each chunk and loop turn: what was done to the core is followed up."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._manager = shard.manager
+
+    def has_work(self) -> bool:
+        """Whether `settle` has anything to do."""
+        manager = self._manager
+        journal = manager.journal
+        return bool(
+            manager.dispatchable
+            or manager.appended
+            or manager.dirty_groups
+            or manager.loads
+            or manager.timers.is_earlier
+            or journal.puts
+            or journal.deletes
+            or journal.waiters
+        )
+
+    def settle(self) -> None:
+        """Deliver what can be delivered, commit what must be."""
+        manager = self._manager
+        if manager.dispatchable:
+            manager.dispatch(self._shard.clock.now_ms())
+        self._shard.wake()
+
+    def uncommitted_bytes(self) -> int:
+        """Memory of what waits for durability; publishers are held back when it grows too much."""
+        return self._manager.uncommitted_bytes()

@@ -1,0 +1,245 @@
+"""What crosses between the core and its clients: plain values, nothing that holds an object of the core.
+
+A client in another process could send and receive all of them. `caller` names who asks, for what is exclusive
+to a connection; OPERATOR may touch everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from queue_manager.group_start import EARLIEST, GroupStart, read_start
+from queue_manager.patterns import MATCH_ALL
+from queue_manager.policy import QueuePolicy
+from queue_manager.staging.tags import EpochPart, StageTag
+from queue_manager.streams.start import StreamStart
+from storage.envelope import EnvelopeTemplate
+
+__all__ = [
+    "OPERATOR",
+    "STATES",
+    "BrowseRequest",
+    "BrowsedMessage",
+    "BrowsedPage",
+    "CommittedEpoch",
+    "Dropped",
+    "EpochPart",
+    "EpochStatus",
+    "GroupDefinition",
+    "GroupStart",
+    "GroupView",
+    "QueueDeclaration",
+    "QueuePolicy",
+    "QueueStatus",
+    "QueueView",
+    "StageTag",
+    "State",
+    "StreamStart",
+    "StreamStatus",
+    "read_start",
+]
+
+OPERATOR: Final = ""
+
+State = Literal["ready", "in_flight", "delayed", "scheduled", "failed", "done"]
+STATES: Final[tuple[State, ...]] = ("ready", "in_flight", "delayed", "scheduled", "failed", "done")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueDeclaration:
+    """What a queue is to be like.
+
+    `arguments` are the declared arguments that a redeclaration must repeat; None: made by configuration, any
+    redeclaration of the same kind fits. `exclusive`: to the caller.
+    """
+
+    name: str
+    durable: bool
+    policy: QueuePolicy
+    topics: tuple[str, ...] = ()
+    arguments: Mapping[str, object] | None = None
+    auto_delete: bool = False
+    exclusive: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueStatus:
+    """A queue that was found or made (`is_new`)."""
+
+    name: str
+    durable: bool
+    policy: QueuePolicy
+    ready: int
+    consumers: int
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """How many messages went with a purge or a deletion, from a queue that is `durable` or not."""
+
+    count: int
+    durable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueView:
+    """One queue. `ready` is what `message_count` of AMQP says (of a stream: all there is); `unmatched`,
+    `delayed`, `in_flight`, `failed` and `done` are sums over its groups.
+
+    Offsets `first_offset` up to `next_offset` are kept, or were when some group last let go of one (with
+    priorities: those of priority 0, each has its own). `retained_bytes` is the payload a stream keeps, 0 for
+    other queues. `memory_bytes` is what messages take in memory. `groups` leaves out the nameless ones of a
+    stream's readers.
+    """
+
+    name: str
+    type: Literal["classic", "ephemeral", "stream"]
+    durable: bool
+    topics: tuple[str, ...]
+    policy: QueuePolicy
+    exclusive: bool
+    auto_delete: bool
+    ready: int
+    unmatched: int
+    delayed: int
+    in_flight: int
+    scheduled: int
+    failed: int
+    done: int
+    consumers: int
+    first_offset: int
+    next_offset: int
+    retained_bytes: int
+    memory_bytes: int
+    groups: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDefinition:
+    """A consumer group to be made: what it is given, and where it begins."""
+
+    name: str
+    pattern: str = MATCH_ALL
+    selector: str = ""
+    start: GroupStart = EARLIEST
+
+    @property
+    def group_id(self) -> str:
+        """The name, with `@` and the pattern unless that is `#`."""
+        return self.name if self.pattern == MATCH_ALL else f"{self.name}@{self.pattern}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupView:
+    """One consumer group. `group_id` is its name, with `@` and the pattern unless that is `#`.
+
+    `lag` is what it has not done yet: `ready` (may be claimed), `delayed` (came back, waits for its next
+    attempt) and `in_flight`. With a pattern `lag` and `ready` count messages that may turn out not to match.
+    `oldest_age_ms`: how long ago the oldest of them was published, 0 if there is none. `position` is the
+    first offset it never looked at. `unmatched`: those of `ready` that no filter of its consumers wants, as
+    far as all were asked. `done` are kept until their retention ends. `redelivered` counts since the start
+    of the broker.
+
+    In a stream `lag` is what lies between `committed` (where the group goes on after a restart; otherwise
+    the same as `position`) and the end, and `lost` counts what retention took before the group read it. In a
+    queue with priorities `position` is that of priority 0.
+    """
+
+    queue: str
+    group_id: str
+    name: str
+    pattern: str
+    selector: str
+    position: int
+    committed: int
+    lag: int
+    oldest_age_ms: int
+    ready: int
+    unmatched: int
+    delayed: int
+    in_flight: int
+    failed: int
+    done: int
+    lost: int
+    consumers: int
+    redelivered: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrowseRequest:
+    """Which messages of a queue are wanted: at most `limit` in a state, behind the cursor `after`, or from
+    `start` on.
+
+    `group` None: the default group, or the only one, or whatever is in a queue without groups; of a stream
+    everything.
+    """
+
+    state: State
+    group: str | None = None
+    after: str | None = None
+    start: GroupStart | None = None
+    limit: int
+    bodies: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class BrowsedMessage:
+    """One message of a listing, looked at and not touched.
+
+    `name` names it within its queue: its offset, or, of a scheduled one (`offset` -1), when it is due.
+    `template` has its topic and properties. `time_ms` is when a scheduled or delayed message is due, when a
+    claim was made, when a message was done or failed; 0 for a ready one. `body` None: not asked for, or not
+    kept any more.
+    """
+
+    name: str
+    offset: int
+    template: EnvelopeTemplate
+    received_at_ms: int
+    attempts: int
+    time_ms: int
+    consumer: str
+    body: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class BrowsedPage:
+    """Some messages of a listing, and the cursor its next page comes behind; None: this was the last."""
+
+    messages: tuple[BrowsedMessage, ...]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatus:
+    """The oldest offset of a stream and the one to come; the committed one of a group, and that of a place,
+    where one was asked for and is there.
+    """
+
+    first_offset: int
+    next_offset: int
+    committed: int | None
+    place: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedEpoch:
+    """The last epoch a producer committed. `before`: it had been committed before the call."""
+
+    epoch: int
+    row_count: int
+    checksum: str
+    before: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EpochStatus:
+    """What is known of a producer: its last committed epoch, and how many rows an attempt has staged, where
+    one was asked for.
+    """
+
+    last: CommittedEpoch | None
+    staged_rows: int | None
