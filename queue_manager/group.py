@@ -63,6 +63,7 @@ class Group(GroupSettling):
         self.requeue(list(consumer.in_flight.values()), now_ms, delay_ms=0)
         if self.sticky is not None:
             self.sticky.leave(consumer)
+        self.mark_dispatch()  # others may have stood back for it
 
     def _forget(self, consumer: Consumer) -> None:
         consumer.active = False

@@ -100,6 +100,21 @@ def test_if_the_others_never_have_credit_it_is_its_turn_again(kind: str) -> None
     assert len(hung.calls) == 2
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_when_the_others_leave_it_is_its_turn_again(kind: str) -> None:
+    manager = make_manager()
+    queue = make_queue(manager, **KINDS[kind])
+    _, hung = join(manager, queue, 1)
+    other, _ = join(manager, queue, 1)
+    other.paused = True
+    deliver(manager, 1)
+    manager.expire(NOW_MS + LEASE_MS)
+    assert len(hung.calls) == 1
+    manager.unsubscribe(other, NOW_MS + LEASE_MS)
+    manager.dispatch(NOW_MS + LEASE_MS)
+    assert len(hung.calls) == 2
+
+
 def test_a_long_lease_does_not_make_it_wait_long() -> None:
     manager = make_manager()
     queue = make_queue(manager)
