@@ -79,7 +79,8 @@ def queue_policy(arguments: Mapping[str, Any], default: QueuePolicy, *, durable:
                 name, value, 1, limits.DURATION_MS_MAX
             )
         elif name == "x-max-priority":
-            fields["priority_max"] = integer(name, value, 0, limits.PRIORITY_MAX)
+            wanted = integer(name, value, 0, limits.PRIORITY_ASKED_MAX)
+            fields["priority_max"] = min(wanted, limits.PRIORITY_MAX)
         elif name == "x-deduplication-window":
             window_ms = integer(name, value, 1, limits.DEDUPLICATION_WINDOW_MS_MAX)
             fields["deduplication_window_ms"] = window_ms

@@ -69,9 +69,20 @@ def test_mqtt_publishes_are_delivered_by_priority(mqtt, channel, ranked):
     assert consumer.settle("ack", messages[1]) == 0
 
 
-def test_max_priority_above_31_is_refused(channel, name):
+def test_max_priority_above_31_means_31(channel, name):
+    channel.queue_declare(name, arguments={"x-max-priority": 255})
+    channel.queue_declare(name, arguments={"x-max-priority": 255})
+    for body, priority in (("30", 30), ("31", 31), ("255", 255), ("0", 0)):
+        amqp.publish(channel, name, body, priority=priority)
+    collector = Collector(channel, name, ack=True)
+    collector.wait(4)
+    assert collector.bodies() == ["31", "255", "30", "0"]
+    assert [delivery.properties.priority for delivery in collector.deliveries] == [31, 255, 30, 0]
+
+
+def test_max_priority_above_255_is_refused(channel, name):
     with pytest.raises(amqp.ChannelClosedByBroker) as closed:
-        channel.queue_declare(name, durable=True, arguments={"x-max-priority": 32})
+        channel.queue_declare(name, durable=True, arguments={"x-max-priority": 256})
     assert closed.value.reply_code == 406
 
 
