@@ -23,6 +23,7 @@ from broker.listening import AddressInUse, ListenError, Listeners
 from broker.memory import memory_returner
 from broker.mqtt.frontend import MqttFrontends
 from broker.properties import dead_letters, filter_fields, message_groups
+from broker.start_log import StartLog
 from broker.transport import Transport
 from config import limits
 from config.settings import (
@@ -143,13 +144,15 @@ class Broker:
             if not take_over:
                 raise
         try:
-            await self._open(store, take_over=take_over)
+            with StartLog() as starting:
+                await self._open(store, starting, take_over=take_over)
         except BaseException:
             self._listeners.close()
             raise
 
-    async def _open(self, store: Store | None, *, take_over: bool) -> None:
+    async def _open(self, store: Store | None, starting: StartLog, *, take_over: bool) -> None:
         if store is None:
+            starting.step(f"opening the storage {self.settings.storage.url}")
             opened = await open_store(self.settings.storage, take_over=take_over)
             for note in opened.notes:
                 _log.warning("storage.note", note=note)
@@ -159,6 +162,7 @@ class Broker:
                 _log.warning("storage.slow_batches", status=fast_batch_status())
             store = opened
         self.storage_description = store.describe()
+        starting.step("reading the queues")
         manager_settings = self.settings.queue_manager
         try:
             shard = await Shard.open(
@@ -181,9 +185,11 @@ class Broker:
         client = LocalClient(shard)
         self._hub = Hub(self.settings, client, self.clock, loop)
         try:
+            starting.step("declaring the configured queues")
             shard.start()
             await declare_configured(self.settings, client)
             shard.wake()
+            starting.step("taking the ports")
             await self._listen()
             shard.ending.check()
         except BaseException:

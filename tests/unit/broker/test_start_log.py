@@ -1,0 +1,50 @@
+import asyncio
+
+import pytest
+from structlog.testing import capture_logs
+
+from broker.app import Broker
+from broker.start_log import StartLog
+from config import limits
+from storage.memory_store import MemoryStore
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    monkeypatch.setattr(limits, "START_LOG_DELAY_MS", 50)
+    monkeypatch.setattr(limits, "START_LOG_INTERVAL_MS", 100)
+
+
+async def test_step_is_told_after_a_while_and_again_until_the_end():
+    with capture_logs() as logged:
+        with StartLog() as starting:
+            starting.step("opening")
+            await asyncio.sleep(0.01)
+            assert logged == []
+            starting.step("reading")
+            await asyncio.sleep(0.19)
+        await asyncio.sleep(0.15)
+    assert [(line["event"], line["doing"]) for line in logged] == [("broker.starting", "reading")] * 2
+    assert logged[0]["elapsed_s"] < 1
+
+
+class SlowStore(MemoryStore):
+    async def scan(self, *arguments, **options):
+        await asyncio.sleep(0.1)
+        return await super().scan(*arguments, **options)
+
+
+async def test_start_over_a_slow_store_says_what_it_does():
+    with capture_logs() as logged:
+        broker = Broker()
+        await broker.start(SlowStore())
+        await broker.stop()
+    assert "reading the queues" in [line.get("doing") for line in logged]
+
+
+async def test_start_in_good_time_says_nothing(monkeypatch):
+    monkeypatch.setattr(limits, "START_LOG_DELAY_MS", 10_000)
+    with capture_logs() as logged:
+        async with Broker():
+            pass
+    assert "broker.starting" not in [line["event"] for line in logged]
