@@ -256,6 +256,9 @@ class Broker:
             now = self.clock.monotonic()
             for transport in list(hub.transports):
                 transport.check_deadline(now)
+            slow = hub.bodies.overdue(now)
+            if slow is not None:
+                slow.end_slow_message()
             hub.settle_turn()
 
     async def _keep_small(self) -> None:

@@ -45,5 +45,9 @@ class Frontend(ABC):
         """The broker's store failed for good: close in the protocol's words, without details."""
 
     @abstractmethod
+    def fail_slow(self, reason: str) -> None:
+        """What the client began to send takes too long: close in the protocol's words, and log it."""
+
+    @abstractmethod
     def fail_internal(self) -> None:
         """The broker failed at this client's request: close in the protocol's words, without details."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
+from broker.body_room import BodyRoom, Sender
 from broker.clock import Clock
 from broker.configured import default_policy
 from broker.counters import Counters
@@ -14,7 +15,7 @@ from broker.refusals import RefusalLog
 from config.settings import Settings
 
 
-class Peer(Protocol):
+class Peer(Sender, Protocol):
     """A client's connection, as the broker sees it."""
 
     def flush(self) -> None:
@@ -25,6 +26,9 @@ class Peer(Protocol):
 
     def store_caught_up(self) -> None:
         """What was held back by `Hub.hold_back` may go on."""
+
+    def end_slow_message(self) -> None:
+        """Others wait for the room of a message that does not get finished: send the client away."""
 
     def shut_down(self) -> None:
         """The broker stops: say goodbye."""
@@ -49,6 +53,7 @@ class Hub:
         self.loop = loop
         self.counters = Counters()
         self.refusals = RefusalLog()
+        self.bodies: BodyRoom[Peer] = BodyRoom()
         self.transports: dict[Peer, None] = {}
         self._flushes: dict[Peer, None] = {}
         self._held_back: list[Peer] = []

@@ -28,6 +28,7 @@ class Transport(asyncio.Protocol):
     """
 
     __slots__ = (
+        "_announced",
         "_ended",
         "_flush_wanted",
         "_holds",
@@ -51,6 +52,7 @@ class Transport(asyncio.Protocol):
         self._lost = lost
         self._make = make_frontend
         self._monotonic = hub.clock.monotonic
+        self._announced = False  # whether a large message has come in part
         self._ended = False
         self._flush_wanted = False
         self._holds = 0  # for how many reasons nothing is read
@@ -86,6 +88,10 @@ class Transport(asyncio.Protocol):
                 hub.settle_turn()
                 if hub.client.turns.uncommitted_bytes() > limits.UNCOMMITTED_BYTES_MAX:
                     self._hold_back()
+        unfinished_bytes = connection.unfinished_bytes
+        if unfinished_bytes or self._announced:
+            self._announced = unfinished_bytes > 0
+            self._hub.bodies.announce(self, unfinished_bytes, self._monotonic())
         if not self._flush_wanted and (connection.output or connection.closed):
             self._flush_wanted = True
             self._hub.want_flush(self)
@@ -158,6 +164,7 @@ class Transport(asyncio.Protocol):
         """The client is gone as far as the broker goes, even if its transport takes longer."""
         if not self._ended:
             self._ended = True
+            self._forget_message()
             self.guard(self.frontend.gone)
 
     def shut_down(self) -> None:
@@ -172,6 +179,11 @@ class Transport(asyncio.Protocol):
     def abort(self) -> None:
         """See `broker.hub.Peer`."""
         self.transport.abort()
+
+    def _forget_message(self) -> None:
+        if self._announced:
+            self._announced = False
+            self._hub.bodies.forget(self, self._monotonic())
 
     def guard(self, call: Callable[..., None], *arguments: Any) -> bool:
         """Call what acts for this client: our bug must cost one connection, not the broker.
@@ -204,6 +216,13 @@ class Transport(asyncio.Protocol):
         self._holds -= 1
         if not self._holds and not self.transport.is_closing():
             self.transport.resume_reading()
+
+    def end_slow_message(self) -> None:
+        """Others wait for the room of a message that does not get finished."""
+        if self._store_holds:  # our fault, then
+            return
+        self._forget_message()
+        self.guard(self.frontend.fail_slow, "a message took too long to come while others waited for room")
 
     def store_caught_up(self) -> None:
         """Ends the hold of `data_received`."""

@@ -32,6 +32,11 @@ class Connection(ABC):
         connection-lost event.
         """
 
+    @property
+    @abstractmethod
+    def unfinished_bytes(self) -> int:
+        """How much the peer has announced of large messages that have come in part; 0 if there are none."""
+
     @abstractmethod
     def receive_eof(self) -> list[Any]:
         """The peer's side of the transport ended. Gives the connection-lost event, once."""

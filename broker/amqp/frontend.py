@@ -109,6 +109,10 @@ class AmqpFrontend(Frontend):
         """See `Frontend.fail_storage`."""
         self._end(c.INTERNAL_ERROR, "the broker's store failed")
 
+    def fail_slow(self, reason: str) -> None:
+        """See `Frontend.fail_slow`."""
+        self.fail(c.RESOURCE_ERROR, reason)
+
     def fail_internal(self) -> None:
         """See `Frontend.fail_internal`."""
         self._end(c.INTERNAL_ERROR, "internal error")

@@ -102,6 +102,10 @@ class MqttFrontend(Frontend):
         """See `Frontend.fail_storage`."""
         self.client.end(c.SERVER_SHUTTING_DOWN, "the broker's store failed")
 
+    def fail_slow(self, reason: str) -> None:
+        """See `Frontend.fail_slow`."""
+        self.client.disconnect(c.QUOTA_EXCEEDED, reason)
+
     def fail_internal(self) -> None:
         """See `Frontend.fail_internal`."""
         self.client.end(c.UNSPECIFIED_ERROR, "internal error")

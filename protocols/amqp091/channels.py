@@ -32,6 +32,7 @@ class Channels:
         "_output",
         "_publishes",
         "_settle",
+        "_unfinished",
         "channel_max",
     )
 
@@ -45,6 +46,12 @@ class Channels:
         self._channels: dict[int, Channel] = {}
         self._events: list[Any] = []
         self._settle: ev.SettleRun | None = None
+        self._unfinished: dict[int, int] = {}  # large bodies announced, by channel
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """How much has been announced of large bodies that are not whole."""
+        return sum(self._unfinished.values()) if self._unfinished else 0
 
     def begin(self, events: list[Any]) -> None:
         """Put events into `events` from now on."""
@@ -62,13 +69,24 @@ class Channels:
         if not self.is_open(number):
             return
         self._publishes.forget_channel(number)
-        self._channels[number].end_content(ch.CLOSING)
+        self._end_content(number, self._channels[number], ch.CLOSING)
         close = commands.Channel.Close(code, c.reply_text(code, text), class_id, method_id)
         self._output.append(encode_method(number, close))
 
     def clear(self) -> None:
         """The connection is over."""
         self._channels.clear()
+        self._unfinished.clear()
+
+    def forget_bodies(self) -> None:
+        """What has come in part will not be finished."""
+        for number in self._unfinished:
+            self._channels[number].end_content(ch.CLOSING)
+        self._unfinished.clear()
+
+    def _end_content(self, number: int, channel: Channel, state: int) -> None:
+        self._unfinished.pop(number, None)
+        channel.end_content(state)
 
     def _check(self, number: int, given: int, index: int = 0) -> Channel | None:
         """The channel when `given` is legal on it, None when it is to be discarded (or opens the channel)."""
@@ -124,6 +142,7 @@ class Channels:
                 if closing:
                     return  # both sides closed at once: the client's close-ok is still to come
             del self._channels[number]
+            self._unfinished.pop(number, None)
             self._publishes.forget_channel(number)
             self._events.append(ev.ChannelClosed(number))
 
@@ -211,14 +230,13 @@ class Channels:
             self._publishes.add(number, shape, b"")
         else:
             channel.begin_body(shape, body_bytes)
-            self._bound_assembly(number, body_bytes)
+            if body_bytes > self._publishes.payload_max:
+                self._bound_assembly(number, body_bytes)
 
     def _bound_assembly(self, number: int, body_bytes: int) -> None:
-        """Refuse a body when too much is being put together on all channels."""
-        if body_bytes <= self._publishes.payload_max:
-            return
-        announced = sum([channel.body_bytes for channel in self._channels.values()])
-        if announced > limits.AMQP_ASSEMBLY_BYTES_MAX:
+        """Refuse a large body when too much is being put together on all channels."""
+        self._unfinished[number] = body_bytes
+        if self.unfinished_bytes > limits.AMQP_ASSEMBLY_BYTES_MAX:
             self._refuse_content(number, c.RESOURCE_ERROR, "too many large messages at once")
 
     def _refuse_content(self, number: int, code: int, reason: str) -> None:
@@ -236,5 +254,5 @@ class Channels:
         if body is not None:
             shape = channel.shape
             assert shape is not None
-            channel.end_content(ch.OPEN)
+            self._end_content(number, channel, ch.OPEN)
             self._publishes.add(number, shape, body)

@@ -131,6 +131,11 @@ class AmqpConnection(Connection):
                 self._pending_bytes = len(data) - pos
         return events
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """See `Connection.unfinished_bytes`."""
+        return self._channels.unfinished_bytes
+
     def receive_eof(self) -> list[Any]:
         """The client's side of the transport ended."""
         events = self._begin()
@@ -264,6 +269,7 @@ class AmqpConnection(Connection):
     def _start_close(self, code: int, text: str, class_id: int, method_id: int) -> None:
         self.closing = True
         self._pending = []
+        self._channels.forget_bodies()
         self._lost_code = code
         self._lost_reason = text
         close = commands.Connection.Close(code, c.reply_text(code, text), class_id, method_id)

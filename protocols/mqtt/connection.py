@@ -113,6 +113,11 @@ class MqttConnection(AnsweringConnection):
             self._buffer = bytearray()
         return self._decode(data)
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """See `Connection.unfinished_bytes`."""
+        return self._buffer_need if self._buffer else 0
+
     def receive_eof(self) -> list[Any]:
         """The transport is gone; gives `ConnectionLost` unless it has been given before."""
         if self._state != _CLOSED:

@@ -1,0 +1,110 @@
+"""A message that does not get finished while others wait for its room, over both protocols."""
+
+import asyncio
+
+import aiomqtt
+import pytest
+from pamqp import commands
+from structlog.testing import capture_logs
+
+from broker.app import Broker
+from config import limits
+from tests.e2e import raw_mqtt as wire
+from tests.e2e.raw_amqp import BODY as BODY_FRAME
+from tests.e2e.raw_amqp import HEADER, RawAmqp, content_header, frame
+from tests.e2e.raw_mqtt import RawMqtt
+
+BODY = bytes(800_000)  # more than is read at once
+
+
+@pytest.fixture(autouse=True)
+def tight(monkeypatch):
+    monkeypatch.setattr(limits, "UNFINISHED_BYTES_MAX", 1_000_000)
+    monkeypatch.setattr(limits, "UNFINISHED_BYTES_FREE", 1_000)
+    monkeypatch.setattr(limits, "UNFINISHED_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(limits, "DEADLINE_CHECK_INTERVAL_MS", 50)
+    monkeypatch.setattr(limits, "AMQP_FRAME_BYTES_MAX", 8_192)
+
+
+async def publish(port: int) -> None:
+    async with aiomqtt.Client("127.0.0.1", port) as client:
+        await client.publish("plain", BODY, qos=1)
+
+
+async def test_slow_mqtt_message_ends_its_connection_for_who_waits():
+    async with Broker() as broker:
+        slow = await asyncio.to_thread(RawMqtt, broker.ports["mqtt"])
+        slow.send_bytes(wire.publish("plain", BODY, qos=1)[:-1])
+        await asyncio.sleep(0.5)
+        with capture_logs() as logged:
+            await asyncio.wait_for(publish(broker.ports["mqtt"]), 5)
+        assert await asyncio.to_thread(slow.farewell) == 0x97
+        assert [line["event"] for line in logged] == ["mqtt.disconnected"]
+        slow.drop()
+
+
+async def test_slow_mqtt_message_is_waited_for_while_nobody_else_needs_its_room():
+    async with Broker() as broker:
+        slow = await asyncio.to_thread(RawMqtt, broker.ports["mqtt"])
+        message = wire.publish("plain", BODY, qos=1)
+        slow.send_bytes(message[:-1])
+        await asyncio.sleep(0.6)
+        slow.send_bytes(message[-1:])
+        assert (await asyncio.to_thread(slow.expect, wire.PUBACK)).body[:2] == b"\x00\x01"
+        slow.drop()
+
+
+FRAME_BYTES = 8_000
+
+
+def begin_amqp(client: RawAmqp, size: int) -> None:
+    """Publish a body of `size` bytes but for its last frame."""
+    client.send(1, commands.Basic.Publish(0, "", "work"))
+    client.send_bytes(frame(HEADER, 1, content_header(size)))
+    for _ in range(size // FRAME_BYTES - 1):
+        client.send_bytes(frame(BODY_FRAME, 1, bytes(FRAME_BYTES)))
+
+
+def end_amqp(client: RawAmqp) -> None:
+    """The last frame, and the confirm."""
+    client.send_bytes(frame(BODY_FRAME, 1, bytes(FRAME_BYTES)))
+    client.expect(commands.Basic.Ack)
+
+
+def connect_amqp(port: int) -> RawAmqp:
+    client = RawAmqp(port, frame_max=8_192)
+    client.open_channel(confirm=True)
+    client.call(1, commands.Queue.Declare(0, "work"), commands.Queue.DeclareOk)
+    return client
+
+
+async def test_slow_amqp_message_ends_its_connection_for_who_waits():
+    async with Broker() as broker:
+        slow = await asyncio.to_thread(connect_amqp, broker.ports["amqp"])
+        begin_amqp(slow, len(BODY))
+        await asyncio.sleep(0.5)
+        with capture_logs() as logged:
+            await asyncio.wait_for(publish(broker.ports["mqtt"]), 5)
+        reason = await asyncio.to_thread(slow.close_reason)
+        assert reason is not None
+        assert reason[0] == 506, "RESOURCE_ERROR"
+        assert [line["event"] for line in logged] == ["amqp.connection_error"]
+        slow.drop()
+
+
+async def test_finished_failed_and_forsaken_amqp_bodies_give_their_room_back():
+    async with Broker() as broker:
+        port = broker.ports["amqp"]
+        first, second = [await asyncio.to_thread(connect_amqp, port) for _ in range(2)]
+        for _ in range(3):
+            begin_amqp(first, 800_000)
+            await asyncio.to_thread(end_amqp, first)
+            begin_amqp(second, 800_000)
+            await asyncio.to_thread(end_amqp, second)
+        begin_amqp(first, 800_000)
+        first.send_bytes(b"what is no frame")  # a connection error, whose close this client does not answer
+        await asyncio.to_thread(first.expect, commands.Connection.Close)
+        begin_amqp(second, 800_000)
+        second.drop()
+        await asyncio.wait_for(publish(broker.ports["mqtt"]), 5)
+        first.drop()
