@@ -2,6 +2,7 @@
 
 import socket
 import time
+from collections.abc import Iterator
 
 import pika
 import pytest
@@ -16,6 +17,14 @@ pytestmark = pytest.mark.extension
 NO_CLEAN_START = 0x00
 WITH_CREDENTIALS = 0xC2
 SESSION_EXPIRY_1H = b"\x11\x00\x00\x0e\x10"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker whose log no other test writes to."""
+    process = BrokerProcess(tmp_path_factory.mktemp("broker"), storage="memory:").start()
+    yield process
+    process.kill9()
 
 
 class LogTail:
