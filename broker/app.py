@@ -22,7 +22,7 @@ from broker.hub import Hub
 from broker.listening import AddressInUse, ListenError, Listeners
 from broker.memory import memory_returner
 from broker.mqtt.frontend import MqttFrontends
-from broker.properties import dead_letters, filter_fields, message_groups
+from broker.properties.readers import READERS
 from broker.start_log import StartLog
 from broker.transport import Transport
 from config import limits
@@ -171,15 +171,13 @@ class Broker:
                 default_policy=default_policy(self.settings),
                 auto_create=manager_settings.auto_create,
                 cache_bytes_max=manager_settings.cache_bytes,
+                auto_commit_interval_ms=manager_settings.auto_commit_interval_ms,
+                readers=READERS,
             )
         except BaseException:
             await store.close()
             raise
         self._shard = shard
-        shard.manager.auto_commit_interval_ms = manager_settings.auto_commit_interval_ms
-        dead_letters.install(shard.manager)
-        filter_fields.install(shard.manager)
-        message_groups.install(shard.manager)
         shard.on_failure = self._on_failure
         loop = asyncio.get_running_loop()
         client = LocalClient(shard)

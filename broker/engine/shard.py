@@ -10,6 +10,7 @@ import structlog
 
 from broker.clock import Clock
 from broker.engine.commit_loop import CommitLoop
+from broker.engine.content import ContentReaders
 from broker.engine.done_records import DoneRecords
 from broker.engine.ending import Ending
 from broker.engine.lease_loop import LeaseLoop
@@ -82,8 +83,12 @@ class Shard:
         default_policy: QueuePolicy,
         auto_create: bool,
         cache_bytes_max: int,
+        auto_commit_interval_ms: int | None = None,
+        readers: ContentReaders | None = None,
     ) -> Shard:
-        """Recover the queues in `store`; nothing runs before `start`."""
+        """Recover the queues in `store`; nothing runs before `start`. `readers` None: properties mean nothing
+        to the core.
+        """
         manager = QueueManager(
             default_policy=default_policy,
             auto_create=auto_create,
@@ -91,6 +96,10 @@ class Shard:
             log=await start.open_log(store),
             message_ids=await start.open_message_ids(store),
         )
+        if auto_commit_interval_ms is not None:
+            manager.auto_commit_interval_ms = auto_commit_interval_ms
+        if readers is not None:
+            readers.install(manager)
         shard = cls(store, manager, clock, await start.recover(store, manager, clock.now_ms()))
         await shard.removals.finish_queues()
         manager.removals += [r for queue in manager.queues.values() for r in queue.group_removals]

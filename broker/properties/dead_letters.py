@@ -15,7 +15,6 @@ import structlog
 from broker.properties import amqp, templates
 from broker.properties.model import Header, HeaderMap, HeaderValue
 from queue_manager.dead_letters import REJECTED, Death
-from queue_manager.manager import QueueManager
 from queue_manager.redrive import Origin
 from storage.envelope import PROPERTIES_AMQP, EnvelopeTemplate
 
@@ -33,14 +32,8 @@ MOVED_AT: Final = "_dlq_moved_at"
 OWN_HEADERS: Final = (ORIGINAL_QUEUE, ORIGINAL_TOPIC, ORIGINAL_ID, GROUP, DELIVERY_COUNT, MOVED_AT)
 
 
-def install(manager: QueueManager) -> None:
-    """Let the queue manager's dead letters look so, and its trouble with them be logged."""
-    manager.stamp_death = stamp
-    manager.origin_of = origin_of
-    manager.dead_letters.on_trouble = _log_trouble
-
-
-def _log_trouble(queue: str, reason: str) -> None:
+def note_refused(queue: str, reason: str) -> None:
+    """Log that a dead letter of this queue was not taken."""
     _log.warning("queue.dead_letter_refused", queue=queue, reason=reason, kept="failed, in its own queue")
 
 

@@ -12,15 +12,9 @@ from broker.properties import templates
 from broker.properties.model import MessageProperties
 from config import limits
 from queue_manager.filters.fields import APPLICATION_PREFIX, HEADER_PRIORITY, Fields
-from queue_manager.manager import QueueManager
 from storage.envelope import EnvelopeTemplate
 
 PRIORITY_DEFAULT: Final = 4  # Jakarta Messaging 3.1, 3.4.10
-
-
-def install(manager: QueueManager) -> None:
-    """Let the queue manager's filters see messages so."""
-    manager.fields.of_template = fields_of
 
 
 def fields_of(template: EnvelopeTemplate) -> Fields:

@@ -12,7 +12,6 @@ from typing import Final
 from broker.properties import templates
 from broker.properties.model import HeaderValue
 from config import limits
-from queue_manager.manager import QueueManager
 from storage.envelope import PROPERTIES_AMQP, PROPERTIES_MQTT, EnvelopeTemplate
 
 KEY_NAMES: Final = ("JMSXGroupID", "x-group-id", "group-id")
@@ -23,11 +22,6 @@ CLOSES: Final = "-1"
 _KEYED_BY_HEADER: Final = frozenset((PROPERTIES_AMQP, PROPERTIES_MQTT))
 _KEYS_AS_BYTES: Final = tuple(name.encode() for name in KEY_NAMES)
 _NO_KEY: Final = ("", False)
-
-
-def install(manager: QueueManager) -> None:
-    """Let the queue manager find the keys of messages so."""
-    manager.group_key_of = group_key
 
 
 def group_key(template: EnvelopeTemplate) -> tuple[str, bool]:

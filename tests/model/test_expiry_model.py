@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from broker.engine.operations.redrive import redrive_failed
 from broker.engine.shard import Shard
-from broker.properties import dead_letters, filter_fields
+from broker.properties.readers import READERS
 from config import limits
 from protocols.amqp091.content import Properties, decode_headers, encode_properties
 from queue_manager.definitions import QueueDefinition
@@ -210,8 +210,7 @@ class ExpiryModel(RuleBasedStateMachine):
             )
         )
         self.manager = self.shard.manager
-        dead_letters.install(self.manager)
-        filter_fields.install(self.manager)
+        READERS.install(self.manager)
         self.manager.group_key_of = key_of
         plain = QueuePolicy(visibility_timeout_ms=LEASE_MS, message_bytes_max=1_000, done_retention_ms=0)
         for definition in (

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from broker.engine.operations.redrive import redrive_dead_letters, redrive_failed
 from broker.engine.shard import Shard
-from broker.properties import dead_letters
+from broker.properties.readers import READERS
 from protocols.amqp091.content import decode_headers
 from queue_manager.consumer import UNLIMITED, Consumer
 from queue_manager.definitions import QueueDefinition
@@ -143,7 +143,7 @@ class RetryModel(RuleBasedStateMachine):
             )
         )
         self.manager = self.shard.manager
-        dead_letters.install(self.manager)
+        READERS.install(self.manager)
 
     def _consume(self) -> None:
         self.taker = Taker()

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker.engine.shard import Shard
-from broker.properties import message_groups
+from broker.properties.readers import READERS
 from config import limits
 from protocols.amqp091.content import Properties, encode_properties
 from queue_manager.consumer import UNLIMITED, Consumer, CreditPool
@@ -177,7 +177,7 @@ class StickyModel(RuleBasedStateMachine):
             )
         )
         self.manager = self.shard.manager
-        message_groups.install(self.manager)
+        READERS.install(self.manager)
 
     @property
     def work(self) -> Queue:

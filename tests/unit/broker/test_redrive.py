@@ -11,7 +11,7 @@ import pytest
 from broker.clock import Clock
 from broker.engine.operations.redrive import redrive_dead_letters, redrive_failed
 from broker.engine.shard import Shard
-from broker.properties import dead_letters
+from broker.properties.readers import READERS
 from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import GroupNotFound, InvalidArgument, QueueNotFound
 from queue_manager.options import PublishOptions
@@ -27,7 +27,7 @@ async def open_shard(store: MemoryStore) -> Shard:
     shard = await Shard.open(
         store, CLOCK, default_policy=make_policy(), auto_create=True, cache_bytes_max=1 << 20
     )
-    dead_letters.install(shard.manager)
+    READERS.install(shard.manager)
     shard.start()
     return shard
 

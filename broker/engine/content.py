@@ -1,0 +1,37 @@
+"""What the core has to be told about the content of messages, which it carries without looking at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from queue_manager.dead_letters import Stamp
+from queue_manager.filters.fields import Fields
+from queue_manager.manager import QueueManager
+from queue_manager.redrive import OriginOf
+from queue_manager.sticky.keys import GroupKeyOf
+from storage.envelope import EnvelopeTemplate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentReaders:
+    """Functions that read, and write, the properties of messages.
+
+    `fields_of`: what filters see; `group_key_of`: the key of a message group; `stamp_death`: the properties
+    of a dead letter, and `origin_of`, what they say; `note_refused_death` is called with the name of the
+    queue and the reason when a dead-letter queue does not take one.
+    """
+
+    fields_of: Callable[[EnvelopeTemplate], Fields]
+    group_key_of: GroupKeyOf
+    stamp_death: Stamp
+    origin_of: OriginOf
+    note_refused_death: Callable[[str, str], None]
+
+    def install(self, manager: QueueManager) -> None:
+        """Have a manager read messages so."""
+        manager.fields.of_template = self.fields_of
+        manager.group_key_of = self.group_key_of
+        manager.stamp_death = self.stamp_death
+        manager.origin_of = self.origin_of
+        manager.dead_letters.on_trouble = self.note_refused_death
