@@ -138,8 +138,10 @@ class LocalSync:
         before = self.wal_synced
         self.sync_wal()
         if self.wal_synced == before and any(found >= self._next_wal_id for found in wal_ids(self._database)):
-            self._broken = f"syncing to disk: write-ahead log object {self._next_wal_id} was not found"
-            raise StorageError(self._broken)
+            self.sync_wal()  # one may have come since
+            if self.wal_synced == before:
+                self._broken = f"syncing to disk: write-ahead log object {self._next_wal_id} was not found"
+                raise StorageError(self._broken)
 
     def sweep(self) -> int:
         """Fsync what is new in the other directories since the last call; how many files there were.

@@ -4,9 +4,9 @@ Nothing confirmed is ever given up here. With a journal before the database (`st
 be cut anywhere: the journal holds what is missing then, or proves that it does not, and the start is
 refused. In a synced database without one (of an earlier release) a commit returned after the fsync of its
 WAL objects, so only a torn one at the end of the log is a commit that nobody was told about. Manifests and
-tables are synced a little later, but until then the WAL objects they stand for are kept: a manifest is
-given up only if the one before it is whole, with all its tables and every WAL object from there on.
-Otherwise the opening is refused, and a person decides.
+tables are synced a little later, but until then what they replace is kept: a manifest is given up only if an
+earlier one is whole, with all its tables and, without a journal, every WAL object from there on. Otherwise
+the opening is refused, and a person decides.
 
 Files set aside are renamed into `torn/` below the database, never deleted.
 """
@@ -21,7 +21,7 @@ from slatedb.uniffi import Admin, AdminBuilder, ObjectStore, VersionedManifest
 
 from config import limits
 from storage.errors import FormatTooNew, StorageError
-from storage.local_sync import WAL_DIRECTORY, wal_ids, wal_name
+from storage.local_sync import COMPACTIONS_DIRECTORY, WAL_DIRECTORY, wal_ids, wal_name
 from storage.slate_errors import SLATE_ERRORS
 from storage.table_check import NewerFormat, table_problem
 
@@ -30,7 +30,6 @@ BOOT_FILE: Final = "boot-id"
 """Holds the kernel's boot identity of the last opening: while it is the same, no power cut has happened."""
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-_MANIFESTS_TRIED_MAX: Final = 8
 _STATE_VERSION_MAX: Final = 2  # of manifests and compaction states: the u16BE they begin with
 
 
@@ -48,8 +47,8 @@ async def set_aside_torn(directory: Path, path: str, object_store: ObjectStore, 
     notes: list[str] = []
     admin = AdminBuilder(path, object_store).build()
     every_block = await run(None, _power_may_have_failed, directory)
-    manifest = await _newest_sound_manifest(admin, directory, every_block, notes)
-    await _drop_torn_compactions(admin, directory, notes)
+    manifest = await _newest_sound_manifest(admin, directory, notes, every_block=every_block, strict=strict)
+    await run(None, _forget_compactions, directory)
     replayed = manifest.replay_after_wal_id if manifest is not None else 0
     notes += await run(None, partial(_drop_torn_wal, directory, replayed, strict=strict))
     await run(None, _remember_boot, directory)
@@ -57,12 +56,12 @@ async def set_aside_torn(directory: Path, path: str, object_store: ObjectStore, 
 
 
 async def _newest_sound_manifest(
-    admin: Admin, directory: Path, every_block: bool, notes: list[str]
+    admin: Admin, directory: Path, notes: list[str], *, every_block: bool, strict: bool
 ) -> VersionedManifest | None:
     run = asyncio.get_running_loop().run_in_executor
-    names = _newest_first(directory / "manifest", ".manifest")
+    names = _newest_first(directory / "manifest", ".manifest")  # on a slow disk many are not on disk yet
     torn: list[tuple[str, str]] = []
-    for name in names[:_MANIFESTS_TRIED_MAX]:
+    for name in names:
         problem = _state_problem(directory / "manifest" / name)
         manifest = None
         if not problem:
@@ -74,7 +73,7 @@ async def _newest_sound_manifest(
             check = partial(_tables_problem, directory, _table_names(manifest), every_block)
             problem = await run(None, check)
         if manifest is not None and not problem:
-            if torn and not _log_reaches_from(directory, manifest.replay_after_wal_id):
+            if strict and torn and not _log_reaches_from(directory, manifest.replay_after_wal_id):
                 break
             for torn_name, reason in torn:
                 notes.append(_set_aside(directory, "manifest", torn_name, reason))
@@ -135,17 +134,18 @@ def _log_reaches_from(directory: Path, replay_after: int) -> bool:
     return not later or later == list(range(replay_after + 1, later[-1] + 1))
 
 
-async def _drop_torn_compactions(admin: Admin, directory: Path, notes: list[str]) -> None:
-    """A compaction state only says what is being compacted: an older one repeats work, no more."""
-    for name in _newest_first(directory / "compactions", ".compactions")[:_MANIFESTS_TRIED_MAX]:
-        problem = _state_problem(directory / "compactions" / name)
-        if not problem:
-            try:
-                await admin.read_compactions(int(name.partition(".")[0]))
-                return
-            except SLATE_ERRORS as error:
-                problem = f"cannot be decoded ({_text(error)})"
-        notes.append(_set_aside(directory, "compactions", name, problem))
+def _forget_compactions(directory: Path) -> None:
+    """Delete the states of compactions: what was being compacted is begun anew.
+
+    One that is newer than the manifest would be gone on with, and then tables that the manifest still
+    names, older than those it was about, would count as compacted: their rows would be gone. After a power
+    cut nothing tells which of the two reached the disk. Raises FormatTooNew when a newer SlateDB wrote one.
+    """
+    names = _newest_first(directory / COMPACTIONS_DIRECTORY, ".compactions")
+    for name in names:
+        _state_problem(directory / COMPACTIONS_DIRECTORY / name)
+    for name in names:
+        (directory / COMPACTIONS_DIRECTORY / name).unlink()
 
 
 def _drop_torn_wal(directory: Path, replay_after: int, *, strict: bool) -> list[str]:

@@ -137,17 +137,21 @@ async def test_all_at_once(database):
     for folder in ("manifest", "compacted", "compactions"):
         tear(newest(database / folder), "half")
     store = await reopen(database)
-    assert len(store.notes) >= 2
+    assert len(store.notes) >= 1
     await check_rows(store, CONFIRMED)
     await store.close()
 
 
-@pytest.mark.parametrize("how", ["empty", "half", "zeros"])
-async def test_compaction_state(database, how):
+@pytest.mark.parametrize("how", ["empty", "half", "zeros", ""])
+async def test_what_was_being_compacted_is_forgotten(database, how):
+    """Whole or not: a state newer than the manifest would have tables dropped that were never compacted."""
     state = newest(database / "compactions")
     tear(state, how)
+    later = state.with_name("00000000000000000999.compactions")
+    shutil.copy(state, later)
     store = await reopen(database)
-    assert [f"compactions/{state.name}" in note for note in store.notes] == [True]
+    assert store.notes == ()
+    assert not later.exists()
     await check_rows(store, CONFIRMED)
     await store.close()
 

@@ -3,6 +3,7 @@ import os
 
 import pytest
 
+from storage import local_sync
 from storage.errors import StorageError, StoreFull, StoreUnavailable
 from storage.local_sync import LocalSync, wal_ids, wal_name
 
@@ -143,4 +144,69 @@ def test_sweep_that_had_no_descriptors_is_made_up_for(database, synced, monkeypa
     monkeypatch.setattr(os, "open", opened)
     assert sync.sweep() == 1
     assert synced == ["2.manifest", "manifest"]
+    sync.close()
+
+
+def test_log_object_that_comes_while_others_are_looked_for_is_synced(database, synced, monkeypatch):
+    add_wal(database, 1)
+    sync = LocalSync(database)
+
+    def look(folder):
+        add_wal(database, 2)
+        return wal_ids(folder)
+
+    monkeypatch.setattr(local_sync, "wal_ids", look)
+    sync.sync_wal_wholly()
+    assert synced == [wal_name(2), "wal"]
+    sync.close()
+
+
+def test_log_object_behind_a_missing_one_fails_for_good(database):
+    add_wal(database, 1)
+    sync = LocalSync(database)
+    add_wal(database, 3)
+    for _ in range(2):
+        with pytest.raises(StorageError, match="write-ahead log object 2 was not found"):
+            sync.sync_wal_wholly()
+    sync.close()
+
+
+def test_entry_of_a_new_directory_is_synced(database, synced):
+    (database / "compacted").rmdir()
+    sync = LocalSync(database)
+    (database / "compacted").mkdir()
+    (database / "compacted" / "a.sst").touch()
+    sync.sweep()
+    assert synced == ["a.sst", "compacted", database.name]
+    sync.close()
+
+
+def test_sweep_lists_manifests_before_the_tables_they_name(database, monkeypatch):
+    """What it calls on disk has all its tables there: one that came in between does not count."""
+    sync = LocalSync(database)
+    (database / "compacted" / "a.sst").touch()
+    (database / "manifest" / "7.manifest").touch()
+    listed = os.listdir
+
+    def list_slowly(folder):
+        names = listed(folder)
+        if folder == database / "compacted":
+            (database / "manifest" / "8.manifest").touch()
+        return names
+
+    monkeypatch.setattr(os, "listdir", list_slowly)
+    sync.sweep()
+    assert sync.on_disk.manifest == 7
+    sync.sweep()
+    assert sync.on_disk.manifest == 8
+    sync.close()
+
+
+def test_sweep_that_failed_puts_nothing_on_disk(database, monkeypatch):
+    sync = LocalSync(database)
+    (database / "manifest" / "7.manifest").touch()
+    monkeypatch.setattr(os, "fsync", lambda fd: (_ for _ in ()).throw(OSError(5, "Input/output error")))
+    with pytest.raises(StorageError):
+        sync.sweep()
+    assert sync.on_disk.manifest == 0
     sync.close()
