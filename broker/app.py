@@ -25,6 +25,7 @@ from broker.mqtt.frontend import MqttFrontends
 from broker.properties.readers import READERS
 from broker.start_log import StartLog
 from broker.transport import Transport
+from broker.trouble_log import TroubleLog
 from config import limits
 from config.settings import (
     AmqpListenerSettings,
@@ -193,7 +194,7 @@ class Broker:
         except BaseException:
             await self._shut_down(shard)
             raise
-        self._ticker = asyncio.create_task(self._tick())
+        self._ticker = asyncio.create_task(self._tick(store))
         self._keeper = asyncio.create_task(self._keep_small())
 
     async def stop(self) -> None:
@@ -247,8 +248,9 @@ class Broker:
             transport.abort()
         await asyncio.sleep(0)
 
-    async def _tick(self) -> None:
+    async def _tick(self, store: Store) -> None:
         hub = self.hub
+        trouble = TroubleLog(store)
         while True:
             await asyncio.sleep(limits.DEADLINE_CHECK_INTERVAL_MS / 1000)
             now = self.clock.monotonic()
@@ -257,6 +259,7 @@ class Broker:
             slow = hub.bodies.overdue(now)
             if slow is not None:
                 slow.end_slow_message()
+            trouble.look(self.clock.now_ms())
             hub.settle_turn()
 
     async def _keep_small(self) -> None:

@@ -170,6 +170,7 @@ BACKGROUND_DELETES_PER_COMMIT_MAX: Final = 20_000  # so that cleaning up never m
 STORE_READ_AHEAD_BYTES: Final = 256 * KIB  # fetched ahead by one scan
 STORE_ROOM_BYTES_MIN: Final = 4 * MIB  # a disk with less free is full, if a write does not come to an end
 STORE_ROOM_CHECK_INTERVAL_S: Final = 1
+STORE_FILE_BYTES_MAX: Final = 80 * MIB  # no file of the store grows larger
 
 REMOVAL_ROUNDS_PER_SWEEP_MAX: Final = 4  # then others have their turn
 REMOVAL_ENTRIES_PER_STEP: Final = 16  # log entries or buckets looked through at a time
@@ -201,6 +202,7 @@ DRAIN_TIMEOUT_S: Final = 10  # SIGTERM: how long the last commit and goodbyes ma
 AMQP_LATE_TAGS_MAX: Final = 10_000  # delivery tags per channel whose late settling is forgiven
 RETAINED_MESSAGES_MAX: Final = 100_000
 RETAINED_BYTES_MAX: Final = 256 * MIB
+TROUBLE_LOG_INTERVAL_MS: Final = 10_000  # what keeps the store from working is told again so often
 START_LOG_DELAY_MS: Final = 1_000  # a start that takes longer says what it is doing
 START_LOG_INTERVAL_MS: Final = 5_000  # and again so often
 LISTEN_BACKLOG: Final = 4_096

@@ -82,6 +82,11 @@ class MemoryStore:
             self.make_durable()
             self._closed = True
 
+    @property
+    def trouble(self) -> StorageError | None:
+        """See `storage.store.Store`."""
+        return None
+
     def describe(self) -> str:
         return "memory, durability by hand" if self._deferred else "memory, lost when the process ends"
 

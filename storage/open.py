@@ -32,6 +32,7 @@ from config import limits
 from config.settings import StorageSettings
 from storage.batch import WriteOps
 from storage.directory_lock import DirectoryLock, directory_holder
+from storage.disk_watch import file_size_trouble
 from storage.errors import StorageError, StoreInUse, StoreUnavailable
 from storage.fast_batch import enable_fast_batch
 from storage.journal.opening import has_journal, leave_journal, open_journaled
@@ -127,12 +128,14 @@ async def _open_memory(memory: ObjectStore | None) -> SlateStore:
 
 
 async def _in_time(url: str, step: Awaitable[_Result]) -> _Result:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
     try:
         async with asyncio.timeout(limits.STORE_OPEN_TIMEOUT_S):
             return await step
     except TimeoutError:
         raise StoreUnavailable(
-            f"opening: {url} does not answer (waited {limits.STORE_OPEN_TIMEOUT_S} s)"
+            f"opening: {url} does not answer (waited {loop.time() - began:.0f} s)"
         ) from None
 
 
@@ -278,4 +281,7 @@ def _writable_directory(path: Path) -> Path:
             pass
     except OSError as error:
         raise StorageError(f"opening: cannot write to {path}: {error.strerror}") from error
+    limited = file_size_trouble()
+    if limited:
+        raise StorageError(f"opening: cannot write to {path}: {limited}")
     return path.resolve()

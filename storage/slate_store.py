@@ -1,7 +1,6 @@
 """The store that keeps everything in a SlateDB database."""
 
 import asyncio
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,12 +22,12 @@ from slatedb.uniffi import (
 from config import limits
 from storage.batch import WriteOps
 from storage.directory_lock import DirectoryLock
-from storage.errors import StorageError, StoreFenced, StoreFull, StoreUnavailable
+from storage.disk_watch import DiskWatch, Trouble
+from storage.errors import StorageError, StoreFenced, StoreUnavailable
 from storage.fast_batch import fill_batch
 from storage.fast_rows import next_rows
 from storage.local_garbage import LocalGarbage
 from storage.local_sync import LocalSync
-from storage.room import RoomWatch, free_bytes
 from storage.slate_errors import SLATE_ERRORS, translate
 from storage.store import Replay
 
@@ -71,6 +70,7 @@ class SlateStore:
         "_database",
         "_description",
         "_directory",
+        "_durable_watch",
         "_flush_interval_s",
         "_lock",
         "_next_flush",
@@ -112,6 +112,7 @@ class SlateStore:
         self._applied: WriteOps | None = None  # written, but not known to be durable
         self._applied_count = 0
         self._synced_before = 0
+        self._durable_watch: DiskWatch | None = None
         self._turn = asyncio.Lock()
         self._closed = False
         self.notes = notes
@@ -131,14 +132,20 @@ class SlateStore:
         """Where the data lies and how durable a write is."""
         return self._description
 
+    @property
+    def trouble(self) -> Trouble | None:
+        """What keeps `make_durable` from its end, as far as that is known."""
+        return None if self._durable_watch is None else self._durable_watch.trouble
+
     async def get(self, key: bytes) -> bytes | None:
         """The value of `key`, or None. Raises StorageError."""
+        began = _now()
         try:
             async with asyncio.timeout(limits.STORE_CALL_TIMEOUT_S):
                 value: bytes | None = await self._database.get(key)
                 return value
         except TimeoutError:
-            raise self._late("reading") from None
+            raise self._late("reading", began) from None
         except SLATE_ERRORS as error:
             raise self._failed(error, "reading") from error
 
@@ -157,6 +164,7 @@ class SlateStore:
             options = _LOOK_DOWN if reverse else _LOOK_UP
         else:
             options = _SCAN_DOWN if reverse else _SCAN_UP
+        began = _now()
         try:
             async with asyncio.timeout(limits.STORE_CALL_TIMEOUT_S):
                 rows = await self._database.scan_with_options(key_range, options)
@@ -171,7 +179,7 @@ class SlateStore:
                     found += chunk
                 return found
         except TimeoutError:
-            raise self._late("scanning") from None
+            raise self._late("scanning", began) from None
         except SLATE_ERRORS as error:
             raise self._failed(error, "scanning") from error
 
@@ -203,10 +211,16 @@ class SlateStore:
 
     async def make_durable(self) -> None:
         """Have everything applied so far on disk. Raises StorageError; does not end in time."""
+        if self._directory is not None:
+            self._durable_watch = DiskWatch(self._directory)
         try:
             await self._database.flush_with_options(_FLUSH_WAL)
         except SLATE_ERRORS as error:
             raise self._failed(error, "writing") from error
+        finally:
+            if self._durable_watch is not None:
+                self._durable_watch.stop()
+                self._durable_watch = None
         if self._sync is not None:
             await asyncio.get_running_loop().run_in_executor(self._commit_thread, self._sync.sync_wal_wholly)
 
@@ -219,10 +233,11 @@ class SlateStore:
         if not ops.puts and not ops.deletes:
             return
         watch = None
+        began = _now()
         try:
             async with asyncio.timeout(limits.STORE_CALL_TIMEOUT_S) as deadline:
                 if self._directory is not None:
-                    watch = RoomWatch(self._directory, deadline)
+                    watch = DiskWatch(self._directory, deadline)
                 async with self._turn:
                     if self._applied is not ops or self._applied_count != len(ops):
                         await self._apply(ops)
@@ -233,7 +248,7 @@ class SlateStore:
                         await self._sync_commit(self._sync)
                     self._applied = None
         except TimeoutError:
-            raise self._late("writing") from None
+            raise self._late("writing", began, None if watch is None else watch.trouble) from None
         except SLATE_ERRORS as error:
             raise self._failed(error, "writing") from error
         finally:
@@ -248,6 +263,7 @@ class SlateStore:
         if self._closed:
             return
         self._closed = True
+        began = _now()
         if self._sweeper is not None:
             self._sweeper.cancel()
             await asyncio.gather(self._sweeper, return_exceptions=True)
@@ -255,7 +271,7 @@ class SlateStore:
             async with asyncio.timeout(limits.STORE_CLOSE_TIMEOUT_S):
                 await self._database.shutdown_with_options(_CLOSE)
         except TimeoutError:
-            raise self._late("closing", limits.STORE_CLOSE_TIMEOUT_S) from None
+            raise self._late("closing", began) from None
         except SLATE_ERRORS as error:
             # a flush that the shutdown overtook reports the shutdown
             if not (isinstance(error, Error.Closed) and error.reason == CloseReason.CLEAN):
@@ -329,12 +345,11 @@ class SlateStore:
             self._lock.release()  # whoever took over waits for it
         return failure
 
-    def _late(self, doing: str, waited_s: float = limits.STORE_CALL_TIMEOUT_S) -> StorageError:
-        if self._directory is not None:
-            try:
-                free = free_bytes(self._directory)
-            except OSError as error:
-                return StoreUnavailable(f"{doing}: {error.strerror}: {os.fspath(self._directory)}")
-            if free < limits.STORE_ROOM_BYTES_MIN:
-                return StoreFull(f"{doing}: only {free} bytes are free on the disk of {self._directory}")
-        return StoreUnavailable(f"{doing}: no answer from {self._description} in {waited_s} s")
+    def _late(self, doing: str, began: float, trouble: Trouble | None = None) -> StorageError:
+        if trouble is not None:
+            return type(trouble)(f"{doing}: {trouble.reason}")
+        return StoreUnavailable(f"{doing}: no answer from {self._description} in {_now() - began:.0f} s")
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

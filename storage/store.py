@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from storage.batch import WriteOps
+from storage.errors import StorageError
 
 
 class Replay(NamedTuple):
@@ -65,6 +66,11 @@ class Store(Protocol):
 
     def check(self) -> None:
         """Raise StorageError if the store has failed for good although nothing was asked of it."""
+        ...
+
+    @property
+    def trouble(self) -> StorageError | None:
+        """What keeps the store from working in the background at the moment, if that is known."""
         ...
 
     def describe(self) -> str:

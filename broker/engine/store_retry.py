@@ -32,14 +32,17 @@ class StoreRetry:
         Raises StorageError once it has lasted `limits.STORE_RETRY_MS_MAX`.
         """
         delay_ms = limits.STORE_RETRY_DELAY_MS_MIN
-        give_up = self._clock.monotonic() + limits.STORE_RETRY_MS_MAX / 1000
+        began = self._clock.monotonic()
         while True:
             try:
                 await step()
                 return
             except (StoreUnavailable, StoreFull) as error:
-                if self._stopped or self._clock.monotonic() >= give_up:
+                tried_s = self._clock.monotonic() - began
+                if self._stopped:
                     raise
+                if tried_s * 1000 >= limits.STORE_RETRY_MS_MAX:
+                    raise type(error)(f"{error.reason}, tried for {tried_s:.0f} s") from error
                 _log.error("storage.retry", reason=error.reason, delay_ms=delay_ms)
                 await asyncio.sleep(delay_ms / 1000)
                 delay_ms = min(2 * delay_ms, limits.STORE_RETRY_DELAY_MS_MAX)

@@ -7,13 +7,13 @@ from typing import cast
 from config import limits
 from storage.batch import WriteOps
 from storage.directory_lock import DirectoryLock
+from storage.disk_watch import DiskWatch, Trouble
 from storage.errors import StorageError, StoreFull, StoreUnavailable
 from storage.journal.appender import Append, Appender
 from storage.journal.behind import ABSENT, Behind, Rows
 from storage.journal.files import JournalFiles
 from storage.journal.frames import EndRecord, FrameBody, encode_body, seed_of
 from storage.records import journal_state
-from storage.room import RoomWatch, free_bytes
 from storage.slate_store import SlateStore
 from storage.store import Replay
 
@@ -88,6 +88,11 @@ class JournaledStore:
         if self._failure is not None:
             raise self._failure
 
+    @property
+    def trouble(self) -> Trouble | None:
+        """See `storage.store.Store`."""
+        return self._slate.trouble
+
     async def get(self, key: bytes) -> bytes | None:
         """The value of `key`, or None. Raises StorageError."""
         if self._appender.pending_count:
@@ -153,9 +158,10 @@ class JournaledStore:
         late, self._late = self._late, None
         job = late[2] if late is not None and late[0] is ops and late[1] == len(ops) else None
         watch = None
+        began = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(limits.STORE_CALL_TIMEOUT_S) as deadline:
-                watch = RoomWatch(self._directory, deadline)
+                watch = DiskWatch(self._directory, deadline)
                 if job is None:
                     async with self._turn:
                         job = await self._begin(ops)
@@ -163,7 +169,7 @@ class JournaledStore:
         except TimeoutError:
             if job is not None:
                 self._late = (ops, len(ops), job)
-            raise self._too_late() from None
+            raise self._too_late("writing", began, None if watch is None else watch.trouble) from None
         except (StoreFull, StoreUnavailable):
             raise
         except StorageError as error:
@@ -257,6 +263,7 @@ class JournaledStore:
 
     async def _settle(self, doing: str) -> None:
         """Wait until SlateDB has every write that was begun. Raises StorageError."""
+        began = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(limits.STORE_CALL_TIMEOUT_S):
                 if self._appender.pending_count:
@@ -264,17 +271,13 @@ class JournaledStore:
                 if doing == "scanning":
                     await self._behind.catch_up()
         except TimeoutError:
-            raise self._too_late() from None
+            raise self._too_late(doing, began) from None
 
-    def _too_late(self) -> StorageError:
-        try:
-            free = free_bytes(self._directory)
-        except OSError as error:
-            return StoreUnavailable(f"writing: {error.strerror}: {self._directory}")
-        if free < limits.STORE_ROOM_BYTES_MIN:
-            return StoreFull(f"writing: only {free} bytes are free on the disk of {self._directory}")
+    def _too_late(self, doing: str, began: float, trouble: Trouble | None = None) -> StorageError:
+        trouble = trouble or self._slate.trouble
+        if trouble is not None:
+            return type(trouble)(f"{doing}: {trouble.reason}")
         if not self._files.has_free_segment:
-            return StoreFull("writing: the journal is full, and the database does not take it over")
-        return StoreUnavailable(
-            f"writing: no answer from {self.describe()} in {limits.STORE_CALL_TIMEOUT_S} s"
-        )
+            return StoreFull(f"{doing}: the journal is full, and the database does not take it over")
+        waited_s = asyncio.get_running_loop().time() - began
+        return StoreUnavailable(f"{doing}: no answer from {self.describe()} in {waited_s:.0f} s")

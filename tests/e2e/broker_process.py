@@ -3,12 +3,11 @@
 import atexit
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +51,9 @@ class BrokerProcess:
     """One broker and its storage directory; may be stopped, killed and started again on the same storage.
 
     `config` overrides the defaults of the configuration file, section by section; `arguments` are further
-    options of `serve`, `open_files_max` is its hard limit of open files (0: as here). The attributes `ports`
-    (by listener name) and `pid` hold while it runs. Every start takes new free ports, unless `ports_wanted`
-    or `restart` say otherwise.
+    options of `serve`, `before_exec` is called in the process before it becomes the broker. The attributes
+    `ports` (by listener name) and `pid` hold while it runs. Every start takes new free ports, unless
+    `ports_wanted` or `restart` say otherwise.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class BrokerProcess:
         storage: str | None = None,
         environment: dict[str, str] | None = None,
         arguments: Sequence[str] = (),
-        open_files_max: int = 0,
+        before_exec: Callable[[], None] | None = None,
         working_directory: Path = WORKING_DIRECTORY,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -74,7 +73,7 @@ class BrokerProcess:
         self.storage = storage or str(directory / "data")
         self.environment = environment or {}
         self.arguments = arguments
-        self.open_files_max = open_files_max
+        self.before_exec = before_exec
         self.working_directory = working_directory
         self.config_file = directory / "sluicemq.yaml"
         self.ready_file = directory / "ready.json"
@@ -120,13 +119,10 @@ class BrokerProcess:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=self._limit_open_files if self.open_files_max else None,
+                preexec_fn=self.before_exec,
             )
         _running.add(self.process)
         return self.process
-
-    def _limit_open_files(self) -> None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(32, self.open_files_max), self.open_files_max))
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> "BrokerProcess":
         """Start and wait until it serves. Raises BrokerFailed with the log when it does not."""

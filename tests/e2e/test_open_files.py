@@ -5,7 +5,8 @@ import re
 import resource
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -15,6 +16,11 @@ from tests.e2e.broker_process import BrokerFailed, BrokerProcess
 pytestmark = pytest.mark.extension
 
 ROOM_SAID = re.compile(r"(\d+) open files leave room for (\d+) connections")
+
+
+def allow_open_files(hard: int) -> Callable[[], None]:
+    """Sets the limit of open files of a process, the soft one far below `hard`."""
+    return partial(resource.setrlimit, resource.RLIMIT_NOFILE, (32, hard))
 
 
 @contextlib.contextmanager
@@ -49,7 +55,7 @@ def still_connected(clients: list[socket.socket]) -> list[socket.socket]:
 def test_clients_beyond_the_limit_are_refused_and_confirms_go_on(
     own_broker, amqp_connect, open_files_max, client_count
 ):
-    process = own_broker(open_files_max=open_files_max)
+    process = own_broker(before_exec=allow_open_files(open_files_max))
     limit, room = map(int, ROOM_SAID.search(process.log).groups())
     assert limit == open_files_max
     channel = amqp_connect(process).channel()
@@ -72,13 +78,13 @@ def test_clients_beyond_the_limit_are_refused_and_confirms_go_on(
 
 
 def test_soft_limit_is_raised_to_the_hard_one(own_broker):
-    process = own_broker(open_files_max=400)
+    process = own_broker(before_exec=allow_open_files(400))
     with idle_clients(process.mqtt_port, 200) as clients:
         assert len(still_connected(clients)) == 200, process.log
 
 
 def test_limit_too_low_to_serve_is_said_at_the_start(tmp_path):
-    process = BrokerProcess(tmp_path, open_files_max=40)
+    process = BrokerProcess(tmp_path, before_exec=allow_open_files(40))
     with pytest.raises(BrokerFailed, match=r"limit of open files \(ulimit -n\) is 40, 48 are needed"):
         process.start()
     assert "Traceback" not in process.log
