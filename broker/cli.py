@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from broker import serve
-from broker.group_settings import problems_of
+from broker.engine.group_settings import problems_of
 from broker.version import PRODUCT, VERSION
 from config.check import check_file
 from config.loader import ConfigError, default_file_text, load_settings

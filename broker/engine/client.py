@@ -245,7 +245,10 @@ class EpochClient(Protocol):
         ...
 
     def forget(self, queue: str, caller: str, producer: str) -> Answer[bool]:
-        """Forget the last epoch of a producer and drop what it staged; False if it was not known."""
+        """Forget the last epoch of a producer and drop what it staged; False if it was not known.
+
+        Comes to PreconditionFailed while the rows of that epoch are still on their way into the queue.
+        """
         ...
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from broker.engine.local.queues import find
 from broker.engine.shard import Shard
@@ -124,39 +125,22 @@ class Consuming:
 
         Raises AccessRefused, PreconditionFailed, InvalidAddress, LimitReached.
         """
+        options: dict[str, Any] = {
+            "consumer_id": consumer_id,
+            "credit_max": credit_max,
+            "no_ack": no_ack,
+            "exclusive": exclusive,
+            "lease_ms": lease_ms,
+            "pool": pool,
+            "priority": priority,
+            "wanted": wanted,
+            "group_selector": group_selector,
+        }
         manager = self._manager
-        if isinstance(queue, Stream):
-            return manager.subscribe_stream(
-                queue,
-                group_name,
-                pattern,
-                sink,
-                start=start,
-                auto_commit=auto_commit,
-                consumer_id=consumer_id,
-                credit_max=credit_max,
-                no_ack=no_ack,
-                exclusive=exclusive,
-                lease_ms=lease_ms,
-                pool=pool,
-                priority=priority,
-                wanted=wanted,
-                group_selector=group_selector,
-            )
-        return manager.subscribe(
-            queue,
-            group_name,
-            pattern,
-            sink,
-            consumer_id=consumer_id,
-            credit_max=credit_max,
-            no_ack=no_ack,
-            exclusive=exclusive,
-            lease_ms=lease_ms,
-            pool=pool,
-            priority=priority,
-            wanted=wanted,
-            group_selector=group_selector,
+        if not isinstance(queue, Stream):
+            return manager.subscribe(queue, group_name, pattern, sink, **options)
+        return manager.subscribe_stream(
+            queue, group_name, pattern, sink, start=start, auto_commit=auto_commit, **options
         )
 
     def unsubscribe(self, consumer: Consumer, now_ms: int, *, keep_claims: bool = False) -> None:

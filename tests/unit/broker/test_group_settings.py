@@ -1,11 +1,11 @@
-"""broker.group_settings: what is wrong with configured groups is told with its line, all at once."""
+"""broker.engine.group_settings: what is wrong with configured groups is told with its line, all at once."""
 
 import pytest
 from typer.testing import CliRunner
 
 from broker.app import Broker
 from broker.cli import app
-from broker.group_settings import problems_of
+from broker.engine.group_settings import problems_of
 from config.check import check_file
 from config.queue_settings import GroupSettings, QueueSettings
 from config.settings import ListenersSettings, MqttListenerSettings, Settings, StorageSettings
