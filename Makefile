@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help run demo pipeline-demo test test-spark test-wheel bench-spark java setup-spark test-long fuzz soak bench bench-quick format lint types setup setup-dev lock clean
+.PHONY: help run demo pipeline-demo test test-spark test-wheel coverage bench-spark java setup-spark test-long fuzz soak bench bench-quick format lint types setup setup-dev lock clean
 
 help:
 	@echo "make run         set up and start the broker (MQTT 1883, AMQP 5672, data under ./data)"
@@ -12,6 +12,7 @@ help:
 	@echo "make test        set up and run all tests (4 to 5 minutes on 2 cores)"
 	@echo "make test-spark  the Spark bridge with a real local Spark; then make test runs them, too"
 	@echo "make test-wheel  build the wheel, install it, and run the end-to-end tests with it"
+	@echo "make coverage    which lines the unit and end-to-end tests run"
 	@echo "make test-long   the same with the long modes of model and crash tests"
 	@echo "make soak        half an hour of mixed load: does anything grow, does anything get lost?"
 	@echo "make fuzz        hammer the decoders with random input for a while"
@@ -76,6 +77,14 @@ test-wheel: setup-dev
 		"$$(echo $(WHEEL)/*.whl)[examples]" pytest pytest-asyncio aiomqtt
 	PYTHONDONTWRITEBYTECODE= INSTALLED_PYTHON=$(CURDIR)/$(WHEEL)/venv/bin/python \
 		$(BIN)/python -m pytest tests/wheel tests/e2e -m "long or not long" -n 4 --dist loadfile --no-loadscope-reorder
+
+# the tracer makes brokers slow: a test that fails only here says nothing
+coverage: setup-dev
+	rm -rf build/coverage
+	$(BIN)/python -m pytest tests/unit tests/e2e examples -m "not long" -n 4 --dist loadfile --no-loadscope-reorder \
+		-q --cov --cov-report= || echo "some tests failed under the tracer"
+	$(BIN)/coverage report --sort=cover --skip-covered
+	@echo "lines run by the unit and end-to-end tests: $$($(BIN)/coverage report --format=total) %"
 
 bench-spark: setup-spark
 	$(BIN)/python -m benchmarks.spark_write

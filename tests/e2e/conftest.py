@@ -43,8 +43,8 @@ class SharedBroker:
         return self._process
 
     def end(self) -> None:
-        if self._process is not None:
-            self._process.kill9()
+        if self._process is not None and self._process.alive:
+            assert self._process.stop() == 0
 
 
 @pytest.fixture(scope="session")
