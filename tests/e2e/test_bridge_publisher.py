@@ -108,7 +108,7 @@ def test_publisher_continues_after_the_broker_was_killed(own_broker, relay, amqp
     publisher.finish()
     epochs.commit(settings, [part])
     reader = amqp.Collector(amqp_connect(broker).channel(), "q", auto_ack=True)
-    reader.wait(ROWS)
+    reader.wait(ROWS, timeout_s=20)
     assert [int(body) for body in amqp.bodies(reader.wait_quiet())] == list(range(ROWS))
 
 
