@@ -9,7 +9,7 @@ import structlog
 
 from config import limits
 
-_log: Final = structlog.get_logger("broker")
+_log: Final = structlog.get_logger("sluicemq")
 
 
 class StartLog:
