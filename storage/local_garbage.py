@@ -42,25 +42,32 @@ class LocalGarbage:
     def __init__(self, database: Path, admin: Admin) -> None:
         self._database = database
         self._admin = admin
+        self._before: OnDisk | None = None
 
     async def collect(self, on_disk: OnDisk) -> None:
-        """Delete what `on_disk` has replaced. Raises StorageError."""
+        """Delete what was superfluous at the last call already, so that nobody still reads it.
+
+        `on_disk` is the state of the last whole sweep. Raises StorageError.
+        """
+        before, self._before = self._before, on_disk
+        if before is None:
+            return
         try:
-            manifest = await self._admin.read_manifest(on_disk.manifest)
+            manifest = await self._admin.read_manifest(before.manifest)
             newest = await self._admin.read_manifest(None)
             if manifest is None or newest is None:
                 return
             kept = _checkpointed(manifest) | _checkpointed(newest)
-            await asyncio.get_running_loop().run_in_executor(
-                None, self._delete_files, on_disk, manifest, kept
-            )
+            await asyncio.get_running_loop().run_in_executor(None, self._delete_files, before, manifest, kept)
             if _tables_are_safe(on_disk):
                 await self._admin.run_gc_once(_tables_only())
         except SLATE_ERRORS as error:
             raise translate(error, "collecting garbage") from error
 
     def _delete_files(self, before: OnDisk, manifest: VersionedManifest, kept: set[int]) -> None:
-        replayed = [wal_id for wal_id in wal_ids(self._database) if wal_id < manifest.replay_after_wal_id]
+        # the log is synced object by object: what is next may not be missing, though nobody needs it
+        kept_from = min(manifest.replay_after_wal_id, before.next_wal_id)
+        replayed = [wal_id for wal_id in wal_ids(self._database) if wal_id < kept_from]
         self._delete(WAL_DIRECTORY, [wal_name(wal_id) for wal_id in replayed])
         for folder, newest, needed in (
             (MANIFEST_DIRECTORY, before.manifest, kept),

@@ -32,11 +32,13 @@ STATE_DIRECTORIES: Final = (MANIFEST_DIRECTORY, COMPACTIONS_DIRECTORY)
 class OnDisk(NamedTuple):
     """What was there when a sweep began, which is on disk since it ended, with all it refers to.
 
-    The numbers are those of the newest manifest and compaction state, 0 if there was none.
+    The numbers are those of the newest manifest and compaction state, 0 if there was none. `next_wal_id`: the
+    first log object that was not synced, and is still to be found by `sync_wal`.
     """
 
     manifest: int
     compactions: int
+    next_wal_id: int
     begun_wall_s: float
     begun_monotonic_s: float
 
@@ -180,7 +182,7 @@ class LocalSync:
         states = {folder: _names(self._database / folder) for folder in STATE_DIRECTORIES}
         names = {TABLE_DIRECTORY: _names(self._database / TABLE_DIRECTORY), **states}
         newest = [max(numbers_of(states[folder]), default=0) for folder in STATE_DIRECTORIES]
-        return OnDisk(newest[0], newest[1], begun_wall_s, begun_monotonic_s), names
+        return OnDisk(newest[0], newest[1], self._next_wal_id, begun_wall_s, begun_monotonic_s), names
 
     def close(self) -> None:
         """Let go of the directory. No other method may be called afterwards."""
