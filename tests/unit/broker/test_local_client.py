@@ -140,6 +140,37 @@ async def test_a_caller_takes_no_queue_along_that_somebody_else_made_since(clien
     assert client.queues.exists("q").result()
 
 
+class Sink:
+    """Takes what comes."""
+
+    def deliver(self, *arguments: object) -> bool:
+        return True
+
+    def revoked(self, *arguments: object) -> None:
+        pass
+
+    def cancelled(self, *arguments: object) -> None:
+        pass
+
+
+async def test_a_caller_may_go_after_its_exclusive_queue_deleted_itself(client: LocalClient) -> None:
+    await client.queues.declare(declaration("q", durable=False, exclusive=True, auto_delete=True), "one")
+    consumer = client.consuming.subscribe(
+        client.consuming.find("q", "one"),
+        "",
+        "#",
+        Sink(),
+        consumer_id="c",
+        credit_max=1,
+        no_ack=False,
+        exclusive=False,
+        lease_ms=1_000,
+    )
+    client.consuming.unsubscribe(consumer, client.shard.clock.now_ms())
+    assert not client.queues.exists("q").result()
+    client.queues.forget_caller("one")
+
+
 async def test_configuring_applies_another_policy_once(client: LocalClient) -> None:
     assert not client.queues.configure(declaration("q")).result()
     wanted = declaration("q", QueuePolicy(visibility_timeout_ms=5, message_bytes_max=100))
