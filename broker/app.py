@@ -179,7 +179,7 @@ class Broker:
             await store.close()
             raise
         self._shard = shard
-        shard.on_failure = self._on_failure
+        shard.on_failure(self._on_failure)
         loop = asyncio.get_running_loop()
         client = LocalClient(shard)
         self._hub = Hub(self.settings, client, self.clock, loop)

@@ -19,10 +19,7 @@ from storage.store import Store
 
 
 class CommitLoop:
-    """While one commit is being made durable the next is sealed and prepared, and one more collects.
-
-    `on_committed` is called when a commit is durable and its waiters have been told.
-    """
+    """While one commit is being made durable the next is sealed and prepared, and one more collects."""
 
     def __init__(
         self,
@@ -41,7 +38,11 @@ class CommitLoop:
         self._retry = retry
         self._sealed: list[Journal] = []  # sealed and not yet in the store, oldest first
         self._closing = False
-        self.on_committed: Callable[[], None] = lambda: None
+        self._committed: Callable[[], None] = lambda: None
+
+    def on_committed(self, call: Callable[[], None]) -> None:
+        """Have `call` called whenever a commit is durable and its waiters have been told."""
+        self._committed = call
 
     async def run(self) -> None:
         """Commit whenever something is due, until `stop`."""
@@ -137,7 +138,7 @@ class CommitLoop:
             waiter.committed(tokens)
         if self._manager.loads:
             self._wakeups.load.set()
-        self.on_committed()
+        self._committed()
 
     # waiting for commits
 

@@ -36,8 +36,7 @@ class Shard:
     """A store, the manager of the queues in it, and the loops that drive them.
 
     The manager is synchronous; the loops are what waits. Each step of theirs can also be taken by itself:
-    tests drive it so. `on_failure` is called once, with the reason, when the store fails for good: nothing
-    may be confirmed any more.
+    tests drive it so.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class Shard:
         self.clock = clock
         self.failure: StorageError | None = None
         self.ending = Ending()
-        self.on_failure: Callable[[StorageError], None] = lambda error: None
+        self._failed: Callable[[StorageError], None] = lambda error: None
         self.wakeups = Wakeups(manager)
         retry = StoreRetry(clock)
         self.commits = CommitLoop(store, manager, clock, self.wakeups, self.ending, retry)
@@ -104,6 +103,12 @@ class Shard:
         await shard.removals.finish_queues()
         manager.removals += [r for queue in manager.queues.values() for r in queue.group_removals]
         return shard
+
+    def on_failure(self, call: Callable[[StorageError], None]) -> None:
+        """Have `call` called once, with the reason, when the store fails for good: nothing may be confirmed
+        any more.
+        """
+        self._failed = call
 
     def start(self) -> None:
         """Begin committing, loading and cleaning in the background."""
@@ -178,4 +183,4 @@ class Shard:
         if self.failure is None:
             self.failure = error
             self.ending.end(error)
-            self.on_failure(error)
+            self._failed(error)

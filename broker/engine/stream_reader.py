@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from itertools import repeat
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from broker.engine.log_reader import LogReader
 from config import limits
 from queue_manager.loads import StreamLoad
 from queue_manager.model import Message
@@ -13,9 +15,6 @@ from storage.envelope import EnvelopeTemplate, TemplateCache, read_head
 from storage.metadata_log import MetadataLog
 from storage.records import metadata, payload
 from storage.store import Store
-
-if TYPE_CHECKING:
-    from broker.engine.log_reader import LogReader
 
 FIRST_ENTRIES: Final = 12
 _ELEMENT_HEAD_BYTES: Final = 30  # message ID, length, and what of the envelope differs by message
@@ -32,6 +31,19 @@ class _Found:
         self.offsets: list[int] = []
         self.times: list[int] = []
         self.templates: list[EnvelopeTemplate] = []
+
+    def add(
+        self,
+        ids: Iterable[int],
+        offsets: Iterable[int],
+        times: Iterable[int],
+        templates: Iterable[EnvelopeTemplate],
+    ) -> None:
+        """More messages."""
+        self.ids += ids
+        self.offsets += offsets
+        self.times += times
+        self.templates += templates
 
 
 class StreamBlockReader:
@@ -105,13 +117,15 @@ class StreamBlockReader:
         count = value[0] | value[1] << 8
         if count > 1 and self._add_alike(found, value, count, from_offset):
             return
+        part = _Found()
         for message_id, envelope in metadata.decode(value):
             _, offset, at_ms = read_head(envelope)
             if offset >= from_offset:
-                found.ids.append(message_id)
-                found.offsets.append(offset)
-                found.times.append(at_ms)
-                found.templates.append(self._templates.find(envelope))
+                part.ids.append(message_id)
+                part.offsets.append(offset)
+                part.times.append(at_ms)
+                part.templates.append(self._templates.find(envelope))
+        found.add(part.ids, part.offsets, part.times, part.templates)
 
     def _add_alike(self, found: _Found, value: bytes, count: int, from_offset: int) -> bool:
         """Take an entry whose messages were published alike; False: it is not one."""
@@ -128,8 +142,5 @@ class StreamBlockReader:
             or suffixes.count(suffixes[0]) != count
         ):
             return False
-        found.ids += ids
-        found.offsets += offsets
-        found.times += times
-        found.templates += repeat(self._templates.find(value[14 : 14 + length]), count)
+        found.add(ids, offsets, times, repeat(self._templates.find(value[14 : 14 + length]), count))
         return True

@@ -173,7 +173,7 @@ class Harness:
             )
         )
         self.manager = self.shard.manager
-        self.shard.commits.on_committed = self.oracle.committed
+        self.shard.commits.on_committed(self.oracle.committed)
         self.confirmations = Confirmations()
         self.consumers: list[tuple[OracleConsumer, Consumer, ModelSink]] = []
         self.pullers: dict[OracleQueue, tuple[OracleConsumer, Consumer, ModelSink]] = {}

@@ -133,7 +133,7 @@ class IdentityModel(RuleBasedStateMachine):
                 cache_bytes_max=0,
             )
         )
-        self.shard.commits.on_committed = self.committed
+        self.shard.commits.on_committed(self.committed)
 
     def committed(self) -> None:
         self.durable = copy.deepcopy(self.oracle)

@@ -102,7 +102,7 @@ class ScheduleModel(RuleBasedStateMachine):
                 cache_bytes_max=0,
             )
         )
-        self.shard.commits.on_committed = self.committed
+        self.shard.commits.on_committed(self.committed)
         self.shard.wake = self.fire_due  # type: ignore[method-assign]
 
     def fire_due(self) -> None:

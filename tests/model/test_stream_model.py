@@ -214,7 +214,7 @@ class StreamModel(RuleBasedStateMachine):
                 cache_bytes_max=0,
             )
         )
-        self.shard.commits.on_committed = self.committed
+        self.shard.commits.on_committed(self.committed)
         self.shard.manager.fields.of_template = fields_of
 
     def stream(self, name: str) -> Stream:

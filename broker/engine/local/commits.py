@@ -42,4 +42,4 @@ class LocalCommits:
 
     def on_committed(self, call: Callable[[], None]) -> None:
         """See `CommitClient.on_committed`."""
-        self._shard.commits.on_committed = call
+        self._shard.commits.on_committed(call)

@@ -56,9 +56,8 @@ async def ensure(shard: Shard, queue: Queue, wanted: GroupDefinition) -> None:
         try:
             await create(shard, queue, wanted)
         except QueueManagerError as error:
-            error.reason = f"queue {queue.name!r}, group {wanted.name!r}: {error.reason}"
-            error.args = (error.reason,)
-            raise
+            reason = f"queue {queue.name!r}, group {wanted.name!r}: {error.reason}"
+            raise type(error)(reason) from error
     elif known.selector != wanted.selector:
         raise PreconditionFailed(
             f"group {known.group_id!r} of queue {queue.name!r} has the selector {known.selector!r}: "

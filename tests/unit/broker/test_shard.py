@@ -162,7 +162,7 @@ async def test_leases_end_while_something_large_is_removed(shard, monkeypatch):
 
 async def test_a_loop_that_ends_by_our_own_bug_is_a_failure_and_not_silence(shard):
     failures = []
-    shard.on_failure = failures.append
+    shard.on_failure(failures.append)
     shard.start()
     shard.manager.journal.wait(Waiter(KeyError("bug")), 0)
     shard.wake()

@@ -207,7 +207,7 @@ async def test_lasting_trouble_ends_the_tasks_and_is_told_once() -> None:
     store = MemoryStore()
     shard = await open_shard(store)
     failed: asyncio.Queue[StorageError] = asyncio.Queue()
-    shard.on_failure = failed.put_nowait
+    shard.on_failure(failed.put_nowait)
     confirms = Confirms()
     declare(shard)
     shard.start()
