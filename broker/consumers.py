@@ -58,6 +58,10 @@ class Consumers:
     def __iter__(self) -> Iterator[Consumer]:
         return iter(self._by_name.values())
 
+    def find(self, name: str) -> Consumer | None:
+        """The consumer of that name."""
+        return self._by_name.get(name)
+
     def subscribe(self, name: str, request: ConsumerRequest, sink: ConsumerSink) -> None:
         """Make a consumer, in the place of another of that name; raises QueueManagerError."""
         consumer = self._hub.client.consuming.subscribe(

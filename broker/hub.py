@@ -57,7 +57,6 @@ class Hub:
         self.transports: dict[Peer, None] = {}
         self._flushes: dict[Peer, None] = {}
         self._held_back: list[Peer] = []
-        self.browse_count = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._flush_scheduled = False
         self._caller_count = 0

@@ -8,25 +8,20 @@ the `correlation_id`.
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import structlog
 
+from broker.amqp.replying import publish_json, publish_reply
+from broker.hub import Hub
 from broker.properties.amqp import routing_key, stamp
 from broker.properties.model import Header
 from broker.properties.templates import as_amqp
 from config import limits
-from protocols.amqp091 import content
 from queue_manager.api import STATES, BrowsedMessage, BrowseRequest, State
 from queue_manager.errors import InvalidArgument, LimitReached, QueueManagerError
-from queue_manager.outcomes import ACCEPTED
 from queue_manager.staging import tags
-from storage.envelope import PROPERTIES_AMQP
 from storage.errors import StorageError
-
-if TYPE_CHECKING:
-    from broker.hub import Hub
 
 _log: Final = structlog.get_logger("sluicemq.amqp")
 
@@ -37,26 +32,49 @@ LIMIT: Final = "x-limit"
 LIMIT_DEFAULT: Final = 100
 
 
+class BrowseSlots:
+    """How many pages are being read for all clients: `limits.BROWSES_AT_ONCE_MAX` at most."""
+
+    __slots__ = ("_taken_count",)
+
+    def __init__(self) -> None:
+        self._taken_count = 0
+
+    def check(self) -> None:
+        """Raise LimitReached if there is none left."""
+        if self._taken_count >= limits.BROWSES_AT_ONCE_MAX:
+            raise LimitReached(f"{limits.BROWSES_AT_ONCE_MAX} pages are being read already: ask again later")
+
+    def take(self) -> None:
+        """A page is begun."""
+        self._taken_count += 1
+
+    def give_back(self) -> None:
+        """A page has ended."""
+        self._taken_count -= 1
+
+
 class Browse:
     """One page of a listing, on its way to who asked for it."""
 
-    __slots__ = ("_caller", "_correlation_id", "_hub", "_queue", "_reply_to", "_request")
+    __slots__ = ("_caller", "_correlation_id", "_hub", "_queue", "_reply_to", "_request", "_slots")
 
     def __init__(
         self,
         hub: Hub,
+        slots: BrowseSlots,
         queue: str,
         caller: str,
         headers: dict[str, Any],
-        reply_to: str | None,
+        reply_to: str,
         correlation_id: str,
     ) -> None:
         """Raises QueueManagerError when it cannot be answered."""
         if not reply_to:
             raise InvalidArgument("$browse needs a reply_to: the queue where the messages are to go")
-        if hub.browse_count >= limits.BROWSES_AT_ONCE_MAX:
-            raise LimitReached(f"{limits.BROWSES_AT_ONCE_MAX} pages are being read already: ask again later")
+        slots.check()
         self._hub = hub
+        self._slots = slots
         self._queue = queue
         self._caller = caller
         self._reply_to = reply_to
@@ -77,7 +95,7 @@ class Browse:
 
     def begin(self) -> None:
         """Read the page and send it, beside everything else."""
-        self._hub.browse_count += 1
+        self._slots.take()
         self._hub.spawn(self._answer())
 
     async def _answer(self) -> None:
@@ -86,9 +104,11 @@ class Browse:
             page = await hub.client.messages.browse(self._queue, self._request, self._caller)
             sent = 0
             for found in page.messages:
-                if found.body is not None and not self._publish(self._properties(found), found.body):
+                if found.body is None:
+                    continue
+                if not publish_reply(hub, self._reply_to, self._properties(found), found.body):
                     break
-                sent += found.body is not None
+                sent += 1
             else:
                 self._end({"status": "ok", "messages": sent, "next": page.next})
                 return
@@ -99,7 +119,7 @@ class Browse:
         except StorageError as error:
             _log.warning("browse.failed", queue=self._queue, reason=error.reason)
         finally:
-            hub.browse_count -= 1
+            self._slots.give_back()
             hub.settle_turn()
 
     def _properties(self, found: BrowsedMessage) -> bytes:
@@ -121,15 +141,4 @@ class Browse:
         return stamp(as_amqp(template), told)
 
     def _end(self, answer: dict[str, object]) -> None:
-        end = content.Properties(content_type="application/json", correlation_id=self._correlation_id)
-        self._publish(content.encode_properties(end), json.dumps(answer).encode())
-
-    def _publish(self, raw: bytes, body: bytes) -> bool:
-        hub = self._hub
-        publishing = hub.client.publishing
-        targets = publishing.named(self._reply_to)
-        if not targets:
-            return False  # who asked is gone
-        plan = publishing.plan(self._reply_to, PROPERTIES_AMQP, raw, False)
-        publishing.aim(plan, targets)
-        return publishing.publish(plan, [body], hub.clock.now_ms()) == ACCEPTED
+        publish_json(self._hub, self._reply_to, self._correlation_id, answer)

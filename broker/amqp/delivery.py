@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
 from pamqp import commands
 
+from broker.amqp import headers as names
+from broker.amqp.channel import AmqpChannel
+from broker.amqp.unacked import Unacked
+from broker.consumers import Consumers
 from broker.properties.amqp import routing_key
 from broker.properties.templates import as_amqp
 from config import limits
@@ -24,16 +28,9 @@ from queue_manager.consumer import Consumer
 from queue_manager.model import Entry, Message
 from storage.envelope import PROPERTIES_AMQP, EnvelopeTemplate
 
-if TYPE_CHECKING:
-    from broker.amqp.channel import AmqpChannel
-
-OFFSET_HEADER: Final = "x-offset"
-GROUP_HEADER: Final = "x-group-id"
-DELIVERY_COUNT_HEADER: Final = "x-delivery-count"
-
 
 class AmqpConsumer:
-    """The sink of one consumer; a puller's (basic.get) has `tag` "".
+    """The sink of one consumer, which is one of `consumers` by its `name`. That of basic.get has `tag` "".
 
     The delivery template of the last message's properties is kept: runs alike cost one `join`.
     """
@@ -41,18 +38,30 @@ class AmqpConsumer:
     __slots__ = (
         "_addresses",
         "_appender",
+        "_channel",
+        "_connection",
+        "_consumers",
         "_last",
         "_last_template",
+        "_name",
         "_numbered",
+        "_tag",
+        "_transport",
+        "_unacked",
         "_unflushed_bytes",
-        "channel",
         "consumer",
-        "tag",
     )
 
-    def __init__(self, channel: AmqpChannel, tag: str) -> None:
-        self.channel = channel
-        self.tag = tag
+    def __init__(
+        self, channel: AmqpChannel, unacked: Unacked, consumers: Consumers, name: str, tag: str
+    ) -> None:
+        self._channel = channel
+        self._connection = channel.client.connection
+        self._transport = channel.client.transport
+        self._unacked = unacked
+        self._consumers = consumers
+        self._name = name
+        self._tag = tag
         self.consumer: Consumer
         self._last_template: EnvelopeTemplate | None = None
         self._last: DeliverTemplate | None = None
@@ -61,41 +70,40 @@ class AmqpConsumer:
         self._appender: NumberAppender | None = None
         self._unflushed_bytes = 0
 
+    def attach(self, consumer: Consumer) -> None:
+        """See `broker.consumers.ConsumerSink`."""
+        self.consumer = consumer
+
     def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
         """See `queue_manager.consumer.Sink`."""
-        return self.channel.frontend.transport.guard(self._deliver, consumer, messages, entries)
+        return self._transport.guard(self._deliver, consumer, messages, entries)
 
     def _deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
-        channel = self.channel
-        count = len(messages)
-        first_tag = channel.next_tag
-        channel.next_tag = first_tag + count
-        if entries is not None and not consumer.no_ack:
-            channel.unacked.update(zip(range(first_tag, first_tag + count), entries, strict=True))
-        if not self.tag:
+        first_tag = self._unacked.number(len(messages), None if consumer.no_ack else entries)
+        if not self._tag:
             self._answer_get(first_tag, messages[0], None if entries is None else entries[0])
         elif entries is not None and entries[0].attempts > 1:
             for index, message in enumerate(messages):
                 self._redeliver(first_tag + index, message, entries[index].attempts)
         else:
             self._deliver_first(first_tag, messages)
-        channel.frontend.transport.want_flush()
+        self._transport.want_flush()
 
     def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
         """See `queue_manager.consumer.Sink`."""
-        self.channel.frontend.transport.guard(self.channel.forget, consumer, entries)
+        self._transport.guard(self._unacked.forget, consumer, entries)
 
     def cancelled(self, consumer: Consumer, reason: str) -> None:
         """See `queue_manager.consumer.Sink`: tell clients who understand it."""
-        channel = self.channel
-        channel.consumers.pop(self.tag, None)
-        if self.tag and channel.frontend.cancel_notify and not channel.closed:
-            channel.frontend.connection.send_method(channel.number, commands.Basic.Cancel(self.tag, True))
-            channel.frontend.transport.want_flush()
+        channel = self._channel
+        self._consumers.forget(self._name)
+        if self._tag and channel.client.cancel_notify and not channel.closed:
+            channel.send(commands.Basic.Cancel(self._tag, True))
+            self._transport.want_flush()
 
     def _deliver_first(self, tag: int, messages: list[Message]) -> None:
-        output = self.channel.frontend.connection.output
-        body_bytes_max = self.channel.frontend.connection.frame_max - FRAME_OVERHEAD_BYTES
+        output = self._connection.output
+        body_bytes_max = self._connection.frame_max - FRAME_OVERHEAD_BYTES
         count = len(messages)
         start = 0
         while start < count:
@@ -157,10 +165,10 @@ class AmqpConsumer:
             addresses.append(address)
         if len(run) < 2:
             return 0
-        output = self.channel.frontend.connection.output
+        output = self._connection.output
         bodies: list[Any] = [message.body for message in run]
         encode_deliver_varied(
-            output, self.channel.number, tag, addresses, self._with_added(run, found), bodies
+            output, self._channel.number, tag, addresses, self._with_added(run, found), bodies
         )
         return len(run)
 
@@ -168,7 +176,7 @@ class AmqpConsumer:
         if len(self._addresses) >= limits.AMQP_ADDRESSES_PER_CONSUMER_MAX:
             self._addresses.clear()
         key = routing_key(template.topic)
-        address = DeliverAddress(self.channel.number, self.tag, template.exchange, key)
+        address = DeliverAddress(self._channel.number, self._tag, template.exchange, key)
         self._addresses[template.exchange, template.topic] = address
         return address
 
@@ -178,7 +186,7 @@ class AmqpConsumer:
         if not group.name:
             return found
         if self._appender is None:
-            self._appender = NumberAppender([(GROUP_HEADER, group.group_id)], [OFFSET_HEADER])
+            self._appender = NumberAppender([(names.GROUP, group.group_id)], [names.OFFSET])
         return self._appender.append(found, [[message.offset for message in messages]])
 
     def _template(self, template: EnvelopeTemplate, size: int) -> DeliverTemplate:
@@ -195,16 +203,16 @@ class AmqpConsumer:
         last = self._last
         current = self._template(template, size)
         if numbered is None or current is not last:
-            numbered = self._numbered = NumberedTemplate(current, OFFSET_HEADER)
+            numbered = self._numbered = NumberedTemplate(current, names.OFFSET)
         return numbered
 
     def _make(self, template: EnvelopeTemplate, size: int) -> DeliverTemplate:
         raw = as_amqp(template)
         if self.consumer.group.name:
-            raw = append_headers(raw, [(GROUP_HEADER, self.consumer.group.group_id), (OFFSET_HEADER, 0)])
+            raw = append_headers(raw, [(names.GROUP, self.consumer.group.group_id), (names.OFFSET, 0)])
         return DeliverTemplate(
-            self.channel.number,
-            self.tag,
+            self._channel.number,
+            self._tag,
             False,
             template.exchange,
             routing_key(template.topic),
@@ -218,20 +226,20 @@ class AmqpConsumer:
 
     def _properties_max(self) -> int:
         added_bytes = limits.AMQP_ADDED_HEADERS_BYTES_MAX + len(self.consumer.group.group_id.encode())
-        return self.channel.frontend.connection.frame_max - added_bytes
+        return self._connection.frame_max - added_bytes
 
     def _skip(self, tags: range) -> None:
-        """Messages whose properties this client cannot be sent: failed, or they would come back for ever."""
-        self.channel.drop_unsendable(tags)
+        """Messages whose properties this client cannot be sent."""
+        self._unacked.fail(tags)
 
     def _headers(self, message: Message, attempts: int) -> bytes:
         """The message's properties with what this delivery adds."""
         raw = as_amqp(message.template)
         extra: list[tuple[str, object]] = []
         if attempts > 1:
-            extra.append((DELIVERY_COUNT_HEADER, attempts - 1))
+            extra.append((names.DELIVERY_COUNT, attempts - 1))
         if self.consumer.group.name:
-            extra += [(GROUP_HEADER, self.consumer.group.group_id), (OFFSET_HEADER, message.offset)]
+            extra += [(names.GROUP, self.consumer.group.group_id), (names.OFFSET, message.offset)]
         return append_headers(raw, extra) if extra else raw
 
     def _redeliver(self, tag: int, message: Message, attempts: int) -> None:
@@ -239,9 +247,9 @@ class AmqpConsumer:
         if not self._fits(template):
             self._skip(range(tag, tag + 1))
             return
-        method = BasicDeliver(self.tag, tag, True, template.exchange, routing_key(template.topic))
-        self.channel.frontend.connection.send_content(
-            self.channel.number, method, self._headers(message, attempts), message.body or b""
+        method = BasicDeliver(self._tag, tag, True, template.exchange, routing_key(template.topic))
+        self._connection.send_content(
+            self._channel.number, method, self._headers(message, attempts), message.body or b""
         )
 
     def _deliver_large(self, tag: int, message: Message, body: bytes) -> None:
@@ -249,26 +257,22 @@ class AmqpConsumer:
         if not self._fits(template):
             self._skip(range(tag, tag + 1))
             return
-        method = BasicDeliver(self.tag, tag, False, template.exchange, routing_key(template.topic))
-        self.channel.frontend.connection.send_content(
-            self.channel.number, method, self._headers(message, 1), body
-        )
+        method = BasicDeliver(self._tag, tag, False, template.exchange, routing_key(template.topic))
+        self._connection.send_content(self._channel.number, method, self._headers(message, 1), body)
 
     def _answer_get(self, tag: int, message: Message, entry: Entry | None) -> None:
         attempts = 1 if entry is None else entry.attempts
         template = message.template
         if not self._fits(template):
             self._skip(range(tag, tag + 1))
-            self.channel.frontend.connection.send_method(self.channel.number, commands.Basic.GetEmpty())
+            self._channel.send(commands.Basic.GetEmpty())
             return
         waiting = self.consumer.group.ready_count()
         method = BasicGetOk(tag, attempts > 1, template.exchange, routing_key(template.topic), waiting)
         body = message.body or b""
-        self.channel.frontend.connection.send_content(
-            self.channel.number, method, self._headers(message, attempts), body
-        )
+        self._connection.send_content(self._channel.number, method, self._headers(message, attempts), body)
         self._unflushed_bytes += len(body)
         if self._unflushed_bytes > limits.ANSWERS_BYTES_PER_FLUSH:
             # many gets in one chunk: the transport has to see how much the client leaves unread
             self._unflushed_bytes = 0
-            self.channel.frontend.transport.flush()
+            self._transport.flush()

@@ -1,4 +1,4 @@
-"""One AMQP connection: authentication, virtual host, channels, exclusive queues."""
+"""One AMQP connection: authentication, virtual host, channels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any, Final
 import structlog
 
 from broker import access
-from broker.amqp.channel import AmqpChannel
+from broker.amqp.browse import BrowseSlots
+from broker.amqp.channel_frontend import ChannelFrontend
+from broker.amqp.client import AmqpClient
 from broker.frontend import Frontend
 from broker.hub import Hub
 from broker.transport import Transport
@@ -30,23 +32,24 @@ SERVER_PROPERTIES: Final[dict[str, Any]] = {
 
 
 class AmqpFrontends:
-    """Makes the front-ends of a broker's AMQP clients."""
+    """Makes the front-ends of a broker's AMQP clients, and holds what these share."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
+        self._browse_slots = BrowseSlots()
 
     def accept(self, transport: Transport) -> AmqpFrontend:
         """A client connected."""
-        return AmqpFrontend(self._hub, transport)
+        return AmqpFrontend(self._hub, transport, self._browse_slots)
 
 
 class AmqpFrontend(Frontend):
-    """Answers an AMQP client. `caller` is what the core knows it by."""
+    """Answers an AMQP client."""
 
     connection: AmqpConnection
     sends_heartbeats = True
 
-    def __init__(self, hub: Hub, transport: Transport) -> None:
+    def __init__(self, hub: Hub, transport: Transport, browse_slots: BrowseSlots) -> None:
         connection = AmqpConnection(
             limits.AMQP_FRAME_BYTES_MAX,
             limits.AMQP_CHANNELS_MAX,
@@ -55,14 +58,9 @@ class AmqpFrontend(Frontend):
             hub.clock.monotonic(),
         )
         super().__init__(connection)
-        self.hub = hub
-        self.transport = transport
-        self.paused = False
-        self.username = ""
-        self.cancel_notify = False
-        self.channels: dict[int, AmqpChannel] = {}
-        self.caller = hub.new_caller()
-        self._end_logged = False
+        self.client = AmqpClient(hub, transport, connection, browse_slots)
+        self.channels: dict[int, ChannelFrontend] = {}
+        self._is_end_logged = False
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.AuthRequested: self._on_auth,
             ev.OpenRequested: self._on_open,
@@ -85,21 +83,20 @@ class AmqpFrontend(Frontend):
 
     def pause(self) -> None:
         """See `Frontend.pause`."""
-        self.paused = True
         for channel in self.channels.values():
             channel.set_paused(True)
 
     def resume(self) -> None:
         """See `Frontend.resume`."""
-        self.paused = False
+        transport = self.client.transport
         for channel in self.channels.values():
-            channel.set_paused(self.paused)  # what the one before was waiting for may have filled the buffer
+            channel.set_paused(transport.paused)  # what the one before was waiting for may have filled it
 
     def gone(self) -> None:
         """See `Frontend.gone`."""
         self._close_channels()
         self.channels.clear()
-        self.hub.client.queues.forget_caller(self.caller)
+        self.client.hub.client.queues.forget_caller(self.client.caller)
 
     def shut_down(self) -> None:
         """See `Frontend.shut_down`."""
@@ -111,22 +108,22 @@ class AmqpFrontend(Frontend):
 
     def fail_slow(self, reason: str) -> None:
         """See `Frontend.fail_slow`."""
-        self.fail(c.RESOURCE_ERROR, reason)
+        self._fail(c.RESOURCE_ERROR, reason)
 
     def fail_internal(self) -> None:
         """See `Frontend.fail_internal`."""
         self._end(c.INTERNAL_ERROR, "internal error")
 
-    def fail(self, code: int, text: str, class_id: int = 0, method_id: int = 0) -> None:
+    def _fail(self, code: int, text: str, class_id: int = 0, method_id: int = 0) -> None:
         """Close the connection with a reply code; one log line says who and why."""
-        _log.warning("amqp.connection_error", peer=self.transport.peer, code=code, reason=text)
+        _log.warning("amqp.connection_error", peer=self.client.transport.peer, code=code, reason=text)
         self._end(code, text, class_id, method_id)
 
     def _end(self, code: int, text: str, class_id: int = 0, method_id: int = 0) -> None:
-        self._end_logged = True
+        self._is_end_logged = True
         self.connection.fail(code, text, class_id, method_id)
         self._close_channels()
-        self.transport.want_flush()
+        self.client.transport.want_flush()
 
     def _close_channels(self) -> None:
         """Nothing may be given to a client any more who was told that the connection ends."""
@@ -134,27 +131,24 @@ class AmqpFrontend(Frontend):
             channel.close()
 
     def _on_auth(self, event: ev.AuthRequested) -> None:
-        reason = access.check_amqp(self.transport.peer, event.username, event.password)
+        peer = self.client.transport.peer
+        reason = access.check_amqp(peer, event.username, event.password)
         if reason:
-            self._end_logged = True
-            _log.warning("amqp.login_refused", peer=self.transport.peer, user=event.username, reason=reason)
+            self._is_end_logged = True
+            _log.warning("amqp.login_refused", peer=peer, user=event.username, reason=reason)
             self.connection.refuse_auth(reason)
             return
-        self.username = event.username
-        capabilities = event.client_properties.get("capabilities")
-        self.cancel_notify = isinstance(capabilities, dict) and bool(
-            capabilities.get("consumer_cancel_notify")
-        )
+        self.client.identify(event.username, event.client_properties)
         self.connection.accept_auth()
 
     def _on_open(self, event: ev.OpenRequested) -> None:
         if event.vhost != VHOST:
-            self.fail(c.NOT_ALLOWED, f"vhost {event.vhost!r} not found", c.CLASS_CONNECTION, 40)
+            self._fail(c.NOT_ALLOWED, f"vhost {event.vhost!r} not found", c.CLASS_CONNECTION, 40)
             return
         self.connection.accept_open()
 
     def _on_channel_opened(self, event: ev.ChannelOpened) -> None:
-        self.channels[event.channel] = AmqpChannel(self, event.channel)
+        self.channels[event.channel] = ChannelFrontend(self.client, event.channel, self._fail)
 
     def _on_channel_closed(self, event: ev.ChannelClosed) -> None:
         channel = self.channels.pop(event.channel, None)
@@ -164,7 +158,7 @@ class AmqpFrontend(Frontend):
     def _on_channel_failed(self, event: ev.ChannelFailed) -> None:
         _log.warning(
             "amqp.channel_error",
-            peer=self.transport.peer,
+            peer=self.client.transport.peer,
             channel=event.channel,
             code=event.code,
             reason=event.reason,
@@ -174,9 +168,8 @@ class AmqpFrontend(Frontend):
             channel.close()
 
     def _on_lost(self, event: ev.ConnectionLost) -> None:
-        if event.code and not event.by_peer and not self._end_logged:
-            _log.warning(
-                "amqp.connection_closed", peer=self.transport.peer, code=event.code, reason=event.reason
-            )
+        if event.code and not event.by_peer and not self._is_end_logged:
+            peer = self.client.transport.peer
+            _log.warning("amqp.connection_closed", peer=peer, code=event.code, reason=event.reason)
         for channel in list(self.channels.values()):
             channel.end()

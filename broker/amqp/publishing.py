@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-import structlog
-
-from broker.amqp import calls, committing, staging
-from broker.amqp.late_refusals import LateRefusals
+from broker.amqp import committing, control, staging
+from broker.amqp.channel import AmqpChannel
+from broker.amqp.confirms import Confirms
+from broker.amqp.errors import channel_error
+from broker.amqp.held_events import HeldEvents
+from broker.amqp.unacked import Unacked
 from broker.engine.answers import Answer
+from broker.engine.local.traffic import Targets
 from broker.properties import amqp
 from broker.properties.amqp import PERSISTENT_MODE, may_ask
 from protocols.amqp091 import constants as c
-from protocols.amqp091 import content, hot
+from protocols.amqp091 import content
 from protocols.amqp091.events import PublishAddress, PublishRun, PublishShape, VariedPublishRun
 from protocols.amqp091.methods import BasicReturn
 from queue_manager import address as addresses
@@ -25,36 +28,26 @@ from queue_manager.outcomes import ACCEPTED, REFUSED_SIZE
 from queue_manager.plan import PublishPlan
 from storage.envelope import PROPERTIES_AMQP, PROPERTIES_NONE, vary
 
-if TYPE_CHECKING:
-    from broker.amqp.channel import AmqpChannel
-
-_log: Final = structlog.get_logger("sluicemq.amqp")
-
-_USER_ID_FLAG = 0x10
+_USER_ID_FLAG: Final = 0x10
+_BASIC_PUBLISH: Final = c.CLASS_BASIC << 16 | 40
 
 
 class Publisher:
-    """The publishing half of a channel.
+    """The publishing half of a channel."""
 
-    In confirm mode publishes are numbered from 1; everything up to a number is confirmed at once when the
-    commit holding it is durable. `waiting` counts commits whose confirms are still out.
-    """
+    __slots__ = ("_channel", "_confirms", "_held", "_hub", "_staged", "_unacked")
 
-    __slots__ = ("_confirmed", "_late", "_staged", "channel", "confirming", "sequence", "waiting")
-
-    def __init__(self, channel: AmqpChannel) -> None:
-        self.channel = channel
-        self.confirming = False
-        self.sequence = 0
-        self._confirmed = 0
-        self.waiting = 0
-        self._late = LateRefusals(self)
+    def __init__(self, channel: AmqpChannel, held: HeldEvents, confirms: Confirms, unacked: Unacked) -> None:
+        self._channel = channel
+        self._held = held
+        self._hub = channel.hub
+        self._confirms = confirms
+        self._unacked = unacked
         self._staged: staging.StagedProperties | None = None  # only of who stages
 
     def publish(self, run: PublishRun) -> None:
-        """Take a run of publishes."""
-        channel = self.channel
-        hub = channel.frontend.hub
+        """Take a run of publishes; raises QueueManagerError, or a channel error."""
+        hub = self._hub
         publishing = hub.client.publishing
         shape = run.shape
         plan: PublishPlan | None = shape.context
@@ -63,22 +56,20 @@ class Publisher:
             if committing.is_commit(shape.exchange, shape.routing_key):
                 self._commit(run)
                 return
-            if calls.is_call(shape):
-                calls.perform(self, run, now_ms)
+            if control.is_call(shape):
+                self._call(run, now_ms)
                 return
             plan = self._plan(shape, now_ms)
-            if plan is None:
-                return
         count = len(run.bodies)
         if not plan.queues:
             hub.counters.leave_unrouted(count)
             if shape.mandatory:
                 self._return(run)
-            self.confirm(count, durable=False)
+            self._confirms.confirm(count, durable=False)
             return
         outcome = publishing.publish(plan, run.bodies, now_ms)
         if outcome == ACCEPTED:
-            self.confirm(count, durable=plan.durable)
+            self._confirms.confirm(count, durable=plan.durable)
         else:
             self._refuse(run, plan, outcome, now_ms)
 
@@ -87,7 +78,7 @@ class Publisher:
         if -1 in run.modes:
             return False
         address = run.address
-        hub = self.channel.frontend.hub
+        hub = self._hub
         publishing = hub.client.publishing
         properties = run.properties
         options = PLAIN
@@ -106,7 +97,7 @@ class Publisher:
         count = len(run.bodies)
         outcome = publishing.publish(plan, run.bodies, now_ms, templates)
         if outcome == ACCEPTED:
-            self.confirm(count, durable=plan.durable)
+            self._confirms.confirm(count, durable=plan.durable)
         elif count > 1:
             return False  # part of them may fit
         else:
@@ -116,7 +107,7 @@ class Publisher:
     def _varied_plan(self, address: PublishAddress, options: PublishOptions) -> PublishPlan | None:
         """Where these go, if that is to queues and nothing else has to be known."""
         key = address.routing_key
-        publishing = self.channel.frontend.hub.client.publishing
+        publishing = self._hub.client.publishing
         if address.exchange or committing.is_commit(address.exchange, key):
             return None
         if addresses.is_queue_topic(key):
@@ -131,46 +122,15 @@ class Publisher:
         publishing.aim(plan, targets)
         return plan
 
-    def committed(self, tokens: list[int]) -> None:
-        """See `queue_manager.journal.Waiter`: everything up to the last token is durable."""
-        self.waiting -= 1
-        if self._late.numbers:
-            self.channel.frontend.transport.guard(self._late.tell, tokens[-1])
-        self.channel.frontend.transport.guard(self._ack, tokens[-1])
-
-    def _plan(self, shape: PublishShape, now_ms: int) -> PublishPlan | None:
-        """Resolve exchange and routing key; None when that closed the channel."""
-        channel = self.channel
-        publishing = channel.frontend.hub.client.publishing
+    def _plan(self, shape: PublishShape, now_ms: int) -> PublishPlan:
+        """Resolve exchange and routing key."""
+        publishing = self._hub.client.publishing
         if shape.exchange:
-            channel.fail(c.NOT_FOUND, f"no exchange {shape.exchange!r} in vhost '/'", c.CLASS_BASIC, 40)
-            return None
+            raise channel_error(c.NOT_FOUND, f"no exchange {shape.exchange!r} in vhost '/'")
         raw = shape.properties
-        if raw[1] & _USER_ID_FLAG:
-            user_id = content.decode_properties(raw).user_id
-            if user_id and user_id != channel.frontend.username:
-                channel.fail(
-                    c.PRECONDITION_FAILED,
-                    f"user_id {user_id!r} is not the connection's user",
-                    c.CLASS_BASIC,
-                    40,
-                )
-                return None
+        self._check_user_id(raw)
         key = shape.routing_key
-        if addresses.is_queue_topic(key):
-            parsed = addresses.parse(key)
-            if parsed.verb:
-                raise InvalidAddress(
-                    f"{parsed.verb} is for MQTT clients; AMQP has basic.ack and basic.reject"
-                )
-            targets = publishing.match(key)
-            if not targets:
-                if not publishing.creates_queues and not shape.mandatory:
-                    raise QueueNotFound(f"no queue is bound to {key!r}")
-                if publishing.creates_queues:
-                    targets = publishing.route(key, now_ms)
-        else:
-            targets = publishing.named(key)
+        targets = self._targets(key, now_ms, mandatory=shape.mandatory)
         plan: PublishPlan | None = shape.context
         if plan is None:
             persistent = content.peek_fields(raw)[0] == PERSISTENT_MODE
@@ -183,6 +143,30 @@ class Publisher:
         publishing.aim(plan, targets)
         return plan
 
+    def _check_user_id(self, raw: bytes) -> None:
+        if raw[1] & _USER_ID_FLAG:
+            user_id = content.decode_properties(raw).user_id
+            if user_id and user_id != self._channel.client.username:
+                raise channel_error(
+                    c.PRECONDITION_FAILED, f"user_id {user_id!r} is not the connection's user"
+                )
+
+    def _targets(self, key: str, now_ms: int, *, mandatory: bool) -> Targets:
+        """The queues that a routing key stands for."""
+        publishing = self._hub.client.publishing
+        if not addresses.is_queue_topic(key):
+            return publishing.named(key)
+        parsed = addresses.parse(key)
+        if parsed.verb:
+            raise InvalidAddress(f"{parsed.verb} is for MQTT clients; AMQP has basic.ack and basic.reject")
+        targets = publishing.match(key)
+        if not targets:
+            if not publishing.creates_queues and not mandatory:
+                raise QueueNotFound(f"no queue is bound to {key!r}")
+            if publishing.creates_queues:
+                targets = publishing.route(key, now_ms)
+        return targets
+
     def _options(self, raw: bytes) -> tuple[PublishOptions, bytes]:
         """What the properties ask for, and what of them goes on to consumers."""
         if self._staged is not None and (found := self._staged.find(raw)) is not None:
@@ -194,102 +178,73 @@ class Publisher:
             raw = self._staged.take(raw, options)
         return options, raw
 
-    def confirm(self, count: int, *, durable: bool) -> None:
-        """Confirm the next publishes: now, or when what was done so far is durable."""
-        if not self.confirming:
-            return
-        self.sequence += count
-        if durable or self.waiting:
-            self.waiting += self.channel.frontend.hub.client.commits.wait_up_to(self, self.sequence)
-        else:
-            self._ack(self.sequence)
-
-    def _ack(self, sequence: int) -> None:
-        channel = self.channel
-        frontend = channel.frontend
-        if channel.closed or not frontend.connection.channel_is_open(channel.number):
-            return
-        multiple = sequence - self._confirmed > 1
-        self._confirmed = sequence
-        frontend.connection.output.append(hot.encode_ack(channel.number, sequence, multiple))
-        frontend.transport.want_flush()
-
     def _refuse(self, run: PublishRun, plan: PublishPlan, outcome: int, now_ms: int) -> None:
         """A queue is full or a message too large: basic.nack where confirms are on."""
-        channel = self.channel
-        hub = channel.frontend.hub
-        count = len(run.bodies)
-        if count > 1:
+        if len(run.bodies) > 1:
             # part of the run may fit
             for body in run.bodies:
-                single = PublishRun(run.channel, run.shape, [body])
-                self.publish(single)
-                if channel.closed:
-                    return
+                self.publish(PublishRun(run.channel, run.shape, [body]))
             return
+        hub = self._hub
         hub.counters.refuse_publishes(1)
         if outcome == REFUSED_SIZE:
             bytes_max = min(queue.policy.message_bytes_max for queue in plan.queues)
             size = len(run.bodies[0])
-            channel.fail(
+            raise channel_error(
                 c.PRECONDITION_FAILED,
                 f"message of {size} bytes is larger than the queue's limit of {bytes_max}",
-                c.CLASS_BASIC,
-                40,
             )
-            return
         hub.refusals.note(
             (plan.full if outcome in outcomes.FULL else plan.queues)[0].name,
             now_ms,
             1,
-            peer=channel.frontend.transport.peer,
+            peer=self._channel.client.transport.peer,
             routing_key=run.shape.routing_key,
             reason=outcomes.REASONS[outcome],
         )
-        if self.confirming and is_remembered(plan, outcome):
-            self.sequence += 1
-            self._late.add(self.sequence)
-        elif self.confirming:
-            self._nack(1)
+        if is_remembered(plan, outcome):
+            self._confirms.nack_when_durable()
+        else:
+            self._confirms.nack(1)
+
+    def _call(self, run: PublishRun, now_ms: int) -> None:
+        """What the publishes call for instead of messages; a refusal without reply_to closes the channel."""
+        call = control.Call(self._channel, self._unacked, run.shape)
+        for index, body in enumerate(run.bodies):
+            answer = call.ask(body, now_ms)
+            self._held.expect(answer, partial(self._answer_call, call), _BASIC_PUBLISH)
+            if not answer.is_done and index + 1 < len(run.bodies):
+                self._held.put_back(PublishRun(run.channel, run.shape, run.bodies[index + 1 :]))
+                return
+
+    def _answer_call(self, call: control.Call, answer: Answer[control.Told]) -> None:
+        call.tell(answer)
+        self._confirms.confirm(1, durable=True)
 
     def _commit(self, run: PublishRun) -> None:
         """Offsets of a stream instead of messages; a refusal closes the channel where no confirms are on."""
         answer: Answer[None]
         try:
-            answer = committing.commit(self.channel, run.shape)
+            answer = committing.commit(self._channel, run.shape)
         except QueueManagerError as error:
             answer = Answer.failed(error)
-        self.channel.expect(answer, partial(self._committed_offset, len(run.bodies)), c.CLASS_BASIC, 40)
+        self._held.expect(answer, partial(self._answer_commit, len(run.bodies)), _BASIC_PUBLISH)
 
-    def _committed_offset(self, count: int, answer: Answer[None]) -> None:
-        channel = self.channel
+    def _answer_commit(self, count: int, answer: Answer[None]) -> None:
         try:
             answer.result()
         except QueueManagerError as error:
-            channel.frontend.hub.counters.refuse_control(count)
-            if not self.confirming:
+            self._hub.counters.refuse_control(count)
+            if not self._confirms.is_on:
                 raise
-            committing.log_refused(channel, error)
-            self._nack(count)
+            committing.log_refused(self._channel, error)
+            self._confirms.nack(count)
         else:
-            self.confirm(count, durable=True)
-
-    def _nack(self, count: int) -> None:
-        """Refuse `count` publishes in confirm mode."""
-        channel = self.channel
-        connection = channel.frontend.connection
-        for _ in range(count):
-            self.sequence += 1
-            if not self.waiting:
-                self._confirmed = self.sequence
-            if connection.channel_is_open(channel.number):
-                connection.output.append(hot.encode_nack(channel.number, self.sequence, False))
-        channel.frontend.transport.want_flush()
+            self._confirms.confirm(count, durable=True)
 
     def _return(self, run: PublishRun) -> None:
         """Give back mandatory messages no queue takes (4.2.6: before their confirm)."""
-        channel = self.channel
         shape = run.shape
         method = BasicReturn(c.NO_ROUTE, c.REPLY_NAMES[c.NO_ROUTE], shape.exchange, shape.routing_key)
         for body in run.bodies:
-            channel.frontend.connection.send_content(channel.number, method, shape.properties, body)
+            self._channel.send_content(method, shape.properties, body)

@@ -6,14 +6,13 @@ Headers: `delivery-tag`, of the channel that publishes the call; for `$nack` `de
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from broker import claims
+from broker.amqp.channel import AmqpChannel
+from broker.amqp.unacked import Unacked
 from queue_manager.errors import InvalidArgument
 from queue_manager.model import IN_FLIGHT
-
-if TYPE_CHECKING:
-    from broker.amqp.channel import AmqpChannel
 
 NACK: Final = "$nack"
 EXTEND: Final = "$extend"
@@ -22,20 +21,20 @@ TAG: Final = "delivery-tag"
 
 
 def settle(
-    channel: AmqpChannel, name: str, verb: str, headers: dict[str, Any], now_ms: int
+    channel: AmqpChannel, unacked: Unacked, name: str, verb: str, headers: dict[str, Any], now_ms: int
 ) -> dict[str, object]:
     """Do what the call asks; gives its answer, true once the open commit is durable.
 
     Raises QueueNotFound, InvalidArgument; the channel holds the delivery then as before.
     """
-    consuming = channel.frontend.hub.client.consuming
-    queue = consuming.find(name, channel.frontend.caller)
+    consuming = channel.hub.client.consuming
+    queue = consuming.find(name, channel.client.caller)
     tag = headers.get(TAG)
     if not isinstance(tag, int) or isinstance(tag, bool):
         raise InvalidArgument(f"{verb} needs the header {TAG}, an integer, not {tag!r}")
-    entry = channel.unacked.get(tag)
+    entry = unacked.claim(tag)
     if entry is None or entry.state != IN_FLIGHT or entry.consumer is None:
-        ended = entry is not None or tag in channel.late_tags
+        ended = entry is not None or unacked.is_late(tag)
         raise InvalidArgument(f"the lease of delivery tag {tag} ended" if ended else f"unknown {TAG} {tag}")
     group = entry.group
     if group.queue not in queue.parts():
@@ -43,7 +42,7 @@ def settle(
     claims.check_delay(headers, verb, stream=queue.policy.stream)
     if verb == NACK:
         claims.hand_back(consuming, entry, headers, now_ms)
-        del channel.unacked[tag]
+        unacked.release(tag)
     else:
         claims.extend(consuming, entry, headers, entry.consumer.lease_ms, now_ms)
     if queue.durable:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 import structlog
 
-from broker.amqp.delivery import GROUP_HEADER, OFFSET_HEADER, AmqpConsumer
+from broker.amqp import headers as names
+from broker.amqp.channel import AmqpChannel
+from broker.amqp.delivery import AmqpConsumer
+from broker.amqp.unacked import Unacked
+from broker.consumers import Consumers
 from broker.properties.amqp import routing_key
 from broker.properties.templates import as_amqp
 from protocols.amqp091.constants import FRAME_OVERHEAD_BYTES
@@ -16,19 +20,10 @@ from protocols.amqp091.hot_stamped import StampedTemplate, encode_deliver_stampe
 from protocols.amqp091.methods import BasicDeliver
 from queue_manager.model import Message
 from queue_manager.streams.group import StreamGroup
-from queue_manager.streams.start import NAME as STREAM_OFFSET_HEADER
 from storage.envelope import EnvelopeTemplate
-
-if TYPE_CHECKING:
-    from broker.amqp.channel import AmqpChannel
 
 _log: Final = structlog.get_logger("sluicemq.amqp")
 
-TIMESTAMP_HEADER: Final = "x-stream-timestamp"
-GAP_HEADER: Final = "x-stream-gap"
-WORK_GROUP_HEADER: Final = "x-work-group"
-WORK_COMMITTED_HEADER: Final = "x-work-committed-offset"
-WORK_ACKED_HEADER: Final = "x-work-acked"
 ADDED_BYTES_MAX: Final = 384  # frame, content header and all that a delivery adds but the names of groups
 
 
@@ -37,8 +32,10 @@ class AmqpStreamConsumer(AmqpConsumer):
 
     __slots__ = ("_stamped",)
 
-    def __init__(self, channel: AmqpChannel, tag: str) -> None:
-        super().__init__(channel, tag)
+    def __init__(
+        self, channel: AmqpChannel, unacked: Unacked, consumers: Consumers, name: str, tag: str
+    ) -> None:
+        super().__init__(channel, unacked, consumers, name, tag)
         self._stamped: StampedTemplate | None = None
 
     @property
@@ -59,8 +56,8 @@ class AmqpStreamConsumer(AmqpConsumer):
             self._deliver_runs(tag, messages)
 
     def _deliver_runs(self, tag: int, messages: list[Message]) -> None:
-        output = self.channel.frontend.connection.output
-        body_bytes_max = self.channel.frontend.connection.frame_max - FRAME_OVERHEAD_BYTES
+        output = self._connection.output
+        body_bytes_max = self._connection.frame_max - FRAME_OVERHEAD_BYTES
         named = bool(self.group.name)
         count = len(messages)
         start = 0
@@ -100,19 +97,19 @@ class AmqpStreamConsumer(AmqpConsumer):
         last = self._last
         current = self._template(template, size)
         if stamped is None or current is not last:
-            names = [TIMESTAMP_HEADER, STREAM_OFFSET_HEADER]
+            numbered = [names.STREAM_TIMESTAMP, names.STREAM_OFFSET]
             if self.group.name:
-                names.insert(0, OFFSET_HEADER)
-            stamped = self._stamped = StampedTemplate(current, names)
+                numbered.insert(0, names.OFFSET)
+            stamped = self._stamped = StampedTemplate(current, numbered)
         return stamped
 
     def _make(self, template: EnvelopeTemplate, size: int) -> DeliverTemplate:
-        headers: list[tuple[str, object]] = [(TIMESTAMP_HEADER, 0), (STREAM_OFFSET_HEADER, 0)]
+        headers: list[tuple[str, object]] = [(names.STREAM_TIMESTAMP, 0), (names.STREAM_OFFSET, 0)]
         if self.group.name:
-            headers[:0] = [(GROUP_HEADER, self.group.group_id), (OFFSET_HEADER, 0)]
+            headers[:0] = [(names.GROUP, self.group.group_id), (names.OFFSET, 0)]
         return DeliverTemplate(
-            self.channel.number,
-            self.tag,
+            self._channel.number,
+            self._tag,
             False,
             template.exchange,
             routing_key(template.topic),
@@ -125,27 +122,25 @@ class AmqpStreamConsumer(AmqpConsumer):
         if not self._fits(template):
             self._skip(range(tag, tag + 1))
             return
-        method = BasicDeliver(self.tag, tag, False, template.exchange, routing_key(template.topic))
+        method = BasicDeliver(self._tag, tag, False, template.exchange, routing_key(template.topic))
         headers = self._headers(message, 1)
         if gap:
-            headers = append_headers(headers, [(GAP_HEADER, gap)])
-        self.channel.frontend.connection.send_content(
-            self.channel.number, method, headers, message.body or b""
-        )
+            headers = append_headers(headers, [(names.STREAM_GAP, gap)])
+        self._connection.send_content(self._channel.number, method, headers, message.body or b"")
 
     def _headers(self, message: Message, attempts: int) -> bytes:
         group = self.group
         extra: list[tuple[str, object]] = [
-            (TIMESTAMP_HEADER, message.received_at_ms),
-            (STREAM_OFFSET_HEADER, message.offset),
+            (names.STREAM_TIMESTAMP, message.received_at_ms),
+            (names.STREAM_OFFSET, message.offset),
         ]
         primary_group = group.queue.policy.primary_group
         if primary_group:
             committed = group.stream.primary_committed()
             extra += [
-                (WORK_GROUP_HEADER, primary_group),
-                (WORK_COMMITTED_HEADER, committed),
-                (WORK_ACKED_HEADER, message.offset < committed),
+                (names.WORK_GROUP, primary_group),
+                (names.WORK_COMMITTED, committed),
+                (names.WORK_ACKED, message.offset < committed),
             ]
         return append_headers(super()._headers(message, attempts), extra)
 
@@ -156,22 +151,22 @@ class AmqpStreamConsumer(AmqpConsumer):
         if group_id:
             columns.insert(0, offsets)
         if self._appender is None:
-            names = [TIMESTAMP_HEADER, STREAM_OFFSET_HEADER]
-            fixed = [(GROUP_HEADER, group_id)] if group_id else []
-            self._appender = NumberAppender(fixed, [OFFSET_HEADER, *names] if group_id else names)
+            numbered = [names.STREAM_TIMESTAMP, names.STREAM_OFFSET]
+            fixed = [(names.GROUP, group_id)] if group_id else []
+            self._appender = NumberAppender(fixed, [names.OFFSET, *numbered] if group_id else numbered)
         return self._appender.append(found, columns)
 
     def _properties_max(self) -> int:
-        names = self.group.group_id + self.group.queue.policy.primary_group
-        added_bytes = ADDED_BYTES_MAX + len(names.encode())
-        return self.channel.frontend.connection.frame_max - added_bytes
+        group_names = self.group.group_id + self.group.queue.policy.primary_group
+        added_bytes = ADDED_BYTES_MAX + len(group_names.encode())
+        return self._connection.frame_max - added_bytes
 
     def _take_gap(self) -> int:
         group = self.group
         gap = group.take_gap()
         _log.warning(
             "stream.gap",
-            peer=self.channel.frontend.transport.peer,
+            peer=self._transport.peer,
             queue=group.queue.name,
             group=group.group_id,
             skipped=gap,

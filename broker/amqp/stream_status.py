@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from broker.amqp.delivery import GROUP_HEADER
+from broker.amqp import headers as names
 from broker.engine.answers import Answer
 from broker.engine.client import StreamClient
 from queue_manager import address
@@ -23,7 +23,7 @@ def status(
 ) -> Answer[dict[str, object] | None]:
     """The oldest offset and the one to come; the committed one of a group, or that of a place."""
     start = parse_start(headers[START_HEADER], now_ms) if START_HEADER in headers else None
-    group = headers.get(GROUP_HEADER)
+    group = headers.get(names.GROUP)
     name = None if group is None else address.validate_group_name(str(group))
     found = streams.status(queue, caller, group=name, start=start)
     return found.map(partial(_told, name))

@@ -115,17 +115,17 @@ class MqttConsumer:
     def _deliver_5(self, message: Message, claim: Entry | None, attempts: int, now_ms: int) -> None:
         if not self._constant:
             group = self.consumer.group
-            self._constant = pair(b"group-id", (group.group_id or "").encode()) + pair(
+            self._constant = user_property(b"group-id", (group.group_id or "").encode()) + user_property(
                 b"queue", group.queue.name.encode()
             )
         offset = str(message.offset).encode()
         block = b"".join(
             (
                 as_mqtt_at(message.template, message.received_at_ms, now_ms),
-                pair(b"message-id", self.consumer.group.queue.name.encode() + b":" + offset),
+                user_property(b"message-id", self.consumer.group.queue.name.encode() + b":" + offset),
                 self._constant,
-                pair(b"offset", offset),
-                pair(b"attempts", str(attempts).encode()),
+                user_property(b"offset", offset),
+                user_property(b"attempts", str(attempts).encode()),
             )
         )
         if self.identifier is not None:
@@ -164,7 +164,7 @@ def _valid(topic: str) -> str:
     return topic
 
 
-def pair(name: bytes, value: bytes) -> bytes:
+def user_property(name: bytes, value: bytes) -> bytes:
     """A user property as it stands in a property block."""
     return b"".join(
         (_USER_PROPERTY, len(name).to_bytes(2, "big"), name, len(value).to_bytes(2, "big"), value)

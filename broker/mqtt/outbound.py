@@ -101,7 +101,7 @@ class Outbound:
     def limit(self, receive_maximum: int) -> None:
         """So many QoS 1 and 2 deliveries the client takes at a time (section 3.1.2.11.3)."""
         self.pool.credit_max = receive_maximum
-        self.window.maximum = receive_maximum
+        self.window.limit(receive_maximum)
 
     def caught_up(self) -> None:
         """The client reads again."""

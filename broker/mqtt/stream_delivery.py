@@ -6,7 +6,7 @@ from typing import Final, cast
 
 import structlog
 
-from broker.mqtt.delivery import MqttConsumer, pair
+from broker.mqtt.delivery import MqttConsumer, user_property
 from broker.mqtt.outbound import Outgoing, with_identifier
 from broker.properties.templates import as_mqtt_at
 from queue_manager.model import Entry, Message
@@ -38,24 +38,24 @@ class MqttStreamConsumer(MqttConsumer):
         offset = str(message.offset).encode()
         pairs = [
             as_mqtt_at(message.template, message.received_at_ms, now_ms),
-            pair(b"message-id", stream.name.encode() + b":" + offset),
-            pair(b"group-id", group.group_id.encode()),
-            pair(b"queue", stream.name.encode()),
-            pair(b"offset", offset),
-            pair(b"attempts", str(attempts).encode()),
-            pair(b"x-stream-offset", offset),
-            pair(b"x-stream-timestamp", str(message.received_at_ms).encode()),
+            user_property(b"message-id", stream.name.encode() + b":" + offset),
+            user_property(b"group-id", group.group_id.encode()),
+            user_property(b"queue", stream.name.encode()),
+            user_property(b"offset", offset),
+            user_property(b"attempts", str(attempts).encode()),
+            user_property(b"x-stream-offset", offset),
+            user_property(b"x-stream-timestamp", str(message.received_at_ms).encode()),
         ]
         primary_group = stream.policy.primary_group
         if primary_group:
             committed = stream.primary_committed()
             pairs += (
-                pair(b"x-work-group", primary_group.encode()),
-                pair(b"x-work-committed-offset", str(committed).encode()),
-                pair(b"x-work-acked", b"true" if message.offset < committed else b"false"),
+                user_property(b"x-work-group", primary_group.encode()),
+                user_property(b"x-work-committed-offset", str(committed).encode()),
+                user_property(b"x-work-acked", b"true" if message.offset < committed else b"false"),
             )
         if group.gap and attempts == 1:
-            pairs.append(pair(b"x-stream-gap", str(group.take_gap()).encode()))
+            pairs.append(user_property(b"x-stream-gap", str(group.take_gap()).encode()))
         block = b"".join(pairs)
         if self.identifier is not None:
             block = with_identifier(block, self.identifier)

@@ -13,6 +13,10 @@ class OutboundWindow:
         self.in_use: set[int] = set()
         self._next = 1
 
+    def limit(self, maximum: int) -> None:
+        """The client's Receive Maximum."""
+        self.maximum = maximum
+
     def free(self) -> int:
         """How many more deliveries the client allows now."""
         return self.maximum - len(self.in_use)

@@ -47,6 +47,7 @@ _ATTRIBUTES: Final = {
 } | {"message_type": "subject"}
 _FIELD_TYPES: Final = frozenset((bool, float, Decimal, str, bytes, datetime, type(None)))
 _NEUTRAL: Final = _FIELD_TYPES | {int}
+_MODES: Final = {None: None, False: 1, True: PERSISTENT_MODE}
 _IMPLIED: Final = frozenset(("group_id", "group_sequence"))
 _INTEGER_MIN: Final = -(1 << 63)
 _INTEGER_MAX: Final = (1 << 63) - 1
@@ -56,7 +57,7 @@ assert all(b"x-" in name or b"deliver" in name for name in _OPTION_NAMES)
 
 
 def read(raw: bytes) -> MessageProperties:
-    """Read a raw content header that was validated."""
+    """Read a raw content header that was validated. It says nothing of the topic."""
     properties = MessageProperties()
     properties.kind = PROPERTIES_AMQP
     properties.block = raw
@@ -91,31 +92,26 @@ def _read_headers(properties: MessageProperties, pairs: list[tuple[str, Any]]) -
             properties.group_sequence = value
 
 
-def write(properties: MessageProperties, topic: str) -> bytes:
-    """The raw content header of a message published to `topic`, whatever its properties were read from."""
-    result = content.Properties()
+def write(properties: MessageProperties) -> bytes:
+    """The raw content header of a message, whatever its properties were read from."""
     headers = list(properties.headers)
-    if properties.persistent is not None:
-        result.delivery_mode = PERSISTENT_MODE if properties.persistent else 1
-    result.content_type = _short(properties.content_type, "x-content-type", headers)
-    result.reply_to = _short(properties.reply_to, "x-response-topic", headers)
-    if properties.ttl_ms is not None:
-        result.expiration = str(properties.ttl_ms)
-    result.correlation_id = _short(properties.correlation_id, CORRELATION_HEADER, headers)
+    implied = properties.implied
+    fields = content.Properties(
+        content_type=_short(properties.content_type, "x-content-type", headers),
+        delivery_mode=_MODES[properties.persistent],
+        priority=None if "priority" in implied else properties.priority,
+        reply_to=_short(properties.reply_to, "x-response-topic", headers),
+        expiration=None if properties.ttl_ms is None else str(properties.ttl_ms),
+        correlation_id=_short(properties.correlation_id, CORRELATION_HEADER, headers),
+        content_encoding=_short(properties.content_encoding, "x-content-encoding", headers),
+        message_id=_short(properties.message_id, "x-message-id", headers),
+        timestamp=_timestamp(properties.created_at_ms),
+        message_type=None if "subject" in implied else _short(properties.subject, "x-type", headers),
+        user_id=_short(properties.user_id, "x-user-id", headers),
+        app_id=_short(properties.app_id, "x-app-id", headers),
+    )
     if properties.payload_format is not None:
         headers.append((PAYLOAD_FORMAT_HEADER, properties.payload_format))
-    result.content_encoding = _short(properties.content_encoding, "x-content-encoding", headers)
-    result.message_id = _short(properties.message_id, "x-message-id", headers)
-    result.user_id = _short(properties.user_id, "x-user-id", headers)
-    result.app_id = _short(properties.app_id, "x-app-id", headers)
-    if properties.created_at_ms is not None:
-        at_ms = min(max(properties.created_at_ms, 0), _TIMESTAMP_MS_MAX)
-        result.timestamp = datetime.fromtimestamp(at_ms / 1000, UTC)
-    implied = properties.implied
-    if "subject" not in implied:
-        result.message_type = _short(properties.subject, "x-type", headers)
-    if "priority" not in implied:
-        result.priority = properties.priority
     if "group_id" not in implied and properties.group_id is not None:
         headers.append((GROUP_HEADER, properties.group_id))
     if "group_sequence" not in implied and properties.group_sequence is not None:
@@ -125,9 +121,9 @@ def write(properties: MessageProperties, topic: str) -> bytes:
         for name, value in headers
         if len(name.encode(errors="replace")) <= SHORT_STRING_BYTES_MAX
     ]
-    raw = content.encode_properties(result, kept or None)
-    if routing_key(topic) != topic:
-        raw = content.append_headers(raw, [(TOPIC_HEADER, topic)])
+    raw = content.encode_properties(fields, kept or None)
+    if routing_key(properties.topic) != properties.topic:
+        raw = content.append_headers(raw, [(TOPIC_HEADER, properties.topic)])
     return raw
 
 
@@ -229,6 +225,12 @@ def _field_value(value: HeaderValue) -> Any:
     if isinstance(value, Mapping):
         return {name: _field_value(item) for name, item in value.items()}
     return value
+
+
+def _timestamp(time_ms: int | None) -> datetime | None:
+    if time_ms is None:
+        return None
+    return datetime.fromtimestamp(min(max(time_ms, 0), _TIMESTAMP_MS_MAX) / 1000, UTC)
 
 
 def _short(value: Identifier | None, header: str, headers: list[Header]) -> str | None:

@@ -26,16 +26,16 @@ Identifier: TypeAlias = str | bytes | int | UUID
 
 
 class MessageProperties:
-    """What a publisher says of a message beside its topic and body. None: he did not say.
+    """What a publisher says of a message beside its body. None: he did not say.
 
     `headers` (AMQP headers, MQTT user properties, AMQP 1.0 application properties) keep order and duplicates;
     of several with one name the first counts, or the last if `last_header_counts`. `implied` names the fields
     that a protocol has no place for and that were read, by convention, from one of the headers, which is
     still there: who writes the headers leaves these fields out.
 
-    `persistent` is delivery mode, durability or QoS. `ttl_ms` counts from the publish, `created_at_ms` is a
-    time in ms since 1970. `subject` is AMQP 0.9.1's `type`. `payload_format` is MQTT's indicator: 0 bytes,
-    1 text.
+    `topic` is a topic or a routing key. `persistent` is delivery mode, durability or QoS. `ttl_ms` counts
+    from the publish, `created_at_ms` is a time in ms since 1970. `subject` is AMQP 0.9.1's `type`.
+    `payload_format` is MQTT's indicator: 0 bytes, 1 text.
 
     `block` is what it all was read from, and `kind` (`storage.envelope`) says by whose rules: consumers of
     that protocol get the block as it is.
@@ -44,6 +44,7 @@ class MessageProperties:
     # defaults of the class: most messages have few of these, and many have properties of their own
     kind: int = PROPERTIES_NONE
     block: bytes = b""
+    topic: str = ""
     persistent: bool | None = None
     content_type: str | None = None
     content_encoding: str | None = None

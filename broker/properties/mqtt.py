@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
-from broker.properties.model import HeaderValue, MessageProperties
+from broker.properties.model import HeaderValue, Identifier, MessageProperties
 from broker.properties.single import single_values
 from protocols.errors import ProtocolError
 from protocols.mqtt import constants as c
@@ -38,7 +38,7 @@ _IMPLIED: Final = frozenset(("group_id", "priority", "subject"))
 
 
 def read(block: bytes) -> MessageProperties:
-    """Read a property block that was validated. Whether it is persistent says the QoS beside it."""
+    """Read a property block that was validated. It says nothing of the topic, nor of the QoS."""
     source = decode_properties(block, c.PUBLISH)
     properties = MessageProperties()
     properties.kind = PROPERTIES_MQTT
@@ -61,28 +61,18 @@ def read(block: bytes) -> MessageProperties:
     return properties
 
 
-def write(properties: MessageProperties, topic: str) -> bytes:
+def write(properties: MessageProperties) -> bytes:
     """The property block of a message, whatever its properties were read from."""
-    result = Properties()
-    pairs: list[tuple[str, HeaderValue]] = []
-    if properties.content_type and _fits(properties.content_type):
-        result.content_type = _clean(properties.content_type)
-    result.payload_format_indicator = properties.payload_format
-    if properties.correlation_id is not None:
-        correlation = properties.correlation_id
-        data = correlation if isinstance(correlation, bytes) else str(correlation).encode()
-        result.correlation_data = data if len(data) <= TEXT_BYTES_MAX else None
-    if properties.reply_to:
-        if _is_topic(properties.reply_to):
-            result.response_topic = properties.reply_to
-        else:
-            pairs.append(("reply-to", properties.reply_to))
-    if properties.ttl_ms is not None:
-        if properties.ttl_ms <= EXPIRY_S_MAX * 1000:
-            result.message_expiry_interval_s = -(-properties.ttl_ms // 1000)
-        else:
-            pairs.append(("expiration", properties.ttl_ms))
-    pairs += properties.headers
+    named: list[tuple[str, HeaderValue]] = []
+    response_topic = properties.reply_to or None
+    if response_topic is not None and not _is_topic(response_topic):
+        named.append(("reply-to", response_topic))
+        response_topic = None
+    expiry_s = None if properties.ttl_ms is None else -(-properties.ttl_ms // 1000)
+    if expiry_s is not None and expiry_s > EXPIRY_S_MAX:
+        named.append(("expiration", properties.ttl_ms))
+        expiry_s = None
+    named += properties.headers
     seconds = None if properties.created_at_ms is None else properties.created_at_ms // 1000
     implied = properties.implied
     for name, field, value in (
@@ -97,9 +87,16 @@ def write(properties: MessageProperties, topic: str) -> bytes:
         (GROUP_SEQUENCE_PROPERTY, "group_sequence", properties.group_sequence),
     ):
         if value is not None and field not in implied:
-            pairs.append((name, value))
-    cleaned = [(_clean(name), _clean(as_text(value))) for name, value in pairs]
-    result.user_properties = [pair for pair in cleaned if _fits(pair[0]) and _fits(pair[1])]
+            named.append((name, value))
+    cleaned = [(_clean(name), _clean(as_text(value))) for name, value in named]
+    result = Properties(
+        payload_format_indicator=properties.payload_format,
+        message_expiry_interval_s=expiry_s,
+        content_type=_content_type(properties.content_type),
+        response_topic=response_topic,
+        correlation_data=_correlation_data(properties.correlation_id),
+        user_properties=[(name, text) for name, text in cleaned if _fits(name) and _fits(text)],
+    )
     return encode_properties(result, c.PUBLISH)
 
 
@@ -161,6 +158,17 @@ def _priority(text: str) -> int:
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 19
+
+
+def _content_type(text: str | None) -> str | None:
+    return _clean(text) if text and _fits(text) else None
+
+
+def _correlation_data(value: Identifier | None) -> bytes | None:
+    if value is None:
+        return None
+    data = value if isinstance(value, bytes) else str(value).encode()
+    return data if len(data) <= TEXT_BYTES_MAX else None
 
 
 def _is_topic(text: str) -> bool:

@@ -18,8 +18,8 @@ class Codec(Protocol):
     def read(self, block: bytes, /) -> MessageProperties:
         """Read a block of that protocol."""
 
-    def write(self, properties: MessageProperties, topic: str) -> bytes:
-        """The block of a message published to `topic`; never raises, whatever the properties are."""
+    def write(self, properties: MessageProperties, /) -> bytes:
+        """The block of a message; never raises, whatever the properties are."""
 
 
 _CODECS: Final[dict[int, Codec]] = {PROPERTIES_AMQP: amqp, PROPERTIES_MQTT: mqtt}
@@ -50,10 +50,11 @@ def read(template: EnvelopeTemplate) -> MessageProperties:
     if codec is None:
         properties = MessageProperties()
         properties.persistent = template.persistent or None
-        return properties
-    properties = codec.read(template.properties)
-    if codec is mqtt:
-        properties.persistent = template.persistent
+    else:
+        properties = codec.read(template.properties)
+        if codec is mqtt:
+            properties.persistent = template.persistent
+    properties.topic = template.topic
     return properties
 
 
@@ -85,5 +86,5 @@ def _translated(template: EnvelopeTemplate, kind: int) -> bytes:
     translations = template.context or translations_of(template)
     block: bytes | None = translations.blocks.get(kind)
     if block is None:
-        block = translations.blocks[kind] = _CODECS[kind].write(read(template), template.topic)
+        block = translations.blocks[kind] = _CODECS[kind].write(read(template))
     return block

@@ -95,7 +95,7 @@ async def test_a_late_tag_among_others_is_no_error(broker, amqp):
         channel = frontend_of(broker, "AmqpFrontend").channels[1]
 
         def end_lease():
-            claim = channel.unacked[2]
+            claim = channel.unacked.claim(2)
             claim.lease_deadline_ms = 1
             claim.consumer.extended = True
             broker.hub.client.shard.expire_once()
@@ -260,7 +260,7 @@ async def test_gets_sent_ahead_are_answered_as_they_are_read(broker, amqp):
         frontend = frontend_of(broker, "AmqpFrontend")
         for _ in range(50):
             on_loop(broker, lambda: None)
-        unread_bytes = on_loop(broker, frontend.transport.buffered_bytes)
+        unread_bytes = on_loop(broker, frontend.client.transport.buffered_bytes)
         sizes = [len(raw.read_content(commands.Basic.GetOk).body) for _ in range(64)]
         raw.expect(commands.Basic.GetEmpty)
         raw.expect(commands.Basic.QosOk)

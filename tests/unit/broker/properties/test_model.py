@@ -40,7 +40,7 @@ def of_amqp(headers: list[tuple[str, Any]], **fields: Any) -> EnvelopeTemplate:
 
 
 def over_mqtt(made: MessageProperties) -> MqttProperties:
-    return decode_properties(mqtt.write(made, "t"), c.PUBLISH)
+    return decode_properties(mqtt.write(made), c.PUBLISH)
 
 
 def test_amqp_headers_are_read_with_their_types_order_and_duplicates() -> None:
@@ -74,7 +74,7 @@ def test_a_field_that_a_user_property_stands_for_is_not_written_beside_it() -> N
     assert content.decode_headers(raw) == pairs
     assert content.decode_properties(raw).priority is None
     assert content.decode_properties(raw).message_type is None
-    assert decode_properties(mqtt.write(found, "t"), c.PUBLISH).user_properties == pairs
+    assert decode_properties(mqtt.write(found), c.PUBLISH).user_properties == pairs
 
 
 def test_what_only_other_protocols_have_becomes_amqp_headers_and_texts() -> None:
@@ -83,7 +83,7 @@ def test_what_only_other_protocols_have_becomes_amqp_headers_and_texts() -> None
         group_sequence=3, created_at_ms=1_767_323_045_000, ttl_ms=1_500, app_id="x" * 256,
         headers=[("id", NAME), ("big", 1 << 63), ("in", [NAME, {"k": -1 << 64}])],
     )  # fmt: skip
-    raw = amqp.write(made, "q")
+    raw = amqp.write(made)
     content.validate_properties(raw)
     found = content.decode_properties(raw)
     assert (found.message_id, found.correlation_id, found.message_type) == (str(NAME), "5", "order")
@@ -135,6 +135,7 @@ identifiers = st.one_of(texts, st.binary(max_size=300), st.integers(0, (1 << 64)
 anything = st.fixed_dictionaries(
     {},
     optional={
+        "topic": texts,
         "persistent": st.booleans(),
         **dict.fromkeys(("content_type", "content_encoding", "reply_to", "subject", "app_id"), texts),
         "payload_format": st.sampled_from((0, 1)),
@@ -154,9 +155,9 @@ anything = st.fixed_dictionaries(
 @given(anything)
 def test_every_protocol_can_write_whatever_the_model_holds(given_values: dict[str, Any]) -> None:
     made = properties(**given_values)
-    raw = amqp.write(made, "$queue/q")
+    raw = amqp.write(made)
     content.validate_properties(raw)
-    block = mqtt.write(made, "$queue/q")
+    block = mqtt.write(made)
     decode_properties(block, c.PUBLISH)
     for template in (
         EnvelopeTemplate("q", PROPERTIES_AMQP, raw),

@@ -7,27 +7,24 @@ from typing import Any
 
 import pytest
 
-from broker.amqp.late_refusals import LateRefusals
-from broker.amqp.publishing import Publisher
+from broker.amqp.channel import AmqpChannel
+from broker.amqp.confirms import Confirms
 from broker.engine.local.commits import LocalCommits
 from protocols.amqp091 import hot
 from queue_manager.journal import Journal
 
 
 class Connection:
-    """What a publisher needs of the objects around it."""
+    """What confirms need of the objects around them."""
 
     def __init__(self) -> None:
         self.output: list[bytes] = []
         self.manager = SimpleNamespace(journal=Journal())
-        frontend: Any = SimpleNamespace(connection=self, transport=self)
+        client: Any = SimpleNamespace(connection=self, transport=self)
         shard: Any = SimpleNamespace(manager=self.manager)
-        frontend.hub = SimpleNamespace(client=SimpleNamespace(commits=LocalCommits(shard)))
-        channel: Any = SimpleNamespace(number=1, closed=False, frontend=frontend)
-        self.publisher = Publisher(channel)
-        self.publisher.confirming = True
-        self.late = LateRefusals(self.publisher)
-        self.publisher._late = self.late
+        client.hub = SimpleNamespace(client=SimpleNamespace(commits=LocalCommits(shard)))
+        self.confirms = Confirms(AmqpChannel(client, 1))
+        self.confirms.select()
 
     def channel_is_open(self, number: int) -> bool:
         return number == 1
@@ -39,8 +36,7 @@ class Connection:
         pass
 
     def refuse(self) -> None:
-        self.publisher.sequence += 1
-        self.late.add(self.publisher.sequence)
+        self.confirms.nack_when_durable()
 
     def commit(self, journal: Journal) -> None:
         for waiter, tokens in journal.waiters.items():
@@ -73,20 +69,20 @@ def test_a_refusal_is_told_before_what_a_confirm_stands_for(pattern: str, told: 
     connection = Connection()
     for letter in pattern:
         if letter == "p":
-            connection.publisher.confirm(1, durable=True)
+            connection.confirms.confirm(1, durable=True)
         else:
             connection.refuse()
     assert not connection.output
     connection.commit(connection.seal())
     assert connection.output == told
-    assert connection.publisher.waiting == 0
+    assert connection.confirms._waiting == 0
 
 
 def test_what_is_not_durable_waits_for_a_refusal_before_it() -> None:
     connection = Connection()
     connection.refuse()
     first = connection.seal()
-    connection.publisher.confirm(1, durable=False)
+    connection.confirms.confirm(1, durable=False)
     second = connection.seal()
     assert not connection.output
     connection.commit(first)

@@ -1,0 +1,157 @@
+"""One AMQP channel: what the client asks on it, handed to the part that does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import structlog
+from pamqp import commands
+
+from broker.amqp import consuming, queues
+from broker.amqp.channel import AmqpChannel
+from broker.amqp.client import AmqpClient
+from broker.amqp.confirms import Confirms
+from broker.amqp.consuming import Consuming
+from broker.amqp.errors import connection_error, refusal
+from broker.amqp.held_events import HeldEvents, Resumption
+from broker.amqp.publishing import Publisher
+from broker.amqp.queues import Queues
+from broker.amqp.unacked import Unacked
+from protocols.amqp091 import constants as c
+from protocols.amqp091 import events as ev
+from protocols.errors import ProtocolError
+from queue_manager.errors import QueueManagerError
+from storage.errors import StorageError
+
+_log: Final = structlog.get_logger("sluicemq.amqp")
+
+FailConnection = Callable[[int, str, int, int], None]
+"""Closes the connection with a reply code, a text, and the class and method at fault."""
+
+
+class ChannelFrontend:
+    """Answers a client on one channel."""
+
+    __slots__ = (
+        "_channel",
+        "_confirms",
+        "_consuming",
+        "_fail_connection",
+        "_held",
+        "_publisher",
+        "_queues",
+        "unacked",
+    )
+
+    def __init__(self, client: AmqpClient, number: int, fail_connection: FailConnection) -> None:
+        self._channel = AmqpChannel(client, number)
+        self._fail_connection = fail_connection
+        self._held = HeldEvents(self._channel, self.handle)
+        self.unacked = Unacked(self._channel)
+        self._confirms = Confirms(self._channel)
+        self._publisher = Publisher(self._channel, self._held, self._confirms, self.unacked)
+        self._queues = Queues(self._channel, self._held)
+        self._consuming = Consuming(self._channel, self._held, self.unacked)
+
+    def handle(self, event: Any) -> None:
+        """Act on one event of this channel."""
+        if self._channel.closed:
+            return
+        if self._held.is_holding:
+            self._held.add(event)
+            return
+        kind = type(event)
+        try:
+            if kind is ev.PublishRun:
+                self._publisher.publish(event)
+            elif kind is ev.SettleRun:
+                self.unacked.settle(event)
+            elif kind is ev.VariedPublishRun:
+                if not self._publisher.publish_varied(event):
+                    for single in event.singles():
+                        self.handle(single)
+            elif kind is Resumption:
+                event.act()
+            else:
+                self._perform(event.method)
+        except QueueManagerError as error:
+            self._fail(refusal(error), event)
+        except ProtocolError as error:
+            self._fail(error, event)
+        except StorageError:
+            self._held.hold()  # for ever: the broker ends, and says so to every client
+
+    def end(self) -> None:
+        """The client ended it: what it sent before is done, though nobody waits for its answer any more."""
+        waiting = self._held.end()
+        while waiting and not self._channel.closed:
+            self.handle(waiting.popleft())
+            self._held.end()
+        self.close()
+
+    def close(self) -> None:
+        """The channel is gone: consumers end, unsettled messages return."""
+        if not self._channel.closed:
+            self._channel.close()
+            self._held.end()
+            self._consuming.close()
+
+    def set_paused(self, paused: bool) -> None:
+        """The client reads too slowly, or caught up."""
+        if paused:
+            self._consuming.pause()
+        else:
+            self._consuming.resume()
+            self._held.caught_up()
+
+    def _perform(self, method: Any) -> None:
+        """Do what a method asks but publish and settle."""
+        kind = type(method)
+        if (queue_method := queues.METHODS.get(kind)) is not None:
+            queue_method(self._queues, method)
+        elif (consuming_method := consuming.METHODS.get(kind)) is not None:
+            consuming_method(self._consuming, method)
+        elif kind is commands.Confirm.Select:
+            self._confirms.select()
+            if not method.nowait:
+                self._channel.send(commands.Confirm.SelectOk())
+        elif kind is commands.Channel.Flow:
+            if not method.active:
+                raise connection_error(
+                    c.NOT_IMPLEMENTED, "channel.flow active=false is not supported; use prefetch"
+                )
+            self._channel.send(commands.Channel.FlowOk(True))
+        else:
+            raise connection_error(c.NOT_IMPLEMENTED, f"{method.name} is not supported by this version")
+
+    def _fail(self, error: ProtocolError, event: Any) -> None:
+        """Close the channel, or the connection; one log line says who and why."""
+        class_id, method_id = _method_ids(event)
+        if error.is_connection_error:
+            self._fail_connection(error.code, error.reason, class_id, method_id)
+            return
+        channel = self._channel
+        client = channel.client
+        _log.warning(
+            "amqp.channel_error",
+            peer=client.transport.peer,
+            channel=channel.number,
+            code=error.code,
+            reason=error.reason,
+        )
+        client.connection.fail_channel(channel.number, error.code, error.reason, class_id, method_id)
+        client.transport.want_flush()
+        self.close()
+
+
+_SETTLE_METHODS: Final = (80, 120, 90)  # basic.ack, nack, reject
+
+
+def _method_ids(event: Any) -> tuple[int, int]:
+    if type(event) is ev.SettleRun:
+        return c.CLASS_BASIC, _SETTLE_METHODS[event.kind]
+    if type(event) in (ev.PublishRun, ev.VariedPublishRun):
+        return c.CLASS_BASIC, 40
+    index = event.index if type(event) is Resumption else event.method.index
+    return index >> 16, index & 0xFFFF

@@ -1,0 +1,217 @@
+"""basic.qos, consume, cancel, get and recover."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from pamqp import commands
+
+from broker.amqp import stream_arguments
+from broker.amqp.arguments import consumer_arguments
+from broker.amqp.channel import AmqpChannel
+from broker.amqp.delivery import AmqpConsumer
+from broker.amqp.errors import channel_error, connection_error
+from broker.amqp.held_events import HeldEvents
+from broker.amqp.stream_delivery import AmqpStreamConsumer
+from broker.amqp.unacked import Unacked
+from broker.consumers import ConsumerRequest, Consumers
+from config import limits
+from protocols.amqp091 import constants as c
+from protocols.amqp091.events import MethodReceived
+from queue_manager import address
+from queue_manager.consumer import UNLIMITED, Consumer, CreditPool
+from queue_manager.errors import InvalidAddress, LimitReached
+from queue_manager.patterns import MATCH_ALL
+from queue_manager.queue import Queue
+
+
+class Consuming:
+    """The consumers of a channel by consumer tag, those of basic.get by queue, and the credit they have.
+
+    The methods raise QueueManagerError for what is refused, and ProtocolError.
+    """
+
+    __slots__ = ("_channel", "_consumers", "_held", "_pool", "_prefetch", "_pullers", "_unacked")
+
+    def __init__(self, channel: AmqpChannel, held: HeldEvents, unacked: Unacked) -> None:
+        self._channel = channel
+        self._held = held
+        self._unacked = unacked
+        self._consumers = Consumers(channel.hub, is_paused=channel.client.transport.paused)
+        self._pullers = Consumers(channel.hub)
+        self._prefetch = 0
+        self._pool: CreditPool | None = None
+
+    def pause(self) -> None:
+        """The client reads too slowly."""
+        self._consumers.pause()
+
+    def resume(self) -> None:
+        """The client caught up."""
+        self._consumers.resume()
+
+    def close(self) -> None:
+        """The channel is gone: consumers end, unsettled messages return in order, to none of them."""
+        self._consumers.pause()
+        self._pullers.pause()
+        self._requeue_all()  # no fault of theirs
+        self._consumers.end_all()
+        self._pullers.end_all()
+
+    def qos(self, method: commands.Basic.Qos) -> None:
+        """The credit of consumers to come, or (`global`) of all of the channel together."""
+        if method.prefetch_size:
+            raise connection_error(c.NOT_IMPLEMENTED, "prefetch_size is not supported")
+        if method.global_:
+            credit = method.prefetch_count or UNLIMITED
+            if self._pool is None:
+                self._pool = CreditPool(credit)
+                for consumer in self._consumers:
+                    self._pool.adopt(consumer)
+            else:
+                self._pool.credit_max = credit
+            self._consumers.wake()
+        else:
+            self._prefetch = method.prefetch_count
+        self._channel.send(commands.Basic.QosOk())
+
+    def consume(self, method: commands.Basic.Consume) -> None:
+        """Begin to consume."""
+        channel = self._channel
+        client = channel.client
+        tag = method.consumer_tag or f"amq.ctag-{secrets.token_urlsafe(16)}"
+        if tag in self._consumers:
+            raise connection_error(c.NOT_ALLOWED, f"consumer tag {tag!r} is in use on this channel")
+        if method.no_local:
+            raise connection_error(c.NOT_IMPLEMENTED, "no-local is not supported")
+        if len(self._consumers) >= limits.AMQP_CONSUMERS_PER_CHANNEL_MAX:
+            raise LimitReached(f"a channel has at most {limits.AMQP_CONSUMERS_PER_CHANNEL_MAX} consumers")
+        wanted = consumer_arguments(method.arguments or {})
+        queue, pattern = self._source(method.queue)
+        sink_class = AmqpConsumer
+        if queue.policy.stream:
+            sink_class = AmqpStreamConsumer
+        else:
+            wanted.check_no_stream(queue.name)
+        request = ConsumerRequest(
+            queue=queue,
+            group=wanted.group,
+            pattern=pattern,
+            consumer_id=f"{client.transport.peer}/{channel.number}/{tag}",
+            credit_max=self._prefetch or UNLIMITED,
+            no_ack=method.no_ack,
+            exclusive=method.exclusive,
+            lease_ms=wanted.lease_ms or self._lease_ms(queue),
+            pool=None if method.no_ack else self._pool,
+            priority=wanted.priority,
+            filters=wanted.filters,
+            start=stream_arguments.stream_start(wanted.stream_offset, channel.hub.clock.now_ms()),
+            auto_commit=stream_arguments.auto_commit(wanted.auto_commit),
+        )
+        sink = sink_class(channel, self._unacked, self._consumers, tag, tag)
+        self._consumers.subscribe(tag, request, sink)
+        if not method.nowait:
+            channel.send(commands.Basic.ConsumeOk(tag))
+
+    def cancel(self, method: commands.Basic.Cancel) -> None:
+        """End a consumer; what it was given stays with the client."""
+        self._consumers.end(method.consumer_tag or "", keep_claims=True)
+        if not method.nowait:
+            self._channel.send(commands.Basic.CancelOk(method.consumer_tag))
+
+    def get(self, method: commands.Basic.Get) -> None:
+        """Give one message."""
+        channel = self._channel
+        if channel.client.transport.paused:
+            self._held.hold_until_read(MethodReceived(channel.number, method))
+            return
+        queue, pattern = self._source(method.queue)
+        if pattern != MATCH_ALL:
+            raise InvalidAddress("basic.get takes a whole queue, not a pattern")
+        puller = self._pullers.find(queue.name) or self._new_puller(queue)
+        if not self._pull(puller, method.no_ack):
+            self._wait_for_load(puller, method)
+
+    def recover(self, method: commands.Basic.Recover) -> None:
+        """Return what is unsettled."""
+        if not method.requeue:
+            raise connection_error(c.NOT_IMPLEMENTED, "basic.recover without requeue is not supported")
+        self._requeue_all()
+        self._channel.send(commands.Basic.RecoverOk())
+
+    def recover_async(self, method: commands.Basic.RecoverAsync) -> None:
+        """As `recover`, without an answer."""
+        if not method.requeue:
+            raise connection_error(c.NOT_IMPLEMENTED, "basic.recover without requeue is not supported")
+        self._requeue_all()
+
+    def _go_on(self, puller: Consumer, method: commands.Basic.Get) -> None:
+        """Answer a basic.get whose message was read back from the store meanwhile."""
+        queue = puller.group.queue
+        if queue.deleted:
+            raise channel_error(c.NOT_FOUND, f"no queue {queue.name!r}")
+        if not self._pull(puller, method.no_ack):
+            self._wait_for_load(puller, method)
+
+    def _source(self, name: str) -> tuple[Queue, str]:
+        """The queue and pattern a consume or get names: a queue's name, or a `$queue/...` address."""
+        channel = self._channel
+        consuming = channel.hub.client.consuming
+        caller = channel.client.caller
+        name = name or channel.last_queue
+        if not address.is_queue_topic(name):
+            return consuming.find(name, caller), MATCH_ALL
+        parsed = address.parse(name)
+        if parsed.verb:
+            raise InvalidAddress(f"{name!r} is a control topic: there is nothing to consume")
+        queue = consuming.find_or_create(parsed.name, caller, channel.hub.clock.now_ms())
+        return queue, parsed.rest or MATCH_ALL
+
+    def _lease_ms(self, queue: Queue) -> int:
+        settings = self._channel.hub.settings.queue_manager
+        return queue.policy.consumer_timeout_ms or settings.consumer_timeout_ms
+
+    def _new_puller(self, queue: Queue) -> Consumer:
+        channel = self._channel
+        sink = AmqpConsumer(channel, self._unacked, self._pullers, queue.name, "")
+        peer = channel.client.transport.peer
+        puller = channel.hub.client.consuming.puller(
+            queue, sink, f"{peer}/{channel.number}/get", lease_ms=self._lease_ms(queue)
+        )
+        sink.attach(puller)
+        self._pullers.add(queue.name, puller)
+        return puller
+
+    def _pull(self, puller: Consumer, no_ack: bool) -> bool:
+        """Answer a basic.get; False: the message must be read back from the store first."""
+        channel = self._channel
+        delivered = channel.hub.client.consuming.pull(puller, no_ack, channel.hub.clock.now_ms())
+        if delivered is None:
+            return False
+        if not delivered:
+            channel.send(commands.Basic.GetEmpty())
+            channel.client.transport.want_flush()
+        return True
+
+    def _wait_for_load(self, puller: Consumer, method: commands.Basic.Get) -> None:
+        self._held.hold()
+        act = partial(self._go_on, puller, method)
+        loaded = partial(self._held.go_on, act, method.index)
+        self._channel.hub.client.consuming.when_loaded(puller, lambda now_ms: loaded())
+
+    def _requeue_all(self) -> None:
+        hub = self._channel.hub
+        hub.client.consuming.requeue(self._unacked.release_all(), hub.clock.now_ms(), delay_ms=0)
+
+
+METHODS: Final[dict[type, Callable[[Consuming, Any], None]]] = {
+    commands.Basic.Qos: Consuming.qos,
+    commands.Basic.Consume: Consuming.consume,
+    commands.Basic.Cancel: Consuming.cancel,
+    commands.Basic.Get: Consuming.get,
+    commands.Basic.Recover: Consuming.recover,
+    commands.Basic.RecoverAsync: Consuming.recover_async,
+}

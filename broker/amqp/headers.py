@@ -1,0 +1,19 @@
+"""Names of the headers that deliveries carry beside the publisher's own."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from queue_manager.streams.start import NAME
+
+OFFSET: Final = "x-offset"
+GROUP: Final = "x-group-id"
+DELIVERY_COUNT: Final = "x-delivery-count"
+
+# of streams
+STREAM_OFFSET: Final = NAME
+STREAM_TIMESTAMP: Final = "x-stream-timestamp"
+STREAM_GAP: Final = "x-stream-gap"
+WORK_GROUP: Final = "x-work-group"
+WORK_COMMITTED: Final = "x-work-committed-offset"
+WORK_ACKED: Final = "x-work-acked"

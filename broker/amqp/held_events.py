@@ -1,0 +1,138 @@
+"""What a client asks on a channel while something it asked for before must be waited for."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from broker.amqp.channel import AmqpChannel
+from broker.engine.answers import Answer
+
+T = TypeVar("T")
+
+
+class HeldEvents:
+    """The events of a channel that wait, so that order is kept; nothing more is read from the client then.
+
+    `_is_unread`: they wait until the client has read what was sent to it.
+    """
+
+    __slots__ = ("_channel", "_events", "_handle", "_is_unread")
+
+    def __init__(self, channel: AmqpChannel, handle: Callable[[Any], None]) -> None:
+        """`handle` takes the events once they may go on."""
+        self._channel = channel
+        self._handle = handle
+        self._events: deque[Any] | None = None
+        self._is_unread = False
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether events have to be added here instead of being handled."""
+        return self._events is not None
+
+    def add(self, event: Any) -> None:
+        """Keep an event; `is_holding`."""
+        assert self._events is not None
+        self._events.append(event)
+
+    def hold(self) -> None:
+        """Handle nothing more before `release`."""
+        if self._events is None:
+            self._events = deque()
+            self._channel.client.transport.hold_reading()
+
+    def hold_with(self, event: Any) -> None:
+        """As `hold`; then `event` comes first."""
+        self.hold()
+        self.put_back(event)
+
+    def put_back(self, event: Any) -> None:
+        """Have `event` handled first; `is_holding`."""
+        assert self._events is not None
+        self._events.appendleft(event)
+
+    def hold_until_read(self, event: Any) -> None:
+        """As `hold_with`, until `caught_up`."""
+        self._is_unread = True
+        self.hold_with(event)
+
+    def expect(self, answer: Answer[T], then: Callable[[Answer[T]], None], index: int) -> None:
+        """Go on by `then` once the answer of the core is there; what follows waits for it.
+
+        What `then` raises is on account of the method of this index.
+        """
+        if answer.is_done:
+            then(answer)
+        else:
+            self.hold()
+            answer.then(lambda answer: self.go_on(partial(then, answer), index))
+
+    def reply_when_durable(self, method: Any) -> None:
+        """Answer with `method` once all that was done so far is durable; what follows waits for it."""
+        self.hold()
+        self._channel.hub.client.commits.wait(_DurableReply(self._channel, self, method), 0)
+
+    def caught_up(self) -> None:
+        """The client has read what was sent."""
+        if self._is_unread:
+            self.release()
+
+    def release(self) -> None:
+        """Go on with what was held back."""
+        self._channel.client.transport.guard(self._release)
+
+    def go_on(self, act: Callable[[], None], index: int) -> None:
+        """As `release`, and call `act` first; what it raises is on account of the method of this index."""
+        if not self._channel.closed:
+            self.hold_with(Resumption(act, index))
+            self.release()
+
+    def end(self) -> deque[Any]:
+        """Hold nothing any more; gives what was held back."""
+        events = self._events
+        self._is_unread = False
+        if events is None:
+            return deque()
+        self._events = None
+        self._channel.client.transport.release_reading()
+        return events
+
+    def _release(self) -> None:
+        waiting = self.end()
+        while waiting:
+            self._handle(waiting.popleft())
+            if self._events is not None:
+                self._events.extend(waiting)
+                break
+        self._channel.client.transport.want_flush()
+        self._channel.hub.settle_turn()
+
+
+class Resumption:
+    """What was waited for is there: an event of the channel like what the client sends."""
+
+    __slots__ = ("act", "index")
+
+    def __init__(self, act: Callable[[], None], index: int) -> None:
+        self.act = act
+        self.index = index
+
+
+class _DurableReply:
+    """Sends a method when its commit is durable, then lets the channel go on."""
+
+    __slots__ = ("_channel", "_held", "_method")
+
+    def __init__(self, channel: AmqpChannel, held: HeldEvents, method: Any) -> None:
+        self._channel = channel
+        self._held = held
+        self._method = method
+
+    def committed(self, tokens: list[int]) -> None:
+        """See `queue_manager.journal.Waiter`."""
+        if not self._channel.closed:
+            self._channel.send(self._method)
+            self._held.release()

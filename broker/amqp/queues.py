@@ -1,0 +1,123 @@
+"""queue.declare, purge and delete."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from pamqp import commands
+
+from broker.amqp import arguments, stream_arguments
+from broker.amqp.channel import AmqpChannel
+from broker.amqp.held_events import HeldEvents
+from broker.engine.answers import Answer
+from protocols.amqp091.methods import QueueDeclareOk
+from protocols.amqp091.names import is_reserved_name
+from queue_manager.api import Dropped, QueueDeclaration, QueueStatus
+from queue_manager.errors import AccessRefused, QueueNotFound
+from queue_manager.policy import QueuePolicy
+
+_COUNT_MAX: Final = 0xFFFFFFFF
+
+
+class Queues:
+    """What the methods of class queue do on a channel; they raise QueueManagerError for what is refused."""
+
+    __slots__ = ("_channel", "_held")
+
+    def __init__(self, channel: AmqpChannel, held: HeldEvents) -> None:
+        self._channel = channel
+        self._held = held
+
+    def declare(self, method: commands.Queue.Declare) -> None:
+        """Make a queue, or check that it is there (`passive`)."""
+        channel = self._channel
+        queues = channel.hub.client.queues
+        caller = channel.client.caller
+        if method.passive:
+            answer = queues.look(method.queue or channel.last_queue, caller, is_use=True)  # as with RabbitMQ
+        else:
+            is_reserved = is_reserved_name(method.queue)
+            answer = queues.declare(self._declaration(method), caller, create=not is_reserved)
+        self._held.expect(answer, partial(self._declared, method), method.index)
+
+    def purge(self, method: commands.Queue.Purge) -> None:
+        """Drop what waits in a queue."""
+        channel = self._channel
+        name = method.queue or channel.last_queue
+        answer = channel.hub.client.queues.purge(name, channel.client.caller)
+        self._held.expect(answer, partial(self._purged, method), method.index)
+
+    def delete(self, method: commands.Queue.Delete) -> None:
+        """Delete a queue; that it is not there is no error, as everywhere since RabbitMQ 3.2."""
+        channel = self._channel
+        answer = channel.hub.client.queues.delete(
+            method.queue or channel.last_queue,
+            channel.client.caller,
+            if_unused=method.if_unused,
+            if_empty=method.if_empty,
+        )
+        self._held.expect(answer, partial(self._deleted, method), method.index)
+
+    def _declaration(self, method: commands.Queue.Declare) -> QueueDeclaration:
+        durable = method.durable and not method.exclusive and not method.auto_delete
+        table = method.arguments or {}
+        return QueueDeclaration(
+            name=method.queue or f"amq.gen-{secrets.token_urlsafe(16)}",
+            durable=durable,
+            policy=_policy(table, self._channel.hub.default_policy, durable=durable),
+            arguments={
+                **arguments.equivalence(table),
+                **({"durable": method.durable} if method.durable != durable else {}),
+            },
+            auto_delete=method.auto_delete,
+            exclusive=method.exclusive,
+        )
+
+    def _declared(self, method: commands.Queue.Declare, answer: Answer[QueueStatus]) -> None:
+        try:
+            queue = answer.result()
+        except QueueNotFound:
+            if method.passive:
+                raise
+            reason = f"queue name {method.queue!r} contains the reserved prefix 'amq.'"
+            raise AccessRefused(reason) from None
+        self._channel.name_queue(queue.name)
+        if not method.nowait:
+            told = QueueDeclareOk(queue.name, min(queue.ready, _COUNT_MAX), queue.consumers)
+            self._answer(told, durable=queue.durable and queue.is_new)
+
+    def _purged(self, method: commands.Queue.Purge, answer: Answer[Dropped]) -> None:
+        dropped = answer.result()
+        if not method.nowait:
+            self._answer(commands.Queue.PurgeOk(min(dropped.count, _COUNT_MAX)), durable=dropped.durable)
+
+    def _deleted(self, method: commands.Queue.Delete, answer: Answer[Dropped]) -> None:
+        try:
+            dropped = answer.result()
+        except QueueNotFound:
+            dropped = Dropped(0, durable=False)
+        if not method.nowait:
+            self._answer(commands.Queue.DeleteOk(min(dropped.count, _COUNT_MAX)), durable=dropped.durable)
+
+    def _answer(self, method: Any, *, durable: bool) -> None:
+        """Answer now, or (`durable`) when what was done is durable: an answer is a promise."""
+        if durable:
+            self._held.reply_when_durable(method)
+        else:
+            self._channel.send(method)
+
+
+def _policy(table: dict[str, Any], default: QueuePolicy, *, durable: bool) -> QueuePolicy:
+    if stream_arguments.is_stream(table):
+        return stream_arguments.stream_policy(table, default, plain=durable)
+    return arguments.queue_policy(table, default, durable=durable)
+
+
+METHODS: Final[dict[type, Callable[[Queues, Any], None]]] = {
+    commands.Queue.Declare: Queues.declare,
+    commands.Queue.Purge: Queues.purge,
+    commands.Queue.Delete: Queues.delete,
+}

@@ -1,0 +1,138 @@
+"""Delivery tags: what a channel's client was given and has not settled."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+
+from broker.amqp.channel import AmqpChannel
+from broker.amqp.errors import channel_error
+from config import limits
+from protocols.amqp091 import constants as c
+from protocols.amqp091 import events as ev
+from queue_manager.consumer import Consumer
+from queue_manager.model import Entry
+
+_log: Final = structlog.get_logger("sluicemq.amqp")
+
+
+class Unacked:
+    """Claims by delivery tag, in order of delivery; `_late`: tags whose lease ended, with their consumers."""
+
+    __slots__ = ("_channel", "_claims", "_late", "_next_tag")
+
+    def __init__(self, channel: AmqpChannel) -> None:
+        self._channel = channel
+        self._claims: dict[int, Entry] = {}
+        self._late: dict[int, Consumer] = {}
+        self._next_tag = 1
+
+    def number(self, count: int, claims: list[Entry] | None) -> int:
+        """Number so many deliveries, gives the first tag; None: they need no acknowledgement."""
+        first = self._next_tag
+        self._next_tag = first + count
+        if claims is not None:
+            self._claims.update(zip(range(first, first + count), claims, strict=True))
+        return first
+
+    def claim(self, tag: int) -> Entry | None:
+        """The claim that a tag stands for, None if it stands for none any more."""
+        return self._claims.get(tag)
+
+    def is_late(self, tag: int) -> bool:
+        """Whether the lease of that delivery ended before it was settled."""
+        return tag in self._late
+
+    def release(self, tag: int) -> None:
+        """The claim was settled otherwise."""
+        del self._claims[tag]
+
+    def release_all(self) -> list[Entry]:
+        """Give all claims, in order; their tags mean nothing any more."""
+        entries = list(self._claims.values())
+        self._claims.clear()
+        return entries
+
+    def forget(self, consumer: Consumer, entries: list[Entry]) -> None:
+        """The leases of these claims ended; settling them late is no error."""
+        gone = set(map(id, entries))
+        for tag in [tag for tag, entry in self._claims.items() if id(entry) in gone]:
+            del self._claims[tag]
+            self._late[tag] = consumer
+        while len(self._late) > limits.AMQP_LATE_TAGS_MAX:
+            del self._late[next(iter(self._late))]
+
+    def fail(self, tags: range) -> None:
+        """Deliveries that do not fit the client's frames: claims among them fail, or they would come back for
+        ever.
+        """
+        channel = self._channel
+        hub = channel.hub
+        hub.counters.drop_too_large(len(tags))
+        _log.warning(
+            "amqp.properties_too_large",
+            peer=channel.client.transport.peer,
+            channel=channel.number,
+            count=len(tags),
+        )
+        claims = self._claims
+        hub.client.consuming.reject([claims.pop(tag) for tag in tags if tag in claims], hub.clock.now_ms())
+
+    def settle(self, event: ev.SettleRun) -> None:
+        """basic.ack, nack and reject; raises a channel error for a tag that means nothing, after those
+        before it.
+        """
+        entries, unknown_tag = self._take_multiple(event) if event.multiple else self._take_single(event)
+        if entries:
+            hub = self._channel.hub
+            consuming = hub.client.consuming
+            now_ms = hub.clock.now_ms()
+            if event.kind == ev.ACK:
+                late = consuming.ack(entries, now_ms)
+            elif event.requeue:
+                late = consuming.requeue(entries, now_ms)
+            else:
+                late = consuming.reject(entries, now_ms)
+            if late:
+                hub.counters.settle_late(late)
+        if unknown_tag is not None:
+            raise channel_error(c.PRECONDITION_FAILED, f"unknown delivery tag {unknown_tag}")
+
+    def _take_single(self, event: ev.SettleRun) -> tuple[list[Entry], int | None]:
+        """The claims of the tags, up to the first that means nothing, and that one."""
+        pop = self._claims.pop
+        found = [pop(tag, None) for tag in event.delivery_tags]
+        if all(found):
+            return found, None  # type: ignore[return-value]
+        entries: list[Entry] = []
+        unknown_tag: int | None = None
+        for tag, entry in zip(event.delivery_tags, found, strict=True):
+            if entry is None:
+                if unknown_tag is None and tag in self._late:
+                    self._late.pop(tag).came_late()
+                    self._channel.hub.counters.settle_late(1)
+                elif unknown_tag is None:
+                    unknown_tag = tag
+            elif unknown_tag is None:
+                entries.append(entry)
+            else:
+                self._claims[tag] = entry  # came behind the unknown one: not settled
+        return entries, unknown_tag
+
+    def _take_multiple(self, event: ev.SettleRun) -> tuple[list[Entry], int | None]:
+        """The claims of all tags up to the one given, or that one if it means nothing."""
+        tag = event.delivery_tags[0]
+        claims = self._claims
+        if tag == 0:
+            return self.release_all(), None
+        if tag >= self._next_tag or (tag not in claims and tag not in self._late):
+            return [], tag
+        if tag in self._late:
+            self._late[tag].came_late()
+        tags = []
+        for candidate in claims:
+            if candidate > tag:
+                break
+            tags.append(candidate)
+        return [claims.pop(candidate) for candidate in tags], None
