@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from broker.engine.local.traffic import Consuming
+from broker.engine.local.traffic import Consuming, Entry
 from config import limits, units
 from queue_manager.errors import InvalidArgument
-from queue_manager.model import Entry
 
 DELAY: Final = "delay"
 LEASE: Final = "lease"

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from broker.consumer_filters import Filters
+from broker.engine.local.traffic import Consumer, CreditPool, Queue, Sink
 from broker.hub import Hub
-from queue_manager.consumer import Consumer, CreditPool, Sink
-from queue_manager.queue import Queue
 from queue_manager.streams.start import StreamStart
 
 

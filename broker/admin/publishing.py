@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker.admin.views import Published
-from broker.engine.local.traffic import Publishing
+from broker.engine.local.traffic import Publishing, PublishPlan
 from broker.properties import amqp
 from queue_manager import address as addresses
 from queue_manager import outcomes
 from queue_manager.errors import InvalidAddress, LimitReached, QueueNotFound
 from queue_manager.outcomes import ACCEPTED
-from queue_manager.plan import PublishPlan
 from storage.envelope import PROPERTIES_AMQP, PROPERTIES_NONE
 
 

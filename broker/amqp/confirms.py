@@ -71,7 +71,7 @@ class Confirms:
         self._waiting += commits.wait_up_to(self._nack_waiter, self._sequence)
 
     def committed(self, tokens: list[int]) -> None:
-        """See `queue_manager.journal.Waiter`: everything up to the last token is durable."""
+        """See `broker.engine.client.Waiter`: everything up to the last token is durable."""
         last = tokens[-1]
         transport = self._channel.client.transport
         self._waiting -= 1
@@ -115,5 +115,5 @@ class _NackWaiter:
         self._confirms = confirms
 
     def committed(self, tokens: list[int]) -> None:
-        """See `queue_manager.journal.Waiter`."""
+        """See `broker.engine.client.Waiter`."""
         self._confirms.nacks_committed(tokens[-1])

@@ -18,14 +18,13 @@ from broker.amqp.held_events import HeldEvents
 from broker.amqp.stream_delivery import AmqpStreamConsumer
 from broker.amqp.unacked import Unacked
 from broker.consumers import ConsumerRequest, Consumers
+from broker.engine.local.traffic import UNLIMITED, Consumer, CreditPool, Queue
 from config import limits
 from protocols.amqp091 import constants as c
 from protocols.amqp091.events import MethodReceived
 from queue_manager import address
-from queue_manager.consumer import UNLIMITED, Consumer, CreditPool
 from queue_manager.errors import InvalidAddress, LimitReached
 from queue_manager.patterns import MATCH_ALL
-from queue_manager.queue import Queue
 
 
 class Consuming:

@@ -10,6 +10,7 @@ from broker.amqp import headers as names
 from broker.amqp.channel import AmqpChannel
 from broker.amqp.unacked import Unacked
 from broker.consumers import Consumers
+from broker.engine.local.traffic import Consumer, Entry, Message
 from broker.properties.amqp import routing_key
 from broker.properties.templates import as_amqp
 from config import limits
@@ -24,8 +25,6 @@ from protocols.amqp091.hot import (
     encode_deliver_varied,
 )
 from protocols.amqp091.methods import BasicDeliver, BasicGetOk
-from queue_manager.consumer import Consumer
-from queue_manager.model import Entry, Message
 from storage.envelope import PROPERTIES_AMQP, EnvelopeTemplate
 
 
@@ -75,7 +74,7 @@ class AmqpConsumer:
         self.consumer = consumer
 
     def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
-        """See `queue_manager.consumer.Sink`."""
+        """See `broker.engine.local.traffic.Sink`."""
         return self._transport.guard(self._deliver, consumer, messages, entries)
 
     def _deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
@@ -90,11 +89,11 @@ class AmqpConsumer:
         self._transport.want_flush()
 
     def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
-        """See `queue_manager.consumer.Sink`."""
+        """See `broker.engine.local.traffic.Sink`."""
         self._transport.guard(self._unacked.forget, consumer, entries)
 
     def cancelled(self, consumer: Consumer, reason: str) -> None:
-        """See `queue_manager.consumer.Sink`: tell clients who understand it."""
+        """See `broker.engine.local.traffic.Sink`: tell clients who understand it."""
         channel = self._channel
         self._consumers.forget(self._name)
         if self._tag and channel.client.cancel_notify and not channel.closed:

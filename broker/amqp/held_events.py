@@ -132,7 +132,7 @@ class _DurableReply:
         self._method = method
 
     def committed(self, tokens: list[int]) -> None:
-        """See `queue_manager.journal.Waiter`."""
+        """See `broker.engine.client.Waiter`."""
         if not self._channel.closed:
             self._channel.send(self._method)
             self._held.release()

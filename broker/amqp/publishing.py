@@ -12,7 +12,7 @@ from broker.amqp.errors import channel_error
 from broker.amqp.held_events import HeldEvents
 from broker.amqp.unacked import Unacked
 from broker.engine.answers import Answer
-from broker.engine.local.traffic import Targets
+from broker.engine.local.traffic import PublishPlan, Targets, is_remembered
 from broker.properties import amqp
 from broker.properties.amqp import PERSISTENT_MODE, may_ask
 from protocols.amqp091 import constants as c
@@ -22,10 +22,8 @@ from protocols.amqp091.methods import BasicReturn
 from queue_manager import address as addresses
 from queue_manager import outcomes
 from queue_manager.errors import InvalidAddress, QueueManagerError, QueueNotFound
-from queue_manager.identities import is_remembered
 from queue_manager.options import PLAIN, PublishOptions
 from queue_manager.outcomes import ACCEPTED, REFUSED_SIZE
-from queue_manager.plan import PublishPlan
 from storage.envelope import PROPERTIES_AMQP, PROPERTIES_NONE, vary
 
 _USER_ID_FLAG: Final = 0x10

@@ -40,6 +40,6 @@ class DurableReply:
         self._answer = answer
 
     def committed(self, tokens: list[int]) -> None:
-        """See `queue_manager.journal.Waiter`."""
+        """See `broker.engine.client.Waiter`."""
         if publish_json(self._hub, self._reply_to, self._correlation_id, self._answer):
             self._hub.settle_turn()

@@ -11,8 +11,8 @@ from typing import Any, Final
 from broker import claims
 from broker.amqp.channel import AmqpChannel
 from broker.amqp.unacked import Unacked
+from broker.engine.local.traffic import IN_FLIGHT
 from queue_manager.errors import InvalidArgument
-from queue_manager.model import IN_FLIGHT
 
 NACK: Final = "$nack"
 EXTEND: Final = "$extend"

@@ -11,6 +11,7 @@ from broker.amqp.channel import AmqpChannel
 from broker.amqp.delivery import AmqpConsumer
 from broker.amqp.unacked import Unacked
 from broker.consumers import Consumers
+from broker.engine.local.traffic import Message, StreamGroup
 from broker.properties.amqp import routing_key
 from broker.properties.templates import as_amqp
 from protocols.amqp091.constants import FRAME_OVERHEAD_BYTES
@@ -18,8 +19,6 @@ from protocols.amqp091.content import NumberAppender, append_headers
 from protocols.amqp091.hot import DeliverTemplate
 from protocols.amqp091.hot_stamped import StampedTemplate, encode_deliver_stamped
 from protocols.amqp091.methods import BasicDeliver
-from queue_manager.model import Message
-from queue_manager.streams.group import StreamGroup
 from storage.envelope import EnvelopeTemplate
 
 _log: Final = structlog.get_logger("sluicemq.amqp")

@@ -8,11 +8,10 @@ import structlog
 
 from broker.amqp.channel import AmqpChannel
 from broker.amqp.errors import channel_error
+from broker.engine.local.traffic import Consumer, Entry
 from config import limits
 from protocols.amqp091 import constants as c
 from protocols.amqp091 import events as ev
-from queue_manager.consumer import Consumer
-from queue_manager.model import Entry
 
 _log: Final = structlog.get_logger("sluicemq.amqp")
 

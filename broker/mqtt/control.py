@@ -16,6 +16,7 @@ import structlog
 
 from broker import claims
 from broker.engine.answers import Answer
+from broker.engine.local.traffic import Entry
 from broker.mqtt.client import MqttClient
 from broker.mqtt.publisher import Publisher
 from broker.properties.single import single_values
@@ -24,7 +25,6 @@ from protocols.mqtt.events import PublishRun, PublishShape
 from protocols.mqtt.properties import Properties, decode_properties
 from queue_manager.address import CALL_VERBS, Address
 from queue_manager.errors import InvalidArgument, QueueManagerError
-from queue_manager.model import Entry
 
 _PROPERTIES: Final = ("message-id", "group-id", "attempts", "delay", "lease", "reason")
 _log: Final = structlog.get_logger("sluicemq.mqtt")

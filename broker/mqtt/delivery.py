@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.engine.local.traffic import Consumer, Entry, Message
 from broker.mqtt.client import MqttClient
 from broker.mqtt.outbound import Outbound, Outgoing, with_identifier
 from broker.properties.templates import as_mqtt_at
@@ -11,8 +12,6 @@ from protocols.errors import ProtocolError
 from protocols.mqtt import constants as c
 from protocols.mqtt.topics import validate_topic_name
 from queue_manager.address import PREFIX
-from queue_manager.consumer import Consumer
-from queue_manager.model import Entry, Message
 from storage.envelope import EnvelopeTemplate
 
 _USER_PROPERTY: Final = b"\x26"
@@ -61,7 +60,7 @@ class MqttConsumer:
         self.consumer = consumer
 
     def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
-        """See `queue_manager.consumer.Sink`."""
+        """See `broker.engine.local.traffic.Sink`."""
         return self._client.transport.guard(self._deliver, messages, entries)
 
     def _deliver(self, messages: list[Message], entries: list[Entry] | None) -> None:
@@ -77,11 +76,11 @@ class MqttConsumer:
         client.transport.want_flush()
 
     def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
-        """See `queue_manager.consumer.Sink`."""
+        """See `broker.engine.local.traffic.Sink`."""
         self._client.transport.guard(self._outbound.forget_ended)
 
     def cancelled(self, consumer: Consumer, reason: str) -> None:
-        """See `queue_manager.consumer.Sink`: the queue or the group is gone.
+        """See `broker.engine.local.traffic.Sink`: the queue or the group is gone.
 
         MQTT has no word for the end of one subscription, and a client that takes itself for subscribed would
         wait for ever: so it is disconnected, subscribes anew, and sees by the SUBACK where it is.

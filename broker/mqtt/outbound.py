@@ -7,6 +7,7 @@ from typing import Final
 
 import structlog
 
+from broker.engine.local.traffic import IN_FLIGHT, CreditPool, Entry
 from broker.mqtt.client import MqttClient
 from broker.mqtt.pubsub import Retained, Subscription
 from broker.mqtt.window import OutboundWindow
@@ -15,8 +16,6 @@ from protocols.mqtt import constants as c
 from protocols.mqtt import hot
 from protocols.mqtt.events import AckRun, PublishRun
 from protocols.mqtt.wire import encode_varint
-from queue_manager.consumer import CreditPool
-from queue_manager.model import IN_FLIGHT, Entry
 
 _log: Final = structlog.get_logger("sluicemq.mqtt")
 

@@ -29,7 +29,7 @@ class DurableAnswer:
         self._transport = transport
 
     def committed(self, tokens: list[int]) -> None:
-        """See `queue_manager.journal.Waiter`; tokens are packet identifiers."""
+        """See `broker.engine.client.Waiter`; tokens are packet identifiers."""
         self._transport.guard(self._send, tokens)
         self._transport.want_flush()
 
@@ -167,6 +167,6 @@ class _DurableCall:
         self._call = call
 
     def committed(self, tokens: list[int]) -> None:
-        """See `queue_manager.journal.Waiter`."""
+        """See `broker.engine.client.Waiter`."""
         self._transport.guard(self._call)
         self._transport.want_flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+from broker.engine.local.traffic import PublishPlan, is_remembered
 from broker.hub import Hub
 from broker.mqtt.committing import CommitTarget
 from broker.mqtt.control import SettleTarget
@@ -15,9 +16,7 @@ from protocols.mqtt import constants as c
 from protocols.mqtt.events import PublishRun, PublishShape
 from queue_manager import address, outcomes
 from queue_manager.errors import QueueManagerError
-from queue_manager.identities import is_remembered
 from queue_manager.outcomes import ACCEPTED, REFUSED_IDENTITY, REFUSED_ORDER
-from queue_manager.plan import PublishPlan
 from storage.envelope import PROPERTIES_MQTT, PROPERTIES_NONE
 
 QUEUES_RETAIN_NOTHING: Final = "queued, not retained: queues keep their messages until they are consumed"

@@ -6,11 +6,10 @@ from typing import Final, cast
 
 import structlog
 
+from broker.engine.local.traffic import Entry, Message, StreamGroup
 from broker.mqtt.delivery import MqttConsumer, user_property
 from broker.mqtt.outbound import Outgoing, with_identifier
 from broker.properties.templates import as_mqtt_at
-from queue_manager.model import Entry, Message
-from queue_manager.streams.group import StreamGroup
 
 _log: Final = structlog.get_logger("sluicemq.mqtt")
 

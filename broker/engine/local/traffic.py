@@ -1,7 +1,8 @@
 """Publishing, consuming and settling: the one place where front-ends still meet objects of the core.
 
 Calls go straight on to the manager of a shard in this process, by the run and by the chunk. Queues, plans,
-consumers, claims and groups that are given out here are to be given back here, and nothing else.
+consumers, claims and groups that are given out here are to be given back here; front-ends have their types
+from here and from nowhere else.
 """
 
 from __future__ import annotations
@@ -13,15 +14,35 @@ from typing import Any
 from broker.engine.local.queues import find
 from broker.engine.shard import Shard
 from queue_manager.api import OPERATOR, StreamStart
-from queue_manager.consumer import Consumer, CreditPool, Sink
+from queue_manager.consumer import UNLIMITED, Consumer, CreditPool, Sink
 from queue_manager.filters.consumer_filter import ConsumerFilter
 from queue_manager.group import Group
-from queue_manager.model import Entry
+from queue_manager.identities import is_remembered
+from queue_manager.model import IN_FLIGHT, Entry, Message
 from queue_manager.options import PLAIN, PublishOptions
 from queue_manager.plan import PublishPlan
 from queue_manager.queue import Queue
+from queue_manager.streams.group import StreamGroup
 from queue_manager.streams.stream import Stream
 from storage.envelope import EnvelopeTemplate
+
+__all__ = [
+    "IN_FLIGHT",
+    "UNLIMITED",
+    "Consumer",
+    "Consuming",
+    "CreditPool",
+    "Entry",
+    "Message",
+    "PublishPlan",
+    "Publishing",
+    "Queue",
+    "Sink",
+    "StreamGroup",
+    "Targets",
+    "Turns",
+    "is_remembered",
+]
 
 Targets = tuple[Queue, ...]
 """The queues a publish goes to."""
