@@ -83,7 +83,7 @@ class ChannelFrontend:
             self._held.hold()  # for ever: the broker ends, and says so to every client
 
     def end(self) -> None:
-        """The client ended it: what it sent before is done, though nobody waits for its answer any more."""
+        """The client ended it: what it sent before is done, though it waits for no answers any more."""
         waiting = self._held.end()
         while waiting and not self._channel.closed:
             self.handle(waiting.popleft())

@@ -35,7 +35,7 @@ class MqttStreamConsumer(MqttConsumer):
         group = self.group
         stream = group.stream
         offset = str(message.offset).encode()
-        pairs = [
+        parts = [
             as_mqtt_at(message.template, message.received_at_ms, now_ms),
             user_property(b"message-id", stream.name.encode() + b":" + offset),
             user_property(b"group-id", group.group_id.encode()),
@@ -48,14 +48,14 @@ class MqttStreamConsumer(MqttConsumer):
         primary_group = stream.policy.primary_group
         if primary_group:
             committed = stream.primary_committed()
-            pairs += (
+            parts += (
                 user_property(b"x-work-group", primary_group.encode()),
                 user_property(b"x-work-committed-offset", str(committed).encode()),
                 user_property(b"x-work-acked", b"true" if message.offset < committed else b"false"),
             )
         if group.gap and attempts == 1:
-            pairs.append(user_property(b"x-stream-gap", str(group.take_gap()).encode()))
-        block = b"".join(pairs)
+            parts.append(user_property(b"x-stream-gap", str(group.take_gap()).encode()))
+        block = b"".join(parts)
         if self.identifier is not None:
             block = with_identifier(block, self.identifier)
         self._outbound.send(

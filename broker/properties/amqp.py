@@ -79,9 +79,9 @@ def read(raw: bytes) -> MessageProperties:
     return properties
 
 
-def _read_headers(properties: MessageProperties, pairs: list[tuple[str, Any]]) -> None:
+def _read_headers(properties: MessageProperties, headers: list[tuple[str, Any]]) -> None:
     properties.headers = [
-        (name, value if type(value) in _NEUTRAL else _neutral(value)) for name, value in pairs
+        (name, value if type(value) in _NEUTRAL else _neutral(value)) for name, value in headers
     ]
     properties.last_header_counts = True
     properties.implied = _IMPLIED

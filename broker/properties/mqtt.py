@@ -129,7 +129,9 @@ def options_of(block: bytes) -> PublishOptions:
 def without_stage(block: bytes) -> bytes:
     """The property block of a staged publish as its consumers are to see it."""
     properties = decode_properties(block, c.PUBLISH)
-    properties.user_properties = [pair for pair in properties.user_properties if pair[0] not in TAG_NAMES]
+    properties.user_properties = [
+        (name, text) for name, text in properties.user_properties if name not in TAG_NAMES
+    ]
     return encode_properties(properties, c.PUBLISH)
 
 

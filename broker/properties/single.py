@@ -13,8 +13,8 @@ def single_values(
 ) -> dict[str, Any]:
     """The values of these names (None: all).
 
-    Raises InvalidArgument if a name is there twice: nobody could say which was meant. `what` they are is for
-    the reason.
+    Raises InvalidArgument if a name is there twice, since either could be meant. `what` they are is for the
+    reason.
     """
     values: dict[str, Any] = {}
     for name, value in headers:
