@@ -37,6 +37,10 @@ class Frontend(ABC):
         """The transport is gone: give back everything. Called once, last."""
 
     @abstractmethod
+    def dissolve(self) -> None:
+        """Let go of what refers back, so that this ends with its connection; nothing is called afterwards."""
+
+    @abstractmethod
     def shut_down(self) -> None:
         """The broker stops: say goodbye in the protocol's words."""
 

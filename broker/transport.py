@@ -29,6 +29,7 @@ class Transport(asyncio.Protocol):
 
     __slots__ = (
         "_announced",
+        "_dissolved",
         "_ended",
         "_flush_wanted",
         "_holds",
@@ -53,6 +54,7 @@ class Transport(asyncio.Protocol):
         self._make = make_frontend
         self._monotonic = hub.clock.monotonic
         self._announced = False  # whether a large message has come in part
+        self._dissolved = False
         self._ended = False
         self._flush_wanted = False
         self._holds = 0  # for how many reasons nothing is read
@@ -109,6 +111,7 @@ class Transport(asyncio.Protocol):
         self._handle(self.frontend.connection.receive_eof())
         self.end()
         self._hub.settle_turn()
+        self._dissolve()
 
     def pause_writing(self) -> None:
         """The peer reads too slowly: consumers get nothing more until it has caught up."""
@@ -199,7 +202,15 @@ class Transport(asyncio.Protocol):
 
     def _fail(self) -> None:
         _log.exception("connection.internal_error", peer=self.peer)
-        self.frontend.fail_internal()
+        if not self._dissolved:
+            self.frontend.fail_internal()
+
+    def _dissolve(self) -> None:
+        """Break the circles of references: the collector of those looks far too seldom for connections."""
+        self._dissolved = True
+        self._flush_wanted = True  # for good: nobody is left to write to
+        self.frontend.dissolve()
+        del self.frontend
 
     def buffered_bytes(self) -> int:
         """What was written and the peer has not taken yet."""

@@ -98,6 +98,10 @@ class AmqpFrontend(Frontend):
         self.channels.clear()
         self.client.hub.client.queues.forget_caller(self.client.caller)
 
+    def dissolve(self) -> None:
+        """See `Frontend.dissolve`."""
+        self._handlers.clear()
+
     def shut_down(self) -> None:
         """See `Frontend.shut_down`."""
         self._end(c.CONNECTION_FORCED, "the broker is shutting down")

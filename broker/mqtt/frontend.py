@@ -94,6 +94,11 @@ class MqttFrontend(Frontend):
             self._will = None
             will.publish(self.client.hub, self._pubsub)
 
+    def dissolve(self) -> None:
+        """See `Frontend.dissolve`."""
+        self._handlers.clear()
+        self.connection.forget_shapes()
+
     def shut_down(self) -> None:
         """See `Frontend.shut_down`."""
         self.client.end(c.SERVER_SHUTTING_DOWN, "the broker is shutting down")

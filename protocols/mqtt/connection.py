@@ -126,6 +126,10 @@ class MqttConnection(AnsweringConnection):
             return [events.ConnectionLost(c.UNSPECIFIED_ERROR, "transport closed", by_peer=True)]
         return self._take_cause()
 
+    def forget_shapes(self) -> None:
+        """Nothing more is received: let go of the shapes of publishes, and of their contexts."""
+        self._publishes.forget_shapes()
+
     def next_deadline(self) -> float | None:
         """The end of the handshake's time, then of 1.5 keep-alive intervals of silence [MQTT-3.1.2-22]."""
         if self._state == _LIVE:

@@ -188,6 +188,12 @@ class PublishDecoder:
         self._stride = stop - start
         return True
 
+    def forget_shapes(self) -> None:
+        """Let go of all shapes, and have them let go of their contexts, which may refer back."""
+        for shape in self._shapes.values():
+            shape.context = None
+        self._shapes.clear()
+
     def _shape_of(self, key: _Key) -> PublishShape:
         shape = self._shapes.get(key)
         if shape is not None:
@@ -203,7 +209,7 @@ class PublishDecoder:
         shape = PublishShape(first_byte, topic, topic_bytes, properties)
         if len(topic_bytes) + len(properties) <= limits.MQTT_SHAPE_BYTES_MAX:
             if len(self._shapes) >= limits.MQTT_SHAPES_PER_CONNECTION_MAX:
-                self._shapes.clear()
+                self.forget_shapes()
             self._shapes[key] = shape
         return shape
 
