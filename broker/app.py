@@ -210,6 +210,7 @@ class Broker:
 
     async def _shut_down(self, shard: Shard) -> None:
         self._listeners.close()
+        await self._listeners.let_in()
         for task in (self._ticker, self._keeper):
             if task is not None:
                 task.cancel()

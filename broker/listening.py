@@ -98,7 +98,7 @@ class Listeners:
                 self._watch(listening)
 
     def close(self) -> None:
-        """Give the ports back. Who was let in stays, who is just being let in does not."""
+        """Give the ports back. Who was let in stays; `let_in` tells when nobody comes any more."""
         loop = asyncio.get_running_loop()
         for sockets in self._sockets.values():
             for listening in sockets:
@@ -107,8 +107,11 @@ class Listeners:
                 listening.close()
         self._sockets = {}
         self._open_to = {}
-        for task in self._handing_over:
-            task.cancel()
+
+    async def let_in(self) -> None:
+        """Return once all who were accepted are driven by what was made for them."""
+        if self._handing_over:
+            await asyncio.wait(self._handing_over)
 
     def _watch(self, listening: socket.socket) -> None:
         if listening in self._open_to:
