@@ -11,10 +11,10 @@ import argparse
 import time
 
 from broker.serve import tune_garbage_collection
-from queue_manager.consumer import Consumer
+from queue_manager.claims.claim import Claim, Consumer
 from queue_manager.definitions import QueueDefinition
 from queue_manager.manager import QueueManager
-from queue_manager.model import Entry, Message
+from queue_manager.model import Message
 from queue_manager.policy import QueuePolicy
 from storage.metadata_log import MetadataLog
 from storage.records import message_ids
@@ -28,18 +28,18 @@ class Collector:
     """A consumer that keeps what it was given until it settles."""
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
+        self.claims: list[Claim] = []
 
-    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
-        """See `queue_manager.consumer.Sink`."""
-        self.entries += entries or []
+    def deliver(self, consumer: Consumer, messages: list[Message], claims: list[Claim] | None) -> bool:
+        """See `queue_manager.claims.claim.Sink`."""
+        self.claims += claims or []
         return True
 
-    def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
-        """See `queue_manager.consumer.Sink`."""
+    def revoked(self, consumer: Consumer, claims: list[Claim]) -> None:
+        """See `queue_manager.claims.claim.Sink`."""
 
     def cancelled(self, consumer: Consumer, reason: str) -> None:
-        """See `queue_manager.consumer.Sink`."""
+        """See `queue_manager.claims.claim.Sink`."""
 
 
 def cpu_ns_per_message(message_count: int, run_count: int, *, durable: bool) -> float:
@@ -52,9 +52,9 @@ def cpu_ns_per_message(message_count: int, run_count: int, *, durable: bool) -> 
         log=MetadataLog(),
         message_ids=SequenceAllocator(message_ids.KEY),
     )
-    queue = manager.declare(QueueDefinition("jobs", durable=durable, policy=policy), NOW_MS)
+    queue = manager.queues.declare(QueueDefinition("jobs", durable=durable, policy=policy), NOW_MS)
     sink = Collector()
-    manager.subscribe(
+    manager.consumption.subscribe(
         queue,
         "",
         "#",
@@ -66,21 +66,21 @@ def cpu_ns_per_message(message_count: int, run_count: int, *, durable: bool) -> 
         lease_ms=30_000,
     )
     plan = manager.plan("$queue/jobs", 0, b"", True)
-    plan.aim(manager, manager.route("$queue/jobs", NOW_MS))
+    plan.aim(manager.publisher.route("$queue/jobs", NOW_MS))
     bodies = [b"x" * 100] * run_count
     now_ms = NOW_MS
     begun = time.process_time_ns()
     for turn in range(message_count // run_count):
         manager.publish(plan, bodies, now_ms)
         manager.dispatch(now_ms)
-        manager.ack(sink.entries, now_ms)
-        sink.entries = []
+        manager.ack(sink.claims, now_ms)
+        sink.claims = []
         if turn % 10 == 9:
             now_ms += 5
-            journal = manager.seal(now_ms)
-            if journal is not None:
-                journal.write_ops()
-                manager.committed(journal, now_ms)
+            commit = manager.seal(now_ms)
+            if commit is not None:
+                commit.write_ops()
+                manager.committed(commit)
     return (time.process_time_ns() - begun) / message_count
 
 

@@ -14,12 +14,12 @@ import time
 
 from broker.properties.filter_fields import fields_of
 from protocols.amqp091.content import Properties, encode_properties
-from queue_manager.consumer import Consumer
+from queue_manager.claims.claim import Claim, Consumer
 from queue_manager.definitions import QueueDefinition
 from queue_manager.filters import Selector
 from queue_manager.filters.consumer_filter import consumer_filter
 from queue_manager.manager import QueueManager
-from queue_manager.model import Entry, Message
+from queue_manager.model import Message
 from queue_manager.policy import QueuePolicy
 from storage.envelope import PROPERTIES_AMQP, EnvelopeTemplate
 from storage.metadata_log import MetadataLog
@@ -36,18 +36,18 @@ class Collector:
     """A consumer that keeps what it was given until it settles."""
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
+        self.claims: list[Claim] = []
 
-    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
-        """See `queue_manager.consumer.Sink`."""
-        self.entries += entries or []
+    def deliver(self, consumer: Consumer, messages: list[Message], claims: list[Claim] | None) -> bool:
+        """See `queue_manager.claims.claim.Sink`."""
+        self.claims += claims or []
         return True
 
-    def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
-        """See `queue_manager.consumer.Sink`."""
+    def revoked(self, consumer: Consumer, claims: list[Claim]) -> None:
+        """See `queue_manager.claims.claim.Sink`."""
 
     def cancelled(self, consumer: Consumer, reason: str) -> None:
-        """See `queue_manager.consumer.Sink`."""
+        """See `queue_manager.claims.claim.Sink`."""
 
 
 def properties(region: int, number: int) -> bytes:
@@ -88,12 +88,12 @@ def messages_per_s(selector_count: int, message_count: int, *, scan: bool, alike
         log=MetadataLog(),
         message_ids=SequenceAllocator(message_ids.KEY),
     )
-    manager.fields.of_template = fields_of
-    queue = manager.declare(QueueDefinition("jobs", durable=True, policy=policy), NOW_MS)
+    manager.context.fields.of_template = fields_of
+    queue = manager.queues.declare(QueueDefinition("jobs", durable=True, policy=policy), NOW_MS)
     sinks = [Collector() for _ in range(selector_count)]
     for index, sink in enumerate(sinks):
         text = f"region IN ('r{index}') AND qty > 10" if scan else f"region = 'r{index}' AND qty > 10"
-        manager.subscribe(
+        manager.consumption.subscribe(
             queue,
             "",
             "#",
@@ -110,7 +110,7 @@ def messages_per_s(selector_count: int, message_count: int, *, scan: bool, alike
         plan = manager.plan(
             "$queue/jobs", PROPERTIES_AMQP, properties(index % selector_count, 0 if alike else index), True
         )
-        plan.aim(manager, (queue,))
+        plan.aim_at((queue,), 1)
         plans.append(plan)
     bodies = [b"x" * 100]
     now_ms = NOW_MS
@@ -122,16 +122,16 @@ def messages_per_s(selector_count: int, message_count: int, *, scan: bool, alike
             continue
         manager.dispatch(now_ms)
         for sink in sinks:
-            if sink.entries:
-                settled += len(sink.entries)
-                manager.ack(sink.entries, now_ms)
-                sink.entries = []
+            if sink.claims:
+                settled += len(sink.claims)
+                manager.ack(sink.claims, now_ms)
+                sink.claims = []
         if turn % 500 == 499:
             now_ms += 5
-            journal = manager.seal(now_ms)
-            if journal is not None:
-                journal.write_ops()
-                manager.committed(journal, now_ms)
+            commit = manager.seal(now_ms)
+            if commit is not None:
+                commit.write_ops()
+                manager.committed(commit)
     cpu_s = time.process_time() - begun
     assert settled >= message_count - 50
     return message_count / cpu_s

@@ -22,12 +22,12 @@ from benchmarks.load.target import Target
 from broker.clock import Clock
 from broker.engine.shard import Shard
 from config.settings import StorageSettings
-from queue_manager.consumer import UNLIMITED, Consumer
+from queue_manager.claims.claim import UNLIMITED, Claim, Consumer
 from queue_manager.definitions import QueueDefinition
-from queue_manager.model import Entry, Message
+from queue_manager.log.stream_start import FIRST, StreamStart
+from queue_manager.model import Message
 from queue_manager.policy import QueuePolicy
-from queue_manager.streams.start import FIRST, StreamStart
-from queue_manager.streams.stream import Stream
+from queue_manager.queue.stream import Stream
 from storage.open import open_store
 
 POLICY = QueuePolicy(visibility_timeout_ms=30_000, message_bytes_max=1 << 20, stream=True)
@@ -44,23 +44,23 @@ class Reader:
         self._offset = 0
         self.done = asyncio.Event()
 
-    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
-        """See `queue_manager.consumer.Sink`."""
+    def deliver(self, consumer: Consumer, messages: list[Message], claims: list[Claim] | None) -> bool:
+        """See `queue_manager.claims.claim.Sink`."""
         assert messages[0].offset == self._offset
         self._offset += len(messages)
         assert messages[-1].offset == self._offset - 1
-        if entries is not None:
-            self._shard.manager.ack(entries, self._shard.clock.now_ms())
+        if claims is not None:
+            self._shard.manager.ack(claims, self._shard.clock.now_ms())
         self._left -= len(messages)
         if not self._left:
             self.done.set()
         return True
 
-    def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
-        """See `queue_manager.consumer.Sink`."""
+    def revoked(self, consumer: Consumer, claims: list[Claim]) -> None:
+        """See `queue_manager.claims.claim.Sink`."""
 
     def cancelled(self, consumer: Consumer, reason: str) -> None:
-        """See `queue_manager.consumer.Sink`."""
+        """See `queue_manager.claims.claim.Sink`."""
 
 
 async def open_shard(directory: str) -> Shard:
@@ -78,9 +78,9 @@ async def fill(directory: str, message_count: int, size: int) -> float:
     shard = await open_shard(directory)
     manager = shard.manager
     now_ms = shard.clock.now_ms()
-    manager.declare(QueueDefinition("events", durable=True, policy=POLICY), now_ms)
+    manager.queues.declare(QueueDefinition("events", durable=True, policy=POLICY), now_ms)
     plan = manager.plan("$queue/events", 0, b"", True)
-    plan.aim(manager, manager.route("$queue/events", now_ms))
+    plan.aim(manager.publisher.route("$queue/events", now_ms))
     begun = time.perf_counter()
     for start in range(0, message_count, RUN):
         count = min(RUN, message_count - start)
@@ -97,12 +97,12 @@ async def fill(directory: str, message_count: int, size: int) -> float:
 async def replay(directory: str, message_count: int, group_count: int, *, no_ack: bool) -> dict[str, Any]:
     """Read everything; rates in messages per second of one group."""
     shard = await open_shard(directory)
-    stream = shard.manager.queues["events"]
+    stream = shard.manager.queues.find("events")
     assert isinstance(stream, Stream)
     readers = [Reader(shard, message_count) for _ in range(group_count)]
     begun = time.perf_counter()
     for number, reader in enumerate(readers):
-        shard.manager.subscribe_stream(
+        shard.manager.consumption.subscribe_stream(
             stream, f"g{number}", "#", reader, start=StreamStart(FIRST), auto_commit=True, consumer_id="c",
             credit_max=UNLIMITED, no_ack=no_ack, exclusive=False, lease_ms=30_000,
         )  # fmt: skip
@@ -111,7 +111,7 @@ async def replay(directory: str, message_count: int, group_count: int, *, no_ack
     for reader in readers:
         await reader.done.wait()
     seconds = time.perf_counter() - begun
-    blocks = stream.reader.read_count
+    blocks = stream.retention.blocks.read_count
     await shard.close()
     return {
         "groups": group_count,

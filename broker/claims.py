@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from broker.engine.local.traffic import Consuming, Entry
+from broker.engine.local.traffic import Claim, Consuming
 from config import limits, units
 from queue_manager.errors import InvalidArgument
 
@@ -23,16 +23,16 @@ def check_delay(values: Mapping[str, object], verb: str, *, stream: bool) -> Non
         raise InvalidArgument("a stream delays nothing: $nack has no delay")
 
 
-def hand_back(consuming: Consuming, entry: Entry, values: Mapping[str, object], now_ms: int) -> None:
+def hand_back(consuming: Consuming, claim: Claim, values: Mapping[str, object], now_ms: int) -> None:
     """`$nack`: back to its place, after `delay` or the queue's back-off; raises InvalidArgument."""
-    consuming.requeue([entry], now_ms, delay_ms=_delay_ms(values.get(DELAY)))
+    consuming.requeue([claim], now_ms, delay_ms=_delay_ms(values.get(DELAY)))
 
 
 def extend(
-    consuming: Consuming, entry: Entry, values: Mapping[str, object], default_ms: int, now_ms: int
+    consuming: Consuming, claim: Claim, values: Mapping[str, object], default_ms: int, now_ms: int
 ) -> None:
     """`$extend`: a new lease from now, of `lease` ms or `default_ms`; raises InvalidArgument."""
-    consuming.extend(entry, _lease_ms(values.get(LEASE), default_ms), now_ms)
+    consuming.extend(claim, _lease_ms(values.get(LEASE), default_ms), now_ms)
 
 
 def _delay_ms(value: object) -> int | None:

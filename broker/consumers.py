@@ -9,7 +9,7 @@ from typing import Protocol
 from broker.consumer_filters import Filters
 from broker.engine.local.traffic import Consumer, CreditPool, Queue, Sink
 from broker.hub import Hub
-from queue_manager.streams.start import StreamStart
+from queue_manager.log.stream_start import StreamStart
 
 
 class ConsumerSink(Sink, Protocol):

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from queue_manager.group_start import EARLIEST, GroupStart, read_start
+from queue_manager.group.start import EARLIEST, GroupStart, read_start
+from queue_manager.log.stream_start import StreamStart
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.policy import QueuePolicy
-from queue_manager.staging.tags import EpochPart, StageTag
-from queue_manager.streams.start import StreamStart
+from queue_manager.stage_tags import EpochPart, StageTag
 from storage.envelope import EnvelopeTemplate
 
 __all__ = [

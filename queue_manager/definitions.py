@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from queue_manager.address import PREFIX, validate_queue_name
 from queue_manager.patterns import validate
@@ -18,17 +18,13 @@ from storage.errors import CorruptRecord
 from storage.records import queue_spec
 from storage.records.queue_spec import QueueSpec
 
-if TYPE_CHECKING:
-    from queue_manager.group import Group
-    from queue_manager.queue import Queue
-
-UNBORN: Final = "unborn"  # extension: a group was made, but not told yet what there is for it
+AWAITS_HISTORY: Final = "unborn"  # extension: a group was made, but not told yet what there is for it
 
 
 class QueueDefinition:
     """What a declaration says. `arguments` are the declared arguments that a redeclaration must repeat;
     None: made by configuration, any redeclaration of the same kind fits. `owner` makes it exclusive.
-    `auto_created`: nobody declared it, somebody used its name.
+    `auto_created`: it was not declared, but made because its name was used.
     """
 
     __slots__ = ("arguments", "auto_created", "auto_delete", "durable", "name", "owner", "policy", "topics")
@@ -43,6 +39,7 @@ class QueueDefinition:
         arguments: Mapping[str, object] | None = None,
         auto_delete: bool = False,
         owner: object = None,
+        auto_created: bool = False,
     ) -> None:
         self.name = validate_queue_name(name)
         self.durable = durable
@@ -51,14 +48,12 @@ class QueueDefinition:
         self.arguments = arguments
         self.auto_delete = auto_delete
         self.owner = owner
-        self.auto_created = False
+        self.auto_created = auto_created
 
     @classmethod
     def ephemeral(cls, name: str, policy: QueuePolicy) -> QueueDefinition:
-        """The definition of a queue made because somebody used its name."""
-        definition = cls(name, durable=False, policy=policy)
-        definition.auto_created = True
-        return definition
+        """The definition of a queue made because its name was used."""
+        return cls(name, durable=False, policy=policy, auto_created=True)
 
     def difference(self, existing: QueueDefinition) -> str:
         """What a redeclaration by this definition contradicts in an existing queue; "" if nothing."""
@@ -78,40 +73,46 @@ class QueueDefinition:
         return ""
 
 
-def definition_of(queue: Queue) -> QueueDefinition:
-    """The definition of an existing queue."""
-    return QueueDefinition(
-        queue.name,
-        durable=queue.durable,
-        policy=queue.policy,
-        topics=queue.topics,
-        arguments=queue.arguments,
-        auto_delete=queue.auto_delete,
-        owner=queue.owner,
-    )
+def encode_queue_spec(
+    policy: QueuePolicy,
+    log_id: str,
+    topics: tuple[str, ...],
+    arguments: Mapping[str, object] | None,
+    default_selector: str | None,
+    *,
+    awaits_history: bool,
+) -> bytes:
+    """The spec record of a log of a queue, with its default group (`default_selector` None: there
+    is none).
+    """
+    fields: dict[str, Any] = {**policy.fields(), "log": log_id, "arguments": arguments}
+    fields["default_group"] = default_selector is not None
+    extensions = {"policy": _json(fields)}
+    return _encode(policy, topics, default_selector or "", extensions, awaits_history=awaits_history)
 
 
-def encode_spec(queue: Queue, group: Group | None = None) -> bytes:
-    """The spec record of a queue (with its default group), or of another group of it."""
-    policy = queue.policy
+def encode_group_spec(
+    policy: QueuePolicy, log_name: str, name: str, pattern: str, selector: str, *, awaits_history: bool
+) -> bytes:
+    """The spec record of another group in a log of a queue."""
+    extensions = {"group": _json({"name": name, "pattern": pattern})}
+    topics = (f"{PREFIX}{log_name}/{pattern}",)
+    return _encode(policy, topics, selector, extensions, awaits_history=awaits_history)
+
+
+def _encode(
+    policy: QueuePolicy,
+    topics: tuple[str, ...],
+    selector: str,
+    extensions: dict[str, bytes],
+    *,
+    awaits_history: bool,
+) -> bytes:
     retention_ms = policy.done_retention_ms
-    extensions: dict[str, bytes] = {}
     if retention_ms == 0:
-        extensions["done"] = b"\x00"
-    if group is not None and group.group_id:
-        extensions["group"] = _json({"name": group.name, "pattern": group.pattern})
-        topics: tuple[str, ...] = (f"{PREFIX}{queue.name}/{group.pattern}",)
-        selector = group.selector
-    else:
-        topics = queue.topics
-        default = group or queue.groups.get("")
-        selector = "" if default is None else default.selector
-        fields: dict[str, Any] = {**policy.fields(), "log": queue.log_id, "arguments": queue.arguments}
-        fields["default_group"] = group is not None or "" in queue.groups
-        extensions["policy"] = _json(fields)
-    subject = group or queue.groups.get("")
-    if subject is not None and subject in queue.manager.unborn:
-        extensions[UNBORN] = b""
+        extensions = {"done": b"\x00", **extensions}
+    if awaits_history:
+        extensions = {**extensions, AWAITS_HISTORY: b""}
     return queue_spec.encode(
         QueueSpec(
             topic_filters=topics,

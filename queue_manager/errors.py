@@ -1,5 +1,7 @@
 """What the queue manager refuses, one class per reason; front-ends map them to wire codes."""
 
+from __future__ import annotations
+
 
 class QueueManagerError(Exception):
     """Base of everything the queue manager refuses. `reason` is fit for the peer."""
@@ -7,6 +9,12 @@ class QueueManagerError(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+    def at(self, place: str) -> QueueManagerError:
+        """The same refusal, told where it was met."""
+        found = type(self).__new__(type(self))
+        QueueManagerError.__init__(found, f"{place}: {self.reason}")
+        return found
 
 
 class QueueNotFound(QueueManagerError):

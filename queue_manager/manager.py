@@ -1,22 +1,272 @@
-"""The queue manager's public door: everything front-ends and the driver may call."""
+"""The queue manager's public door: what front-ends and the driver may call."""
 
 from __future__ import annotations
 
-from queue_manager.door.cleaning import Cleaning
-from queue_manager.door.ending_groups import EndingGroups
-from queue_manager.door.loading import Loading
-from queue_manager.door.publishing import Publishing
-from queue_manager.door.purging import Purging
-from queue_manager.door.settling import Settling
-from queue_manager.door.streaming import Streaming
-from queue_manager.outcomes import ACCEPTED, REFUSED_DEPTH, REFUSED_SIZE, UNROUTED
+from collections.abc import Container, Sequence
 
-__all__ = ["ACCEPTED", "REFUSED_DEPTH", "REFUSED_SIZE", "UNROUTED", "QueueManager"]
+from config import limits
+from queue_manager.errors import InvalidArgument, PreconditionFailed
+from queue_manager.group.group import Group, group_id_of
+from queue_manager.log.removals import GroupRemoval
+from queue_manager.log.stream_start import StreamStart
+from queue_manager.patterns import MATCH_ALL
+from queue_manager.policy import QueuePolicy
+from queue_manager.queue.groups import Place
+from queue_manager.queue.queue import Queue
+from queue_manager.queue.stream import Stream
+from queue_manager.routing.consumption import Consumption
+from queue_manager.routing.directory import QueueDirectory
+from queue_manager.routing.publisher import Publisher
+from queue_manager.rules.schedule import Key
+from queue_manager.shard.commit import Commit
+from queue_manager.shard.context import Context, DuePurge
+from queue_manager.stage_tags import EpochPart, StageTag
+from storage.metadata_log import MetadataLog
+from storage.records import payload, scheduled
+from storage.records.committed_epoch import CommittedEpoch
+from storage.sequence import SequenceAllocator
 
 
-class QueueManager(Publishing, Settling, Streaming, Cleaning, Loading, Purging, EndingGroups):
+class QueueManager:
     """All queues of one shard. One thread calls it; it calls consumers' sinks before it returns.
 
-    Whatever drives it must take `seal()` whenever `needs_commit()`, write it, and call `committed`; perform
-    `loads`; call `fire_timers` when `timers` says so; and call `expire` and `take_purges` from time to time.
+    `queues` finds, declares and deletes them, `publisher` publishes, `consumption` has consumers and their
+    claims, `context` the open commit and what there is to do. Whatever drives it must take `seal()` whenever
+    `commit_due_ms` says so, write it, and call `committed`; perform `context.loads`; call `fire_timers` when
+    `context.timers` says so; and call `expire` and `take_purges` from time to time.
     """
+
+    def __init__(
+        self,
+        *,
+        default_policy: QueuePolicy,
+        auto_create: bool,
+        cache_bytes_max: int,
+        log: MetadataLog,
+        message_ids: SequenceAllocator,
+    ) -> None:
+        self.context = Context(cache_bytes_max=cache_bytes_max, metadata_log=log, message_ids=message_ids)
+        self.queues = QueueDirectory(self.context, default_policy, auto_create=auto_create)
+        self.publisher = Publisher(self.context, self.queues)
+        self.consumption = Consumption(self.context, self.queues)
+        self._unread_purges: list[DuePurge] = []
+        # what is called for every publish and settlement, without a detour
+        self.plan = self.publisher.plan
+        self.publish = self.publisher.publish
+        self.ack = self.consumption.ack
+        self.requeue = self.consumption.requeue
+        self.reject = self.consumption.reject
+        self.dispatch = self.consumption.dispatch
+
+    # commits
+
+    def commit_due_ms(self, now_ms: int) -> int | None:
+        """In how many ms a commit is due: 0 for at once, None for not at all."""
+        context = self.context
+        if context.commit or context.appended or context.skipping:
+            return 0
+        due_ms = context.state_writes.due_ms
+        return None if due_ms is None else max(0, due_ms - now_ms)
+
+    def seal(self, now_ms: int) -> Commit | None:
+        """Close the open commit and give it for writing; None if it is empty. A new one is open then."""
+        return self.context.seal(now_ms)
+
+    def committed(self, commit: Commit) -> None:
+        """`commit` is durable: memory may be let go of."""
+        self.context.committed(commit)
+
+    # time
+
+    def expire(self, now_ms: int) -> None:
+        """Return claims whose lease ended, and do what else is due."""
+        self.consumption.end_leases(now_ms)
+        self.fire_timers(now_ms)
+
+    def fire_timers(self, now_ms: int) -> None:
+        """Do what is due by the timers, and deliver what that set free."""
+        self.context.timers.fire(now_ms)
+        self.dispatch(now_ms)
+
+    def take_purges(self, now_ms: int) -> list[DuePurge]:
+        """Done records whose retention has passed, some `limits.PURGED_MESSAGES_PER_SWEEP_MAX` at most.
+
+        The driver reads the reference counts of their `shared_items` and calls `apply_purges`.
+        """
+        context = self.context
+        purges = self._unread_purges
+        self._unread_purges = []
+        share = context.tail_share(len(context.tailed))
+        for log in list(context.tailed):
+            if not log.trim_tail(share):
+                del context.tailed[log]
+        count_max = limits.PURGED_MESSAGES_PER_SWEEP_MAX
+        for owner in list(context.purgeable):
+            taken, more = owner.take_purges(now_ms, count_max)
+            count_max -= sum(purge.message_count() for purge in taken)
+            purges += taken
+            if not more:
+                del context.purgeable[owner]
+        return purges
+
+    def give_back_purges(self, purges: list[DuePurge]) -> None:
+        """Purges could not be applied: they are taken again."""
+        self._unread_purges += purges
+
+    def apply_purges(self, purges: list[DuePurge], references: dict[int, int]) -> None:
+        """Put purges into the open commit; `references` are the stored reference counts."""
+        for purge in purges:
+            purge.apply(references)
+
+    def group_removed(self, done: GroupRemoval) -> None:
+        """Nothing of a deleted group, or of a group's time before its reset, is left."""
+        part = self.queues.part(done.log.name)
+        if part is None or part.log is not done.log:
+            self.context.commit.delete(done.key())
+            return
+        if part.retention.removal_done(done):
+            cursor = part.cursors.get(done.group_id)
+            if cursor is not None and not part.retention.first_claim(done.group_id):
+                cursor.claims.keep_earlier(0)
+
+    def history_known(self, now_ms: int) -> None:
+        """After a start it is known now what the queues let go of."""
+        self.queues.history_known(now_ms)
+        self.dispatch(now_ms)
+
+    # groups
+
+    def create_group(
+        self,
+        queue: Queue,
+        name: str,
+        pattern: str = MATCH_ALL,
+        places: Sequence[Place] | None = None,
+        selector: str = "",
+        start: StreamStart | None = None,
+    ) -> Group:
+        """Make a group that begins at `places`, one for each of the queue's parts (None: the oldest message
+        kept).
+
+        A group of a stream begins at `start` instead. Raises PreconditionFailed if the group is there,
+        InvalidAddress, LimitReached.
+        """
+        group_id = group_id_of(name, pattern)
+        if group_id in queue.groups:
+            raise PreconditionFailed(f"queue {queue.name!r} has a consumer group {group_id!r} already")
+        if isinstance(queue, Stream):
+            queue.check_name(name)
+        group = self.consumption.group(queue, name, pattern, selector)
+        if isinstance(queue, Stream):
+            if start is not None:
+                queue.stream_group(name, pattern, selector).seek(start)
+        elif places is not None:
+            queue.groups.begin_at(group, places)
+        return group
+
+    def reset_group(
+        self,
+        queue: Queue,
+        group_id: str,
+        places: Sequence[Place],
+        now_ms: int,
+        *,
+        start: StreamStart | None = None,
+        force: bool = False,
+    ) -> Group:
+        """Have a group go on at `places`, see `Groups.reset`; a group of a stream goes on at `start`."""
+        group = queue.groups.reset(queue.groups.find(group_id), places, now_ms, force=force)
+        if isinstance(queue, Stream) and start is not None:
+            queue.stream_group(group.name, group.pattern, group.selector).seek(start)
+        return group
+
+    def delete_group(self, queue: Queue, group_id: str, now_ms: int, *, force: bool = False) -> None:
+        """Remove a group, see `Groups.delete`."""
+        queue.groups.delete(group_id, now_ms, force=force)
+
+    # streams
+
+    def anchor_group(self, queue: Queue, group_name: str, start: StreamStart | None) -> int | None:
+        """The committed offset of a group; one that is not there is made at `start` (None: it is not made).
+
+        What is made is durable with the open commit. Raises InvalidArgument, InvalidAddress, LimitReached.
+        """
+        if not isinstance(queue, Stream):
+            raise InvalidArgument(f"queue {queue.name!r} is no stream")
+        known = queue.known_group(group_name)
+        if known is None:
+            if start is None:
+                return None
+            self.consumption.group(queue, group_name, MATCH_ALL)
+            known = queue.stream_group(group_name)
+            known.seek(start)
+        return known.committed_offset()
+
+    def commit_offset(self, queue: Queue, group_id: str, offset: int) -> None:
+        """Everything up to and with `offset` is done with in the group; durable once the open commit is.
+
+        A lower offset than before has the group read again. Raises InvalidArgument, GroupNotFound.
+        """
+        if not isinstance(queue, Stream):
+            raise InvalidArgument(f"queue {queue.name!r} is no stream: there is nothing to commit")
+        queue.commit_offset(group_id, offset)
+
+    # staged epochs
+
+    def commit_epoch(
+        self,
+        queue: Queue,
+        producer: str,
+        epoch: int,
+        parts: Sequence[EpochPart],
+        now_ms: int,
+        checksum: str = "",
+    ) -> tuple[CommittedEpoch, bool]:
+        """Make exactly the named attempts of an epoch part of the queue, in the order of their parts.
+
+        Gives what is committed, and whether it was before: then nothing changed. Durable with the open
+        commit; the rows follow. Raises PreconditionFailed when the epoch is older than the last or the
+        attempts do not have so many rows, InvalidArgument, LimitReached.
+        """
+        if not queue.durable:
+            raise PreconditionFailed(f"queue {queue.name!r} is kept in memory: nothing can be staged in it")
+        return queue.stage.commit(producer, epoch, parts, checksum, now_ms)
+
+    def abort_epoch(
+        self,
+        queue: Queue,
+        producer: str,
+        epoch: int,
+        now_ms: int,
+        attempts: Container[tuple[int, str]] | None = None,
+    ) -> int:
+        """Drop what is staged for an epoch that is not committed, or only these (part, attempt) of it.
+
+        Gives how many attempts it were.
+        """
+        return queue.stage.abort(producer, epoch, now_ms, attempts) if queue.has_stage else 0
+
+    def staged_rows(self, queue: Queue, tag: StageTag) -> int:
+        """How many rows an attempt has staged, those of the open commit included."""
+        return queue.stage.row_count(tag) if queue.has_stage else 0
+
+    def forget_producer(self, queue: Queue, producer: str, now_ms: int) -> bool:
+        """Forget the last epoch of a producer and drop what it staged; False if it was not known."""
+        return queue.has_stage and queue.stage.forget(producer, now_ms)
+
+    def last_epoch(self, queue: Queue, producer: str) -> CommittedEpoch | None:
+        """The last epoch a producer committed, None if that is not known."""
+        return queue.stage.last_epoch(producer) if queue.has_stage else None
+
+    # scheduled messages
+
+    def cancel_scheduled(self, queue: Queue, key: Key, *, keep_payload: bool) -> None:
+        """Delete a scheduled message that is not due yet; the driver has looked that it is there.
+
+        `keep_payload`: other queues need it.
+        """
+        commit = self.context.commit
+        commit.delete(scheduled.key(queue.name, *key))
+        if not keep_payload:
+            commit.delete(payload.key(key[1]))
+        queue.schedule.cancel(key)

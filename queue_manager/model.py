@@ -1,28 +1,13 @@
-"""The neutral message, its properties, and one group's hold on it.
-
-Messages are shared by every group of a queue; an `Entry` is one group's view of one message from the
-moment it is claimed for the first time. Plain slotted classes: they are made once per message.
-"""
+"""The neutral message. Messages are shared by every group of a queue."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
 from itertools import repeat
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from storage.envelope import EnvelopeTemplate
-
-if TYPE_CHECKING:
-    from queue_manager.bucket import Bucket
-    from queue_manager.consumer import Consumer
-    from queue_manager.group import Group
-
-AVAILABLE: Final = 0
-IN_FLIGHT: Final = 1
-DONE: Final = 2
-FAILED: Final = 3
-STALE: Final = 4  # replaced by a newer Entry of the same message: its ack comes too late
 
 _pack_head: Final = struct.Struct("<2sQq").pack
 
@@ -51,6 +36,10 @@ class Message:
         self.template = template
         self.received_at_ms = received_at_ms
 
+    def set_body(self, body: bytes | None) -> None:
+        """Take the payload that was read back; None: there is none any more."""
+        self.body = body
+
     def envelope(self) -> bytes:
         """The metadata of the message as records hold it."""
         template = self.template
@@ -72,47 +61,3 @@ def make_messages(
             repeat(now_ms),
         )
     )
-
-
-class Entry:
-    """One claimed message of one group: claim number, attempt, holder.
-
-    A redelivery replaces the entry by a new one (`Group.requeue`), so that whoever still holds the old
-    one holds something STALE (record-layout R-14).
-    """
-
-    __slots__ = (
-        "attempts",
-        "bucket",
-        "claim_number",
-        "claimed_at_ms",
-        "consumer",
-        "group",
-        "lease_deadline_ms",
-        "message",
-        "packed",
-        "state",
-    )
-
-    def __init__(
-        self,
-        message: Message,
-        group: Group,
-        claim_number: int,
-        bucket: Bucket | None,
-        attempts: int,
-        state: int,
-        consumer: Consumer | None,
-        at_ms: int,
-    ) -> None:
-        self.message = message
-        self.group = group
-        self.claim_number = claim_number
-        self.bucket = bucket
-        self.attempts = attempts
-        self.state = state
-        self.consumer = consumer
-        self.claimed_at_ms = at_ms  # when DONE or FAILED: the time of that
-        # 0: claimed_at_ms + the consumer's lease; while AVAILABLE, when it may be claimed (0: at once)
-        self.lease_deadline_ms = 0
-        self.packed = b""  # the done or failed record, once written

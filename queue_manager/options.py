@@ -7,7 +7,7 @@ from typing import Final
 
 from config import limits
 from queue_manager.errors import InvalidArgument
-from queue_manager.staging.tags import NUMBER_MAX, TAG_NAMES, StageTag, read_tag
+from queue_manager.stage_tags import NUMBER_MAX, TAG_NAMES, StageTag, read_tag
 
 # AMQP headers and MQTT user properties of these names
 DELAY: Final = "x-delay"

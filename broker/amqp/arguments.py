@@ -21,8 +21,8 @@ from broker.consumer_filters import Filters
 from config import limits
 from queue_manager.address import validate_queue_name
 from queue_manager.errors import InvalidAddress, InvalidArgument
+from queue_manager.log.stream_start import NAME as START_ARGUMENT
 from queue_manager.policy import DROP_HEAD, REJECT, REJECT_DLX, QueuePolicy
-from queue_manager.streams.start import NAME as START_ARGUMENT
 
 GROUP_ARGUMENT: Final = "x-consumer-group"
 PRIORITY_ARGUMENT: Final = "x-priority"

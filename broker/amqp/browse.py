@@ -18,9 +18,9 @@ from broker.properties.amqp import routing_key, stamp
 from broker.properties.model import Header
 from broker.properties.templates import as_amqp
 from config import limits
+from queue_manager import stage_tags as tags
 from queue_manager.api import STATES, BrowsedMessage, BrowseRequest, State
 from queue_manager.errors import InvalidArgument, LimitReached, QueueManagerError
-from queue_manager.staging import tags
 from storage.errors import StorageError
 
 _log: Final = structlog.get_logger("sluicemq.amqp")

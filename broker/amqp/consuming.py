@@ -149,9 +149,8 @@ class Consuming:
 
     def _go_on(self, puller: Consumer, method: commands.Basic.Get) -> None:
         """Answer a basic.get whose message was read back from the store meanwhile."""
-        queue = puller.group.queue
-        if queue.deleted:
-            raise channel_error(c.NOT_FOUND, f"no queue {queue.name!r}")
+        if self._channel.hub.client.consuming.is_gone(puller):
+            raise channel_error(c.NOT_FOUND, f"no queue {puller.group.log.title!r}")
         if not self._pull(puller, method.no_ack):
             self._wait_for_load(puller, method)
 

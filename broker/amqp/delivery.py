@@ -10,7 +10,7 @@ from broker.amqp import headers as names
 from broker.amqp.channel import AmqpChannel
 from broker.amqp.unacked import Unacked
 from broker.consumers import Consumers
-from broker.engine.local.traffic import Consumer, Entry, Message
+from broker.engine.local.traffic import Claim, Consumer, Message
 from broker.properties.amqp import routing_key
 from broker.properties.templates import as_amqp
 from config import limits
@@ -73,24 +73,24 @@ class AmqpConsumer:
         """See `broker.consumers.ConsumerSink`."""
         self.consumer = consumer
 
-    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
+    def deliver(self, consumer: Consumer, messages: list[Message], claims: list[Claim] | None) -> bool:
         """See `broker.engine.local.traffic.Sink`."""
-        return self._transport.guard(self._deliver, consumer, messages, entries)
+        return self._transport.guard(self._deliver, consumer, messages, claims)
 
-    def _deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> None:
-        first_tag = self._unacked.number(len(messages), None if consumer.no_ack else entries)
+    def _deliver(self, consumer: Consumer, messages: list[Message], claims: list[Claim] | None) -> None:
+        first_tag = self._unacked.number(len(messages), None if consumer.no_ack else claims)
         if not self._tag:
-            self._answer_get(first_tag, messages[0], None if entries is None else entries[0])
-        elif entries is not None and entries[0].attempts > 1:
+            self._answer_get(first_tag, messages[0], None if claims is None else claims[0])
+        elif claims is not None and claims[0].attempts > 1:
             for index, message in enumerate(messages):
-                self._redeliver(first_tag + index, message, entries[index].attempts)
+                self._redeliver(first_tag + index, message, claims[index].attempts)
         else:
             self._deliver_first(first_tag, messages)
         self._transport.want_flush()
 
-    def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
+    def revoked(self, consumer: Consumer, claims: list[Claim]) -> None:
         """See `broker.engine.local.traffic.Sink`."""
-        self._transport.guard(self._unacked.forget, consumer, entries)
+        self._transport.guard(self._unacked.forget, consumer, claims)
 
     def cancelled(self, consumer: Consumer, reason: str) -> None:
         """See `broker.engine.local.traffic.Sink`: tell clients who understand it."""
@@ -259,14 +259,14 @@ class AmqpConsumer:
         method = BasicDeliver(self._tag, tag, False, template.exchange, routing_key(template.topic))
         self._connection.send_content(self._channel.number, method, self._headers(message, 1), body)
 
-    def _answer_get(self, tag: int, message: Message, entry: Entry | None) -> None:
-        attempts = 1 if entry is None else entry.attempts
+    def _answer_get(self, tag: int, message: Message, claim: Claim | None) -> None:
+        attempts = 1 if claim is None else claim.attempts
         template = message.template
         if not self._fits(template):
             self._skip(range(tag, tag + 1))
             self._channel.send(commands.Basic.GetEmpty())
             return
-        waiting = self.consumer.group.ready_count()
+        waiting = self._channel.hub.client.consuming.ready_count(self.consumer)
         method = BasicGetOk(tag, attempts > 1, template.exchange, routing_key(template.topic), waiting)
         body = message.body or b""
         self._connection.send_content(self._channel.number, method, self._headers(message, attempts), body)

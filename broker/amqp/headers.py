@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from queue_manager.streams.start import NAME
+from queue_manager.log.stream_start import NAME
 
 OFFSET: Final = "x-offset"
 GROUP: Final = "x-group-id"

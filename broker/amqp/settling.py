@@ -32,19 +32,19 @@ def settle(
     tag = headers.get(TAG)
     if not isinstance(tag, int) or isinstance(tag, bool):
         raise InvalidArgument(f"{verb} needs the header {TAG}, an integer, not {tag!r}")
-    entry = unacked.claim(tag)
-    if entry is None or entry.state != IN_FLIGHT or entry.consumer is None:
-        ended = entry is not None or unacked.is_late(tag)
+    claim = unacked.claim(tag)
+    if claim is None or claim.state != IN_FLIGHT or claim.consumer is None:
+        ended = claim is not None or unacked.is_late(tag)
         raise InvalidArgument(f"the lease of delivery tag {tag} ended" if ended else f"unknown {TAG} {tag}")
-    group = entry.group
-    if group.queue not in queue.parts():
+    if not consuming.is_claim_of(claim, queue):
         raise InvalidArgument(f"{TAG} {tag} is not of queue {queue.name!r}")
+    group = consuming.durable_group_of(claim)
     claims.check_delay(headers, verb, stream=queue.policy.stream)
     if verb == NACK:
-        claims.hand_back(consuming, entry, headers, now_ms)
+        claims.hand_back(consuming, claim, headers, now_ms)
         unacked.release(tag)
     else:
-        claims.extend(consuming, entry, headers, entry.consumer.lease_ms, now_ms)
-    if queue.durable:
+        claims.extend(consuming, claim, headers, claim.consumer.lease_ms, now_ms)
+    if group is not None:
         consuming.write_soon(group)
     return {"status": "ok"}

@@ -15,11 +15,11 @@ from broker.engine.answers import Answer
 from broker.engine.client import EpochClient
 from config import limits
 from protocols.amqp091 import content
+from queue_manager import stage_tags as tags
 from queue_manager.api import CommittedEpoch, EpochStatus
 from queue_manager.errors import InvalidArgument
 from queue_manager.options import PLAIN, PublishOptions
-from queue_manager.staging import tags
-from queue_manager.staging.tags import EpochPart
+from queue_manager.stage_tags import EpochPart
 
 
 class StagedProperties:

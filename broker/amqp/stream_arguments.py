@@ -8,9 +8,9 @@ from typing import Any, Final
 from broker.amqp.retry_arguments import LEASE_NAMES, lease_fields
 from config import limits
 from queue_manager.errors import InvalidArgument
+from queue_manager.log.stream_start import NAME as START_ARGUMENT
+from queue_manager.log.stream_start import StreamStart, parse_interval_ms, parse_start
 from queue_manager.policy import QueuePolicy
-from queue_manager.streams.start import NAME as START_ARGUMENT
-from queue_manager.streams.start import StreamStart, parse_interval_ms, parse_start
 
 AUTO_COMMIT_ARGUMENT: Final = "x-auto-commit"
 CONSUMER_ARGUMENTS: Final = (START_ARGUMENT, AUTO_COMMIT_ARGUMENT)

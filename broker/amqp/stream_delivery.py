@@ -48,7 +48,7 @@ class AmqpStreamConsumer(AmqpConsumer):
             self._deliver_alone(tag, messages[0], self._take_gap())
             tag += 1
             messages = messages[1:]
-        if group.queue.policy.primary_group:
+        if group.log.policy.primary_group:
             for index, message in enumerate(messages):
                 self._deliver_alone(tag + index, message, 0)
         else:
@@ -133,9 +133,9 @@ class AmqpStreamConsumer(AmqpConsumer):
             (names.STREAM_TIMESTAMP, message.received_at_ms),
             (names.STREAM_OFFSET, message.offset),
         ]
-        primary_group = group.queue.policy.primary_group
+        primary_group = group.log.policy.primary_group
         if primary_group:
-            committed = group.stream.primary_committed()
+            committed = self._channel.hub.client.consuming.primary_committed(self.consumer)
             extra += [
                 (names.WORK_GROUP, primary_group),
                 (names.WORK_COMMITTED, committed),
@@ -156,7 +156,7 @@ class AmqpStreamConsumer(AmqpConsumer):
         return self._appender.append(found, columns)
 
     def _properties_max(self) -> int:
-        group_names = self.group.group_id + self.group.queue.policy.primary_group
+        group_names = self.group.group_id + self.group.log.policy.primary_group
         added_bytes = ADDED_BYTES_MAX + len(group_names.encode())
         return self._connection.frame_max - added_bytes
 
@@ -166,7 +166,7 @@ class AmqpStreamConsumer(AmqpConsumer):
         _log.warning(
             "stream.gap",
             peer=self._transport.peer,
-            queue=group.queue.name,
+            queue=group.log.title,
             group=group.group_id,
             skipped=gap,
         )

@@ -14,8 +14,8 @@ from broker.engine.answers import Answer
 from broker.engine.client import StreamClient
 from queue_manager import address
 from queue_manager.api import StreamStatus
-from queue_manager.streams.start import NAME as START_HEADER
-from queue_manager.streams.start import parse_start
+from queue_manager.log.stream_start import NAME as START_HEADER
+from queue_manager.log.stream_start import parse_start
 
 
 def status(

@@ -8,7 +8,7 @@ import structlog
 
 from broker.amqp.channel import AmqpChannel
 from broker.amqp.errors import channel_error
-from broker.engine.local.traffic import Consumer, Entry
+from broker.engine.local.traffic import Claim, Consumer
 from config import limits
 from protocols.amqp091 import constants as c
 from protocols.amqp091 import events as ev
@@ -23,11 +23,11 @@ class Unacked:
 
     def __init__(self, channel: AmqpChannel) -> None:
         self._channel = channel
-        self._claims: dict[int, Entry] = {}
+        self._claims: dict[int, Claim] = {}
         self._late: dict[int, Consumer] = {}
         self._next_tag = 1
 
-    def number(self, count: int, claims: list[Entry] | None) -> int:
+    def number(self, count: int, claims: list[Claim] | None) -> int:
         """Number so many deliveries, gives the first tag; None: they need no acknowledgement."""
         first = self._next_tag
         self._next_tag = first + count
@@ -35,7 +35,7 @@ class Unacked:
             self._claims.update(zip(range(first, first + count), claims, strict=True))
         return first
 
-    def claim(self, tag: int) -> Entry | None:
+    def claim(self, tag: int) -> Claim | None:
         """The claim that a tag stands for, None if it stands for none any more."""
         return self._claims.get(tag)
 
@@ -47,16 +47,16 @@ class Unacked:
         """The claim was settled otherwise."""
         del self._claims[tag]
 
-    def release_all(self) -> list[Entry]:
+    def release_all(self) -> list[Claim]:
         """Give all claims, in order; their tags mean nothing any more."""
-        entries = list(self._claims.values())
+        claims = list(self._claims.values())
         self._claims.clear()
-        return entries
+        return claims
 
-    def forget(self, consumer: Consumer, entries: list[Entry]) -> None:
+    def forget(self, consumer: Consumer, claims: list[Claim]) -> None:
         """The leases of these claims ended; settling them late is no error."""
-        gone = set(map(id, entries))
-        for tag in [tag for tag, entry in self._claims.items() if id(entry) in gone]:
+        gone = set(map(id, claims))
+        for tag in [tag for tag, claim in self._claims.items() if id(claim) in gone]:
             del self._claims[tag]
             self._late[tag] = consumer
         while len(self._late) > limits.AMQP_LATE_TAGS_MAX:
@@ -82,44 +82,44 @@ class Unacked:
         """basic.ack, nack and reject; raises a channel error for a tag that means nothing, after those
         before it.
         """
-        entries, unknown_tag = self._take_multiple(event) if event.multiple else self._take_single(event)
-        if entries:
+        claims, unknown_tag = self._take_multiple(event) if event.multiple else self._take_single(event)
+        if claims:
             hub = self._channel.hub
             consuming = hub.client.consuming
             now_ms = hub.clock.now_ms()
             if event.kind == ev.ACK:
-                late = consuming.ack(entries, now_ms)
+                late = consuming.ack(claims, now_ms)
             elif event.requeue:
-                late = consuming.requeue(entries, now_ms)
+                late = consuming.requeue(claims, now_ms)
             else:
-                late = consuming.reject(entries, now_ms)
+                late = consuming.reject(claims, now_ms)
             if late:
                 hub.counters.settle_late(late)
         if unknown_tag is not None:
             raise channel_error(c.PRECONDITION_FAILED, f"unknown delivery tag {unknown_tag}")
 
-    def _take_single(self, event: ev.SettleRun) -> tuple[list[Entry], int | None]:
+    def _take_single(self, event: ev.SettleRun) -> tuple[list[Claim], int | None]:
         """The claims of the tags, up to the first that means nothing, and that one."""
         pop = self._claims.pop
         found = [pop(tag, None) for tag in event.delivery_tags]
         if all(found):
             return found, None  # type: ignore[return-value]
-        entries: list[Entry] = []
+        claims: list[Claim] = []
         unknown_tag: int | None = None
-        for tag, entry in zip(event.delivery_tags, found, strict=True):
-            if entry is None:
+        for tag, claim in zip(event.delivery_tags, found, strict=True):
+            if claim is None:
                 if unknown_tag is None and tag in self._late:
                     self._late.pop(tag).came_late()
                     self._channel.hub.counters.settle_late(1)
                 elif unknown_tag is None:
                     unknown_tag = tag
             elif unknown_tag is None:
-                entries.append(entry)
+                claims.append(claim)
             else:
-                self._claims[tag] = entry  # came behind the unknown one: not settled
-        return entries, unknown_tag
+                self._claims[tag] = claim  # came behind the unknown one: not settled
+        return claims, unknown_tag
 
-    def _take_multiple(self, event: ev.SettleRun) -> tuple[list[Entry], int | None]:
+    def _take_multiple(self, event: ev.SettleRun) -> tuple[list[Claim], int | None]:
         """The claims of all tags up to the one given, or that one if it means nothing."""
         tag = event.delivery_tags[0]
         claims = self._claims

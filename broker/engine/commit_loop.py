@@ -11,8 +11,8 @@ from broker.engine.ending import Ending, resolve
 from broker.engine.store_retry import StoreRetry
 from broker.engine.wakeups import Wakeups
 from config import limits
-from queue_manager.journal import Journal
 from queue_manager.manager import QueueManager
+from queue_manager.shard.commit import Commit
 from storage.batch import WriteOps
 from storage.errors import StoreFull, StoreUnavailable
 from storage.store import Store
@@ -36,7 +36,7 @@ class CommitLoop:
         self._wakeups = wakeups
         self._ending = ending
         self._retry = retry
-        self._sealed: list[Journal] = []  # sealed and not yet in the store, oldest first
+        self._sealed: list[Commit] = []  # sealed and not yet in the store, oldest first
         self._closing = False
         self._committed: Callable[[], None] = lambda: None
 
@@ -52,7 +52,7 @@ class CommitLoop:
             if writing is not None and writing.done():
                 await writing
                 writing = None
-            due_ms = self._manager.needs_commit(self._clock.now_ms())
+            due_ms = self._manager.commit_due_ms(self._clock.now_ms())
             if due_ms == 0 and writing is not None and not self._is_worth_preparing():
                 # a small commit loses nothing by collecting until the one before it is durable
                 wake.clear()
@@ -93,8 +93,7 @@ class CommitLoop:
     async def commit_once(self, *, everything: bool = False) -> bool:
         """Write the open commit, if it is due, and tell who waits for it; whether there was one."""
         if everything:
-            for group in self._manager.dirty_groups:
-                group.flushed_at_ms = 0
+            self._manager.context.state_writes.make_due()
         sealed = self._seal()
         if sealed is None:
             return False
@@ -102,41 +101,41 @@ class CommitLoop:
         return True
 
     def _is_worth_preparing(self) -> bool:
-        return len(self._manager.journal.puts) >= limits.PREPARED_PUTS_MIN
+        return len(self._manager.context.commit.puts) >= limits.PREPARED_PUTS_MIN
 
-    def _seal(self) -> tuple[Journal, WriteOps] | None:
+    def _seal(self) -> tuple[Commit, WriteOps] | None:
         """Close the open commit and make it ready to be written."""
-        journal = self._manager.seal(self._clock.now_ms())
-        if journal is None:
+        commit = self._manager.seal(self._clock.now_ms())
+        if commit is None:
             return None
-        ops = journal.write_ops()
+        ops = commit.write_ops()
         self._store.prepare(ops)
-        self._sealed.append(journal)
-        return journal, ops
+        self._sealed.append(commit)
+        return commit, ops
 
-    async def _finish(self, journal: Journal, ops: WriteOps) -> None:
+    async def _finish(self, commit: Commit, ops: WriteOps) -> None:
         """Write a sealed commit, then tell who waits for it."""
         if ops:
             await self._retry.take(partial(self._store.write, ops))
-        self._finished(journal)
+        self._finished(commit)
 
-    def _is_written_now(self, journal: Journal, ops: WriteOps) -> bool:
+    def _is_written_now(self, commit: Commit, ops: WriteOps) -> bool:
         """Write a sealed commit within this loop turn, if the store does that; whether it has."""
         try:
             if ops and not self._store.write_now(ops):
                 return False
         except (StoreUnavailable, StoreFull):
             return False  # it may pass: the write that follows waits for that
-        self._finished(journal)
+        self._finished(commit)
         return True
 
-    def _finished(self, journal: Journal) -> None:
+    def _finished(self, commit: Commit) -> None:
         """A sealed commit is durable: tell who waits for it."""
-        self._sealed.remove(journal)
-        self._manager.committed(journal, self._clock.now_ms())
-        for waiter, tokens in journal.waiters.items():
+        self._sealed.remove(commit)
+        self._manager.committed(commit)
+        for waiter, tokens in commit.waiters.items():
             waiter.committed(tokens)
-        if self._manager.loads:
+        if self._manager.context.loads:
             self._wakeups.load.set()
         self._committed()
 
@@ -148,25 +147,23 @@ class CommitLoop:
             await self.commit_once()
             return
         durable = self._ending.future()
-        self._manager.journal.wait(_Barrier(durable), 0)
+        self._manager.context.commit.wait(_Barrier(durable), 0)
         self._wakeups.wake()
         await durable
 
     async def room_to_write(self) -> None:
         """Wait while more payload waits for the store than publishers may leave there."""
-        if self._manager.uncommitted_bytes() > limits.UNCOMMITTED_BYTES_MAX:
+        if self._manager.context.uncommitted_bytes() > limits.UNCOMMITTED_BYTES_MAX:
             await self.barrier()
 
     async def room_for_deletes(self) -> None:
         """Wait until the open commit is small enough to add more background deletes to it."""
-        manager = self._manager
-        due_count = len(manager.journal.deletes) + sum(map(len, manager.skipped.values()))
-        if due_count > limits.BACKGROUND_DELETES_PER_COMMIT_MAX:
+        if self._manager.context.pending_delete_count() > limits.BACKGROUND_DELETES_PER_COMMIT_MAX:
             await self.barrier()
 
-    def unwritten(self) -> Iterator[Journal]:
+    def unwritten(self) -> Iterator[Commit]:
         """What is not in the store yet: the open commit, then the sealed ones, newest first."""
-        yield self._manager.journal
+        yield self._manager.context.commit
         yield from reversed(self._sealed)
 
 
@@ -179,5 +176,5 @@ class _Barrier:
         self._durable = durable
 
     def committed(self, tokens: list[int]) -> None:
-        """As `queue_manager.journal.Waiter`."""
+        """As `queue_manager.shard.commit.Waiter`."""
         resolve(self._durable)

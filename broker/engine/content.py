@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from queue_manager.dead_letters import Stamp
+from queue_manager.dispatch.by_key.keys import GroupKeyOf
 from queue_manager.filters.fields import Fields
 from queue_manager.manager import QueueManager
-from queue_manager.redrive import OriginOf
-from queue_manager.sticky.keys import GroupKeyOf
+from queue_manager.rules.dead_letters import OriginOf, Stamp
 from storage.envelope import EnvelopeTemplate
 
 
@@ -30,8 +29,6 @@ class ContentReaders:
 
     def install(self, manager: QueueManager) -> None:
         """Have a manager read messages so."""
-        manager.fields.of_template = self.fields_of
-        manager.group_key_of = self.group_key_of
-        manager.stamp_death = self.stamp_death
-        manager.origin_of = self.origin_of
-        manager.dead_letters.on_trouble = self.note_refused_death
+        manager.context.fields.of_template = self.fields_of
+        manager.queues.find_group_keys_by(self.group_key_of)
+        manager.queues.dead_letters.install(self.stamp_death, self.origin_of, self.note_refused_death)

@@ -7,9 +7,9 @@ import asyncio
 from broker.clock import Clock
 from broker.engine.ending import Ending, resolve
 from broker.engine.recovery.done import recover_done
-from queue_manager.group import Group
+from queue_manager.cursor.cursor import Cursor
+from queue_manager.log.ranges import RangeSet
 from queue_manager.manager import QueueManager
-from queue_manager.ranges import RangeSet
 from storage.store import Store
 
 
@@ -20,7 +20,7 @@ class DoneRecords:
     """
 
     def __init__(
-        self, store: Store, manager: QueueManager, clock: Clock, ending: Ending, taken: dict[Group, RangeSet]
+        self, store: Store, manager: QueueManager, clock: Clock, ending: Ending, taken: dict[Cursor, RangeSet]
     ) -> None:
         self._store = store
         self._manager = manager
@@ -35,15 +35,12 @@ class DoneRecords:
         if self.are_known:
             return
         manager = self._manager
-        await recover_done(self._store, self._taken)
+        await recover_done(self._store, manager, self._taken)
         self._taken = {}
         self.are_known = True
         for future in self._waiting:
             resolve(future)
-        for queue in manager.queues.values():
-            if not queue.released_known:
-                manager.past_known(queue, self._clock.now_ms())
-        manager.dispatch(self._clock.now_ms())
+        manager.history_known(self._clock.now_ms())
 
     def known(self) -> asyncio.Future[None]:
         """What to wait for until somebody has called `learn`."""

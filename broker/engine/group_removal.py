@@ -6,7 +6,7 @@ from broker.engine.commit_loop import CommitLoop
 from broker.engine.payload_references import SHARED_FLAG, PayloadReferences, drop_reference
 from broker.engine.scan import scan_prefix
 from config import limits
-from queue_manager.group_removal import GroupRemoval
+from queue_manager.log.removals import GroupRemoval
 from queue_manager.manager import QueueManager
 from storage import layout
 from storage.envelope import read_head
@@ -37,11 +37,11 @@ class GroupRemover:
     async def _release_logged(self, removal: GroupRemoval) -> None:
         """Let go of the payloads of `log_free`, which the log tells."""
         manager = self._manager
-        queue = removal.queue
+        log = removal.log
         free = removal.log_free
         if not free.starts:
             return
-        for scan in manager.log.scan_bounds(queue.log_id, queue.head_sequence):
+        for scan in manager.context.metadata_log.scan_bounds(log.log_id, log.head_sequence):
             start = scan.start
             while free.starts:
                 rows = await self._store.scan(start, scan.end, limit=limits.REMOVAL_ENTRIES_PER_STEP)
@@ -57,21 +57,21 @@ class GroupRemover:
                 if found or offset >= free.starts[0]:
                     await self._release(found)
                     free.discard(0, offset + 1)
-                    manager.journal.put(removal.key(), removal.encode())
+                    manager.context.commit.put(removal.key(), removal.encode())
                 await self._commits.room_for_deletes()
                 start = rows[-1][0] + b"\x00"
         for first, last in free.pairs():
             free.discard(first, last)  # the log has nothing of these
 
     async def _release(self, found: list[tuple[int, bool]]) -> None:
-        """Let go of payloads; whatever is added to the journal right after this goes with them."""
+        """Let go of payloads; whatever is added to the commit right after this goes with them."""
         counts = await self._references.counts(message_id for message_id, is_shared in found if is_shared)
-        journal = self._manager.journal
+        commit = self._manager.context.commit
         for message_id, is_shared in found:
             if is_shared:
-                drop_reference(journal, message_id, counts[message_id])
+                drop_reference(commit, message_id, counts[message_id])
             else:
-                journal.delete(payload.key(message_id))
+                commit.delete(payload.key(message_id))
 
     async def _remove_rows(self, removal: GroupRemoval) -> None:
         """Delete the buckets of the group's earlier life; each row with what it tells in one commit."""
@@ -103,23 +103,23 @@ class GroupRemover:
         elements: list[tuple[int, bytes]],
         remaining: bytes | None,
     ) -> None:
+        part = self._manager.queues.part(removal.log.name)
         found = []
         for message_id, envelope in elements:
             flags, offset, _ = read_head(envelope)
-            if removal.lets_go(offset):
+            if part is not None and part.retention.lets_go(removal, offset):
                 found.append((message_id, bool(flags & SHARED_FLAG)))
         await self._release(found)
-        journal = self._manager.journal
-        own = removal.queue.groups.get(removal.group_id)
+        commit = self._manager.context.commit
+        own = None if part is None else part.cursors.get(removal.group_id)
         for message_id, _ in elements:
-            journal.delete(attempts.key(removal.storage_id, message_id))
+            commit.delete(attempts.key(removal.storage_id, message_id))
             if own is not None:
-                own.attempts_log.pop(message_id, None)
-                own.attempts_dirty.discard(message_id)
+                own.claims.attempt_log.forget(message_id)
         if remaining is None:
-            journal.delete(key)
+            commit.delete(key)
         else:
-            journal.put(key, remaining)
+            commit.put(key, remaining)
         await self._commits.room_for_deletes()
 
 

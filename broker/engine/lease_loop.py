@@ -34,11 +34,11 @@ class LeaseLoop:
 
     async def run_timers(self) -> None:
         """Call the manager when something is due by its timers."""
-        timers = self._manager.timers
+        timers = self._manager.context.timers
         wake = self._wakeups.timers
         while True:
             due_ms = timers.next_ms()
-            timers.is_earlier = False
+            timers.looked_at()
             wake.clear()
             try:
                 wait_s = None if due_ms is None else max(0, due_ms - self._clock.now_ms()) / 1000

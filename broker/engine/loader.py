@@ -8,9 +8,8 @@ from broker.engine.log_reader import LogReader
 from broker.engine.store_retry import StoreRetry
 from broker.engine.stream_reader import StreamBlockReader
 from broker.engine.wakeups import Wakeups
-from queue_manager.group import Group
-from queue_manager.loads import BodiesLoad, Load, LogLoad, ScanLoad, StreamLoad
 from queue_manager.manager import QueueManager
+from queue_manager.shard.loads import BodiesLoad, Load, LogLoad, ScanLoad, StreamLoad
 from storage.store import Store
 
 
@@ -33,7 +32,7 @@ class Loader:
         self._wakeups = wakeups
         self._retry = retry
         self._reader = reader
-        self._stream_reader = StreamBlockReader(store, manager.log, reader)
+        self._stream_reader = StreamBlockReader(store, manager.context.metadata_log, reader)
         self._done_records = done_records
 
     async def run(self) -> None:
@@ -48,44 +47,38 @@ class Loader:
         """Perform the loads that are asked for, until there are none; whether there were any."""
         manager = self._manager
         performed = False
-        if manager.unborn and not self._wakeups.is_running:  # otherwise the sweep does it
+        if manager.context.awaiting_history and not self._wakeups.is_running:  # otherwise the sweep does it
             await self._done_records.learn()
             performed = True
-        while manager.loads:
-            await self._perform(manager.loads[0])
+        while manager.context.loads:
+            await self._perform(manager.context.loads[0])
             performed = True
             self._wakeups.wake()
         return performed
 
     async def _perform(self, load: Load) -> None:
         """Perform the first load; it leaves the list once it was read."""
-        manager = self._manager
+        loads = self._manager.context.loads
         if isinstance(load, ScanLoad):
             found = await self._store.scan(load.start, load.end, limit=load.limit)
-            manager.loads.pop(0)
-            manager.rows_loaded(load, found, self._clock.now_ms())
+            loads.pop(0)
+            load.then(found, self._clock.now_ms())
         elif isinstance(load, BodiesLoad):
             bodies, read_count = await self._reader.read_payloads(load.message_ids)
-            manager.loads.pop(0)
-            manager.bodies_loaded(load, bodies, read_count, self._clock.now_ms())
-        elif load.group.queue.deleted or load.group.removed:
-            manager.loads.pop(0)
-            self._abandon(load.group)
+            loads.pop(0)
+            load.then(bodies, read_count, self._clock.now_ms())
+        elif load.target.is_over():
+            loads.pop(0)
+            load.target.abandon(self._clock.now_ms())
         elif isinstance(load, LogLoad):
             if isinstance(load, StreamLoad):
                 rows, next_offset, sequence = await self._stream_reader.read(load)
             else:
                 rows, next_offset, sequence = await self._reader.read_log(load)
-            manager.loads.pop(0)
-            manager.log_loaded(load, rows, next_offset, sequence, self._clock.now_ms())
+            loads.pop(0)
+            load.target.log_loaded(load, rows, next_offset, sequence, self._clock.now_ms())
         else:
             bodies, read_count = await self._reader.read_for(load)
-            manager.loads.pop(0)
-            manager.payloads_loaded(load, bodies, read_count, self._clock.now_ms())
-
-    def _abandon(self, group: Group) -> None:
-        """Tell who waits for a load of a deleted queue; he sees that it is deleted."""
-        waiting = group.on_loaded
-        group.on_loaded = []
-        for call in waiting:
-            call(self._clock.now_ms())
+            loads.pop(0)
+            load.target.payloads_loaded(load, bodies, read_count, self._clock.now_ms())
+        self._manager.dispatch(self._clock.now_ms())

@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from config import limits
-from queue_manager.loads import LogLoad, PayloadLoad
 from queue_manager.model import Message
+from queue_manager.shard.loads import LogLoad, PayloadLoad
 from storage.envelope import TemplateCache, read_head
 from storage.metadata_log import MetadataLog
 from storage.records import metadata, payload
@@ -32,9 +32,9 @@ class LogReader:
         next_offset = load.offset
         sequence = load.sequence
         # everything before the tail has been durable, so what the log does not have of it is gone
-        log_end = load.group.queue.tail.first_offset
+        log_end = load.target.log_end()
         wanted: list[tuple[int, bytes, int]] = []
-        for scan in self._log.scan_bounds(load.group.queue.log_id, load.sequence):
+        for scan in self._log.scan_bounds(load.target.log_id, load.sequence):
             start = scan.start
             while len(wanted) < limits.LOAD_MESSAGES_MAX:
                 rows = await self._store.scan(start, scan.end, limit=limits.LOAD_ENTRIES_PER_SCAN)

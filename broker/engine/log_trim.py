@@ -5,10 +5,9 @@ from __future__ import annotations
 from broker.engine.commit_loop import CommitLoop
 from broker.engine.payload_references import SHARED_FLAG
 from config import limits
-from queue_manager.group_removal import trim_limit
+from queue_manager.log.removals import RangeRemoval
+from queue_manager.log.retention import HeadRemoval
 from queue_manager.manager import QueueManager
-from queue_manager.queue import Queue
-from queue_manager.removal import RangeRemoval
 from storage.envelope import HAS_EXPIRES_AT, decode_envelope, read_head
 from storage.metadata_log import ScanRange
 from storage.records import expiry, metadata, payload
@@ -25,10 +24,10 @@ class LogTrimmer:
 
     async def release_range(self, removal: RangeRemoval) -> None:
         """Find the messages a group was purged of."""
-        queue = removal.group.queue
-        for scan in self._manager.log.scan_bounds(queue.log_id, removal.sequence):
+        log = removal.log
+        for scan in self._manager.context.metadata_log.scan_bounds(log.log_id, removal.sequence):
             start = scan.start
-            while not queue.deleted:
+            while not log.deleted:
                 rows = await self._store.scan(start, scan.end, limit=limits.REMOVAL_ENTRIES_PER_STEP)
                 if not rows:
                     break
@@ -39,52 +38,56 @@ class LogTrimmer:
                         flags, offset, _ = read_head(envelope)
                         if removal.start <= offset < removal.end:
                             found.append((offset, message_id, bool(flags & SHARED_FLAG)))
-                self._manager.release_range(removal, found)
+                removal.found(found)
                 await self._commits.room_for_deletes()
                 if offset + 1 >= removal.end:
                     return
                 start = rows[-1][0] + b"\x00"
 
-    async def trim(self, queue: Queue) -> None:
+    async def trim(self, removal: HeadRemoval) -> None:
         """Delete the log entries wholly below the head, and write the head down with the same commit."""
-        head = trim_limit(queue)
-        for scan in self._manager.log.scan_bounds(queue.log_id, queue.head_sequence):
+        retention = removal.retention
+        log = removal.log
+        head = retention.trim_limit()
+        for scan in self._manager.context.metadata_log.scan_bounds(log.log_id, log.head_sequence):
             start = scan.start
-            while not queue.deleted:
+            while not log.deleted:
                 rows = await self._store.scan(start, scan.end, limit=limits.REMOVAL_ENTRIES_PER_STEP)
                 if not rows:
                     break
-                if self._trim_rows(queue, scan, rows, head):
-                    if queue.keeper is not None:
-                        queue.keeper.head_written(head)
+                if self._trim_rows(removal, scan, rows, head):
+                    retention.head_written(head)
                     return
                 await self._commits.room_for_deletes()
                 start = rows[-1][0] + b"\x00"
-        if not queue.deleted:
-            if queue.keeper is not None:
-                queue.keeper.head_written(head)
-            self._manager.head_trimmed(queue, head)
+        if not log.deleted:
+            retention.head_written(head)
+            retention.head_trimmed(head)
 
-    def _trim_rows(self, queue: Queue, scan: ScanRange, rows: list[tuple[bytes, bytes]], head: int) -> bool:
+    def _trim_rows(
+        self, removal: HeadRemoval, scan: ScanRange, rows: list[tuple[bytes, bytes]], head: int
+    ) -> bool:
         """Trim these entries; whether the head was reached."""
-        journal = self._manager.journal
+        log = removal.log
+        retention = removal.retention
+        commit = self._manager.context.commit
         for key, value in rows:
             messages = metadata.decode(value)
             last_offset = read_head(messages[-1][1])[1]
-            queue.head_sequence = max(queue.head_sequence, scan.sequence(key))
+            log.begin_reading_at(scan.sequence(key))
             if last_offset >= head:
-                self._manager.head_trimmed(queue, head)
+                retention.head_trimmed(head)
                 return True
-            journal.delete(key)
+            commit.delete(key)
             for _, envelope in messages:
                 if envelope[1] & HAS_EXPIRES_AT:
                     found = decode_envelope(envelope)
-                    journal.delete(expiry.key(queue.name, found.expiry_ms, found.offset))
-            if last_offset < queue.recovered_end:
+                    commit.delete(expiry.key(log.name, found.expiry_ms, found.offset))
+            if last_offset < log.recovered_end:
                 # a crash between releasing and deleting may have left payloads behind
                 for message_id, envelope in messages:
                     flags, offset, _ = read_head(envelope)
-                    if not flags & SHARED_FLAG and not queue.has_failed(offset):
-                        journal.delete(payload.key(message_id))
-        self._manager.head_trimmed(queue, head)
+                    if not flags & SHARED_FLAG and not retention.is_failed(offset):
+                        commit.delete(payload.key(message_id))
+        retention.head_trimmed(head)
         return False

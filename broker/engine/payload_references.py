@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from broker.engine.commit_loop import CommitLoop
-from queue_manager.journal import Journal
+from queue_manager.shard.commit import Commit
 from storage.records import payload, payload_refs
 from storage.store import Store
 
@@ -24,11 +24,11 @@ class PayloadReferences:
     async def count(self, message_id: int) -> int:
         """How many queues need the payload; 0: none counted."""
         key = payload_refs.key(message_id)
-        for journal in self._commits.unwritten():
-            if key in journal.deletes:
+        for commit in self._commits.unwritten():
+            if key in commit.deletes:
                 return 0
-            if key in journal.puts:
-                return payload_refs.decode(journal.puts[key])
+            if key in commit.puts:
+                return payload_refs.decode(commit.puts[key])
         value = await self._store.get(key)
         return 0 if value is None else payload_refs.decode(value)
 
@@ -38,17 +38,17 @@ class PayloadReferences:
 
     def is_being_deleted(self, key: bytes) -> bool:
         """Whether a commit that is not written yet deletes this record."""
-        return any(key in journal.deletes for journal in self._commits.unwritten())
+        return any(key in commit.deletes for commit in self._commits.unwritten())
 
-    async def release(self, journal: Journal, message_id: int) -> None:
+    async def release(self, commit: Commit, message_id: int) -> None:
         """Take back one queue's reference to a shared payload; the last one takes the payload along."""
-        drop_reference(journal, message_id, await self.count(message_id))
+        drop_reference(commit, message_id, await self.count(message_id))
 
 
-def drop_reference(journal: Journal, message_id: int, count: int) -> None:
+def drop_reference(commit: Commit, message_id: int, count: int) -> None:
     """Take back one of `count` references to a shared payload; the last one takes the payload along."""
     if count > 1:
-        journal.put(payload_refs.key(message_id), payload_refs.encode(count - 1))
+        commit.put(payload_refs.key(message_id), payload_refs.encode(count - 1))
     else:
-        journal.delete(payload_refs.key(message_id))
-        journal.delete(payload.key(message_id))
+        commit.delete(payload_refs.key(message_id))
+        commit.delete(payload.key(message_id))

@@ -6,14 +6,15 @@ from broker.engine.commit_loop import CommitLoop
 from broker.engine.payload_references import SHARED_FLAG, PayloadReferences
 from broker.engine.scan import scan_prefix
 from config import limits
+from queue_manager.log.removals import QueueRemoval
 from queue_manager.manager import QueueManager
-from queue_manager.removal import QueueRemoval
 from storage.envelope import read_head
 from storage.metadata_log import listing_key, log_key
 from storage.records import (
     active,
     attempts,
     claim_state,
+    claimed_bitmap,
     committed_epoch,
     done,
     epoch,
@@ -24,14 +25,13 @@ from storage.records import (
     identified,
     log_cursor,
     metadata,
-    passed,
     payload,
     producer,
     queue_account,
     scheduled,
+    skipped_offsets,
     staged_rows,
     stream_chunk,
-    taken_ahead,
 )
 from storage.store import Store
 
@@ -51,7 +51,7 @@ class QueueRemover:
         """Do it to the end; a repetition finds what was left."""
         manager = self._manager
         released = removal.released
-        for scan in manager.log.scan_bounds(removal.log_id):
+        for scan in manager.context.metadata_log.scan_bounds(removal.log_id):
             start = scan.start
             while True:
                 rows = await self._store.scan(start, scan.end, limit=limits.REMOVAL_ENTRIES_PER_STEP)
@@ -60,7 +60,7 @@ class QueueRemover:
                         flags, offset, _ = read_head(envelope)
                         if not (flags & SHARED_FLAG and removal.is_gone(offset)):
                             await self._release_payload(message_id, flags, released is not None)
-                    manager.journal.delete(key)
+                    manager.context.commit.delete(key)
                 await self._commits.room_for_deletes()
                 if len(rows) < limits.REMOVAL_ENTRIES_PER_STEP:
                     break
@@ -72,10 +72,10 @@ class QueueRemover:
         failed_ids: set[int] = set()
         for storage_id in removal.storage_ids:
             await self._remove_group_records(removal, storage_id, failed_ids)
-        for segment in manager.log.segments:
-            listed = log_key(manager.log.instance_id, removal.log_id)
-            manager.journal.delete(listing_key(segment.segment_id, listed))
-        manager.removed(removal)
+        for segment in manager.context.metadata_log.segments:
+            listed = log_key(manager.context.metadata_log.instance_id, removal.log_id)
+            manager.context.commit.delete(listing_key(segment.segment_id, listed))
+        manager.queues.removed(removal)
 
     async def _remove_scheduled(self, removal: QueueRemoval) -> None:
         async for key, value in scan_prefix(
@@ -85,12 +85,12 @@ class QueueRemover:
             message_id = scheduled.parse_key(key).message_id
             # row and reference go in one commit: whatever row there is still counts
             await self._release_payload(message_id, flags, may_be_counted=True)
-            self._manager.journal.delete(key)
+            self._manager.context.commit.delete(key)
             await self._commits.room_for_deletes()
 
     async def _remove_all(self, prefix: bytes) -> None:
         async for key, _ in scan_prefix(self._store, prefix, limits.REMOVAL_ROWS_PER_STEP):
-            self._manager.journal.delete(key)
+            self._manager.context.commit.delete(key)
             await self._commits.room_for_deletes()
 
     async def _remove_staged(self, removal: QueueRemoval) -> None:
@@ -98,8 +98,8 @@ class QueueRemover:
         prefix = staged_rows.prefix(removal.name)
         async for key, value in scan_prefix(self._store, prefix, limits.REMOVAL_STAGED_ROWS_PER_STEP):
             for run in staged_rows.decode(value):
-                manager.journal.delete_run(payload.key_run(run.first_id, len(run.bodies)))
-            manager.journal.delete(key)
+                manager.context.commit.delete_run(payload.key_run(run.first_id, len(run.bodies)))
+            manager.context.commit.delete(key)
             await self._commits.room_for_deletes()
         for prefix in (epoch.prefix(removal.name), committed_epoch.prefix(removal.name)):
             await self._remove_all(prefix)
@@ -107,11 +107,11 @@ class QueueRemover:
     async def _remove_group_records(
         self, removal: QueueRemoval, storage_id: str, failed_ids: set[int]
     ) -> None:
-        journal = self._manager.journal
-        journal.delete(claim_state.key(storage_id))
-        journal.delete(group_position.key(storage_id))
-        journal.delete(log_cursor.key(storage_id, removal.log_id))
-        for record in (attempts, taken_ahead, queue_account, group_removal, passed):
+        commit = self._manager.context.commit
+        commit.delete(claim_state.key(storage_id))
+        commit.delete(group_position.key(storage_id))
+        commit.delete(log_cursor.key(storage_id, removal.log_id))
+        for record in (attempts, claimed_bitmap, queue_account, group_removal, skipped_offsets):
             await self._remove_all(record.prefix(storage_id))
         # failed messages, also those redriven since, outlive their log entries; several groups may hold one
         for prefix, read in (
@@ -125,15 +125,15 @@ class QueueRemover:
                     if removal.is_gone(offset) and message_id not in failed_ids:
                         failed_ids.add(message_id)
                         await self._release_payload(message_id, flags, removal.released is not None)
-                self._manager.journal.delete(key)
+                self._manager.context.commit.delete(key)
                 await self._commits.room_for_deletes()
 
     async def _release_payload(self, message_id: int, flags: int, may_be_counted: bool) -> None:
         if flags & SHARED_FLAG:
             if may_be_counted:
-                await self._references.release(self._manager.journal, message_id)
+                await self._references.release(self._manager.context.commit, message_id)
         else:
-            self._manager.journal.delete(payload.key(message_id))
+            self._manager.context.commit.delete(payload.key(message_id))
 
 
 def _active_messages(value: bytes) -> list[tuple[int, bytes]]:

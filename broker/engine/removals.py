@@ -8,9 +8,10 @@ from broker.engine.log_trim import LogTrimmer
 from broker.engine.payload_references import PayloadReferences
 from broker.engine.queue_removal import QueueRemover
 from broker.engine.stream_trim import StreamTrimmer
-from queue_manager.group_removal import GroupRemoval
+from queue_manager.log.removals import GroupRemoval, LogTrim, QueueRemoval, RangeRemoval, StreamTrim
+from queue_manager.log.retention import HeadRemoval
 from queue_manager.manager import QueueManager
-from queue_manager.removal import HeadRemoval, QueueRemoval, RangeRemoval, Removal, StreamTrim
+from queue_manager.shard.context import Removal
 from storage.errors import StorageError
 from storage.store import Store
 
@@ -36,12 +37,12 @@ class Removals:
         if isinstance(removal, RangeRemoval):
             await self._logs.release_range(removal)
         elif isinstance(removal, StreamTrim):
-            await self._streams.trim(removal.queue)
+            await self._streams.trim(removal.log)
         elif isinstance(removal, HeadRemoval):
-            await self._logs.trim(removal.queue)
+            await self._logs.trim(removal)
         elif isinstance(removal, GroupRemoval):
             await self._groups.remove(removal)
-        else:
+        elif isinstance(removal, QueueRemoval):
             await self._queues.remove(removal)
 
     async def finish_queues(self) -> None:
@@ -49,14 +50,14 @@ class Removals:
 
         A name must be wholly free before records are written under it again.
         """
-        removals = self._manager.removals
+        removals = self._manager.context.removals
         while removals and isinstance(removals[0], QueueRemoval):
             await self.perform(removals.pop(0))
 
     async def perform_due(self) -> None:
         """Do what is to be removed now; what a StorageError keeps from being done stays to be done."""
-        due = _distinct(self._manager.removals)
-        self._manager.removals = []
+        due = _distinct(self._manager.context.removals)
+        self._manager.context.removals = []
         try:
             # what is to be found by scanning must be in the store
             await self._commits.barrier()
@@ -64,13 +65,14 @@ class Removals:
                 await self.perform(due[0])
                 due.pop(0)
         except StorageError:
-            if due and isinstance(due[0], QueueRemoval):
-                due[0].released = None  # a second run must not take back references twice
-            self._manager.removals = due + self._manager.removals
+            first = due[0] if due else None
+            if isinstance(first, QueueRemoval):
+                first.repeat()
+            self._manager.context.removals = due + self._manager.context.removals
             raise
 
 
 def _distinct(removals: list[Removal]) -> list[Removal]:
     """Of several trims of one queue's log the last does the work of all."""
-    last = {removal.queue: removal for removal in removals if isinstance(removal, HeadRemoval)}
-    return [r for r in removals if not isinstance(r, HeadRemoval) or last[r.queue] is r]
+    last = {removal.log: removal for removal in removals if isinstance(removal, LogTrim)}
+    return [r for r in removals if not isinstance(r, LogTrim) or last[r.log] is r]

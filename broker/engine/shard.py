@@ -22,10 +22,10 @@ from broker.engine.removals import Removals
 from broker.engine.store_retry import StoreRetry
 from broker.engine.sweeper import Sweeper
 from broker.engine.wakeups import Wakeups
-from queue_manager.group import Group
+from queue_manager.cursor.cursor import Cursor
+from queue_manager.log.ranges import RangeSet
 from queue_manager.manager import QueueManager
 from queue_manager.policy import QueuePolicy
-from queue_manager.ranges import RangeSet
 from storage.errors import StorageError
 from storage.store import Store
 
@@ -40,7 +40,7 @@ class Shard:
     """
 
     def __init__(
-        self, store: Store, manager: QueueManager, clock: Clock, taken: dict[Group, RangeSet]
+        self, store: Store, manager: QueueManager, clock: Clock, taken: dict[Cursor, RangeSet]
     ) -> None:
         self.store = store
         self.manager = manager
@@ -52,7 +52,7 @@ class Shard:
         retry = StoreRetry(clock)
         self.commits = CommitLoop(store, manager, clock, self.wakeups, self.ending, retry)
         self.references = PayloadReferences(store, self.commits)
-        self.reader = LogReader(store, manager.log)
+        self.reader = LogReader(store, manager.context.metadata_log)
         self.done_records = DoneRecords(store, manager, clock, self.ending, taken)
         self.loader = Loader(store, manager, clock, self.wakeups, retry, self.reader, self.done_records)
         self.leases = LeaseLoop(store, manager, clock, self.wakeups)
@@ -96,12 +96,14 @@ class Shard:
             message_ids=await start.open_message_ids(store),
         )
         if auto_commit_interval_ms is not None:
-            manager.auto_commit_interval_ms = auto_commit_interval_ms
+            manager.context.auto_commit_interval_ms = auto_commit_interval_ms
         if readers is not None:
             readers.install(manager)
         shard = cls(store, manager, clock, await start.recover(store, manager, clock.now_ms()))
         await shard.removals.finish_queues()
-        manager.removals += [r for queue in manager.queues.values() for r in queue.group_removals]
+        for queue in manager.queues:
+            for part in queue.parts:
+                manager.context.removals += part.retention.removals
         return shard
 
     def on_failure(self, call: Callable[[StorageError], None]) -> None:

@@ -9,8 +9,8 @@ from typing import Final
 
 from broker.engine.log_reader import LogReader
 from config import limits
-from queue_manager.loads import StreamLoad
 from queue_manager.model import Message
+from queue_manager.shard.loads import StreamLoad
 from storage.envelope import EnvelopeTemplate, TemplateCache, read_head
 from storage.metadata_log import MetadataLog
 from storage.records import metadata, payload
@@ -60,7 +60,7 @@ class StreamBlockReader:
         found, sequence = await self._entries(load)
         ids = found.ids
         if not ids:
-            return [], max(load.end, load.group.queue.tail.first_offset), sequence
+            return [], max(load.end, load.target.log_end()), sequence
         end = found.offsets[-1] + 1
         count = len(ids)
         if ids[-1] - ids[0] == count - 1 and ids == list(range(ids[0], ids[0] + count)):
@@ -95,7 +95,7 @@ class StreamBlockReader:
         sequence = load.sequence
         limit = FIRST_ENTRIES
         entry_count = 0
-        for scan in self._log.scan_bounds(load.group.queue.log_id, load.sequence):
+        for scan in self._log.scan_bounds(load.target.log_id, load.sequence):
             start = scan.start
             while True:
                 rows = await self._store.scan(start, scan.end, limit=limit)

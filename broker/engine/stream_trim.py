@@ -6,10 +6,9 @@ from typing import Final
 
 from broker.engine.commit_loop import CommitLoop
 from broker.engine.payload_references import SHARED_FLAG, PayloadReferences, drop_reference
-from queue_manager.bucket import Run
+from queue_manager.log.queue_log import QueueLog
+from queue_manager.log.runs import Run, add_to_runs
 from queue_manager.manager import QueueManager
-from queue_manager.queue import Queue
-from queue_manager.retention import add_to_runs
 from storage.envelope import read_head
 from storage.records import metadata, payload, queue_meta, stream_chunk
 from storage.store import Store
@@ -29,29 +28,29 @@ class StreamTrimmer:
         self._commits = commits
         self._references = references
 
-    async def trim(self, stream: Queue) -> None:
+    async def trim(self, stream: QueueLog) -> None:
         """Delete what lies wholly below the head, each log entry in one commit with its payloads."""
         manager = self._manager
         head = stream.head_offset
-        for scan in manager.log.scan_bounds(stream.log_id, stream.head_sequence):
+        for scan in manager.context.metadata_log.scan_bounds(stream.log_id, stream.head_sequence):
             start = scan.start
             while not stream.deleted:
                 rows = await self._store.scan(start, scan.end, limit=ENTRIES_PER_STEP)
                 for key, value in rows:
                     messages = metadata.decode(value)
                     if read_head(messages[-1][1])[1] >= head:
-                        stream.head_sequence = max(stream.head_sequence, scan.sequence(key))
+                        stream.begin_reading_at(scan.sequence(key))
                         await self._finish(stream, head)
                         return
                     await self._delete_entry(stream, key, messages)
-                    stream.head_sequence = max(stream.head_sequence, scan.sequence(key))
+                    stream.begin_reading_at(scan.sequence(key))
                     await self._commits.room_for_deletes()
                 if len(rows) < ENTRIES_PER_STEP:
                     break
                 start = rows[-1][0] + b"\x00"
         await self._finish(stream, head)
 
-    async def _delete_entry(self, stream: Queue, key: bytes, messages: list[tuple[int, bytes]]) -> None:
+    async def _delete_entry(self, stream: QueueLog, key: bytes, messages: list[tuple[int, bytes]]) -> None:
         runs: list[Run] = []
         references: dict[int, int] = {}
         for message_id, envelope in messages:
@@ -62,14 +61,14 @@ class StreamTrimmer:
                 add_to_runs(runs, offset, message_id)
         if stream.deleted:
             return  # its removal finds the entry, and lets go of the payloads
-        journal = self._manager.journal
-        journal.delete(key)
+        commit = self._manager.context.commit
+        commit.delete(key)
         for _, first_id, count in runs:
-            journal.delete_run(payload.key_run(first_id, count))
+            commit.delete_run(payload.key_run(first_id, count))
         for message_id, count in references.items():
-            drop_reference(journal, message_id, count)
+            drop_reference(commit, message_id, count)
 
-    async def _finish(self, stream: Queue, head: int) -> None:
+    async def _finish(self, stream: QueueLog, head: int) -> None:
         """Delete the records of chunks below `head`, and write down where the log begins."""
         start = stream_chunk.prefix(stream.name)
         end = stream_chunk.key(stream.name, head)
@@ -77,8 +76,8 @@ class StreamTrimmer:
             if stream.deleted:
                 return
             for key, _ in rows:
-                self._manager.journal.delete(key)
+                self._manager.context.commit.delete(key)
             start = rows[-1][0] + b"\x00"
         if not stream.deleted:
             where = queue_meta.encode(stream.head_offset, stream.head_sequence)
-            self._manager.journal.put(queue_meta.key(stream.name), where)
+            self._manager.context.commit.put(queue_meta.key(stream.name), where)

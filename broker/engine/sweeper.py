@@ -17,8 +17,8 @@ from broker.engine.store_retry import StoreRetry
 from broker.engine.wakeups import Wakeups
 from config import limits
 from queue_manager.manager import QueueManager
-from queue_manager.queue import Queue
-from queue_manager.retention import Purge
+from queue_manager.queue.queue import Queue
+from queue_manager.shard.context import DuePurge
 from storage.errors import StorageError
 
 POLL_INTERVAL_S: Final = 0.01
@@ -69,24 +69,24 @@ class Sweeper:
         await self._done_records.learn()
         while purges := self._manager.take_purges(self._clock.now_ms()):
             await self._purge(purges)
-            if sum(map(Purge.message_count, purges)) < limits.PURGED_MESSAGES_PER_SWEEP_MAX:
+            if sum(purge.message_count() for purge in purges) < limits.PURGED_MESSAGES_PER_SWEEP_MAX:
                 break
             await self._commits.room_for_deletes()
         for _ in range(limits.REMOVAL_ROUNDS_PER_SWEEP_MAX):
             # under load each commit leaves more to remove: for the next sweep, or purges never had a turn
-            if not self._manager.removals:
+            if not self._manager.context.removals:
                 break
             await self._removals.perform_due()
         self._wakeups.wake()
 
-    async def _purge(self, purges: list[Purge]) -> None:
+    async def _purge(self, purges: list[DuePurge]) -> None:
         references: dict[int, int] = {}
         try:
             for purge in purges:
                 for _, first_id, count in purge.shared_items:
                     references.update(await self._references.counts(range(first_id, first_id + count)))
         except StorageError:
-            self._manager.unread_purges += purges
+            self._manager.give_back_purges(purges)
             raise
         self._manager.apply_purges(purges, references)
 
@@ -103,7 +103,7 @@ class Sweeper:
 
     async def groups_removed(self, queue: Queue) -> None:
         """Wait until nothing is left of what the queue's deleted and reset groups kept."""
-        while queue.group_removals and not queue.deleted:
+        while any(part.retention.removals for part in queue.parts) and not queue.deleted:
             self._ending.check()
             if self._wakeups.is_running:
                 self._wakeups.sweep.set()
@@ -113,11 +113,10 @@ class Sweeper:
 
     async def removal_done(self, name: str) -> None:
         """Wait until nothing is left of a deleted queue of that name."""
-        waiting = self._manager.removing.get(name)
-        if waiting is None:
-            return
         gone = self._ending.future()
-        waiting.append(partial(resolve, gone))
+        if not self._manager.queues.when_removed(name, partial(resolve, gone)):
+            resolve(gone)
+            return
         self._wakeups.wake()
         if not self._wakeups.is_running:
             await self.sweep_once()

@@ -29,9 +29,9 @@ class Wakeups:
         """Something was done to the manager: see to commits and loads in this loop turn."""
         manager = self._manager
         self.commit.set()
-        if manager.loads:
+        if manager.context.loads:
             self.load.set()
-        if manager.removing or manager.unborn:
+        if manager.queues.is_removing or manager.context.awaiting_history:
             self.sweep.set()
-        if manager.timers.is_earlier:
+        if manager.context.timers.is_earlier:
             self.timers.set()

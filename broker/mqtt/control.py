@@ -16,7 +16,7 @@ import structlog
 
 from broker import claims
 from broker.engine.answers import Answer
-from broker.engine.local.traffic import Entry
+from broker.engine.local.traffic import Claim
 from broker.mqtt.client import MqttClient
 from broker.mqtt.publisher import Publisher
 from broker.properties.single import single_values
@@ -117,22 +117,22 @@ class SettleTarget(ControlTarget):
         group_id = values.get("group-id")
         if group_id is None or "message-id" not in values:
             raise InvalidArgument(f"{verb} needs user properties message-id and group-id")
-        entry = consuming.find_claim(queue, group_id, offset_of(values["message-id"], queue.name))
-        _check_attempts(entry, values.get("attempts"))
+        claim = consuming.find_claim(queue, group_id, offset_of(values["message-id"], queue.name))
+        _check_attempts(claim, values.get("attempts"))
         claims.check_delay(values, verb, stream=queue.policy.stream)
+        group = consuming.durable_group_of(claim) if self._shape.qos > 0 else None
         if verb == "$ack":
-            consuming.ack([entry], now_ms)
+            consuming.ack([claim], now_ms)
         elif verb == "$nack":
-            claims.hand_back(consuming, entry, values, now_ms)
+            claims.hand_back(consuming, claim, values, now_ms)
         elif verb == "$reject":
             _log.info("queue.rejected", queue=queue.name, group=group_id, reason=values.get("reason", ""))
-            consuming.reject([entry], now_ms)
+            consuming.reject([claim], now_ms)
         else:
-            claims.extend(consuming, entry, values, queue.policy.visibility_timeout_ms, now_ms)
-        waits = self._shape.qos > 0 and entry.group.queue.durable
-        if waits:
-            consuming.write_soon(entry.group)
-        return Answer.given(waits)
+            claims.extend(consuming, claim, values, queue.policy.visibility_timeout_ms, now_ms)
+        if group is not None:
+            consuming.write_soon(group)
+        return Answer.given(group is not None)
 
 
 def user_properties(block: bytes, names: Collection[str]) -> dict[str, str]:
@@ -155,6 +155,6 @@ def offset_of(message_id: str, queue_name: str, name: str = "message-id") -> int
     return int(digits)
 
 
-def _check_attempts(entry: Entry, attempts: str | None) -> None:
-    if attempts is not None and attempts != str(entry.attempts):
-        raise InvalidArgument(f"attempts {attempts} is stale: the message is at attempt {entry.attempts}")
+def _check_attempts(claim: Claim, attempts: str | None) -> None:
+    if attempts is not None and attempts != str(claim.attempts):
+        raise InvalidArgument(f"attempts {attempts} is stale: the message is at attempt {claim.attempts}")

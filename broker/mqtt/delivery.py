@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.engine.local.traffic import Consumer, Entry, Message
+from broker.engine.local.traffic import Claim, Consumer, Message
 from broker.mqtt.client import MqttClient
 from broker.mqtt.outbound import Outbound, Outgoing, with_identifier
 from broker.properties.templates import as_mqtt_at
@@ -59,23 +59,23 @@ class MqttConsumer:
         """See `broker.consumers.ConsumerSink`."""
         self.consumer = consumer
 
-    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
+    def deliver(self, consumer: Consumer, messages: list[Message], claims: list[Claim] | None) -> bool:
         """See `broker.engine.local.traffic.Sink`."""
-        return self._client.transport.guard(self._deliver, messages, entries)
+        return self._client.transport.guard(self._deliver, messages, claims)
 
-    def _deliver(self, messages: list[Message], entries: list[Entry] | None) -> None:
+    def _deliver(self, messages: list[Message], claims: list[Claim] | None) -> None:
         client = self._client
-        claims = None if self.consumer.no_ack else entries
+        held = None if self.consumer.no_ack else claims
         if client.connection.protocol_version == c.MQTT_5:
             now_ms = client.hub.clock.now_ms()
             for index, message in enumerate(messages):
-                attempts = 1 if entries is None else entries[index].attempts
-                self._deliver_5(message, None if claims is None else claims[index], attempts, now_ms)
+                attempts = 1 if claims is None else claims[index].attempts
+                self._deliver_5(message, None if held is None else held[index], attempts, now_ms)
         else:
-            self._deliver_3(messages, claims)
+            self._deliver_3(messages, held)
         client.transport.want_flush()
 
-    def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
+    def revoked(self, consumer: Consumer, claims: list[Claim]) -> None:
         """See `broker.engine.local.traffic.Sink`."""
         self._client.transport.guard(self._outbound.forget_ended)
 
@@ -91,7 +91,7 @@ class MqttConsumer:
         if not client.connection.closed:
             client.disconnect(c.ADMINISTRATIVE_ACTION, f"the subscription {self.filter!r} ended: {reason}")
 
-    def _deliver_3(self, messages: list[Message], claims: list[Entry] | None) -> None:
+    def _deliver_3(self, messages: list[Message], claims: list[Claim] | None) -> None:
         start = 0
         count = len(messages)
         while start < count:
@@ -111,17 +111,17 @@ class MqttConsumer:
             )
             start = end
 
-    def _deliver_5(self, message: Message, claim: Entry | None, attempts: int, now_ms: int) -> None:
+    def _deliver_5(self, message: Message, claim: Claim | None, attempts: int, now_ms: int) -> None:
         if not self._constant:
             group = self.consumer.group
             self._constant = user_property(b"group-id", (group.group_id or "").encode()) + user_property(
-                b"queue", group.queue.name.encode()
+                b"queue", group.log.title.encode()
             )
         offset = str(message.offset).encode()
         block = b"".join(
             (
                 as_mqtt_at(message.template, message.received_at_ms, now_ms),
-                user_property(b"message-id", self.consumer.group.queue.name.encode() + b":" + offset),
+                user_property(b"message-id", self.consumer.group.log.title.encode() + b":" + offset),
                 self._constant,
                 user_property(b"offset", offset),
                 user_property(b"attempts", str(attempts).encode()),
@@ -146,7 +146,7 @@ class MqttConsumer:
         topic = template.topic
         encoded = self._topics.get(topic)
         if encoded is None:
-            name = topic if topic.startswith(PREFIX) else PREFIX + self.consumer.group.queue.name
+            name = topic if topic.startswith(PREFIX) else PREFIX + self.consumer.group.log.title
             encoded = _valid(name).encode()
             if len(self._topics) > 256:
                 self._topics.clear()

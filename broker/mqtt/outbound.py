@@ -7,7 +7,7 @@ from typing import Final
 
 import structlog
 
-from broker.engine.local.traffic import IN_FLIGHT, CreditPool, Entry
+from broker.engine.local.traffic import IN_FLIGHT, Claim, CreditPool
 from broker.mqtt.client import MqttClient
 from broker.mqtt.pubsub import Retained, Subscription
 from broker.mqtt.window import OutboundWindow
@@ -26,11 +26,11 @@ RECEIVE_MAXIMUM_DEFAULT: Final = 65_535  # section 3.1.2.11.3
 
 
 class Outgoing:
-    """Messages alike but for their payloads. `entries` are their claims, which QoS 0 has not; `by_ack`: a
+    """Messages alike but for their payloads. `claims` are their claims, which QoS 0 has not; `by_ack`: a
     PUBACK (QoS 2: PUBCOMP) settles them.
     """
 
-    __slots__ = ("by_ack", "entries", "payloads", "properties", "qos", "retain", "topic_bytes")
+    __slots__ = ("by_ack", "claims", "payloads", "properties", "qos", "retain", "topic_bytes")
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Outgoing:
         retain: bool,
         properties: bytes,
         payloads: list[bytes],
-        entries: list[Entry] | None = None,
+        claims: list[Claim] | None = None,
         by_ack: bool = True,
     ) -> None:
         self.topic_bytes = topic_bytes
@@ -47,15 +47,15 @@ class Outgoing:
         self.retain = retain
         self.properties = properties
         self.payloads = payloads
-        self.entries = entries
+        self.claims = claims
         self.by_ack = by_ack
 
     def part(self, start: int, end: int) -> Outgoing:
         """Some of the messages."""
-        entries = None if self.entries is None else self.entries[start:end]
+        claims = None if self.claims is None else self.claims[start:end]
         payloads = self.payloads[start:end]
         return Outgoing(
-            self.topic_bytes, self.qos, self.retain, self.properties, payloads, entries, self.by_ack
+            self.topic_bytes, self.qos, self.retain, self.properties, payloads, claims, self.by_ack
         )
 
 
@@ -85,7 +85,7 @@ class Outbound:
         self._is_stall_noted = False
         self.window = OutboundWindow(RECEIVE_MAXIMUM_DEFAULT)
         self.pool = CreditPool(RECEIVE_MAXIMUM_DEFAULT)
-        self.claims: dict[int, Entry] = {}
+        self.claims: dict[int, Claim] = {}
         self._orphans: set[int] = set()
         self._pending: deque[Outgoing] = deque()
         self._pending_count = 0
@@ -211,23 +211,23 @@ class Outbound:
                 known = packet_id in in_use
                 connection.send_pubrel(packet_id, c.SUCCESS if known else c.PACKET_IDENTIFIER_NOT_FOUND)
         else:
-            entries = self.finished(ids)
-            if entries:
-                self._settle(entries, failed)
+            claims = self.finished(ids)
+            if claims:
+                self._settle(claims, failed)
 
-    def _settle(self, entries: list[Entry], failed: bool) -> None:
+    def _settle(self, claims: list[Claim], failed: bool) -> None:
         hub = self._client.hub
         consuming = hub.client.consuming
         now_ms = hub.clock.now_ms()
-        late = consuming.requeue(entries, now_ms) if failed else consuming.ack(entries, now_ms)
+        late = consuming.requeue(claims, now_ms) if failed else consuming.ack(claims, now_ms)
         if late:
             hub.counters.settle_late(late)
 
-    def finished(self, packet_ids: list[int]) -> list[Entry]:
+    def finished(self, packet_ids: list[int]) -> list[Claim]:
         """The client acknowledged these for good; gives the claims that settles."""
         self.window.release(packet_ids)
-        claims = self.claims
-        entries = [claims.pop(i) for i in packet_ids if i in claims] if claims else []
+        held = self.claims
+        claims = [held.pop(i) for i in packet_ids if i in held] if held else []
         if self._orphans:
             self._release_orphans(packet_ids)
         while self._pending and self.window.free() > 0:
@@ -239,27 +239,27 @@ class Outbound:
             rest.extendleft(reversed(self._pending))
             self._pending = rest
             self._client.transport.want_flush()
-        return entries
+        return claims
 
     def forget_ended(self) -> None:
         """Drop claims that ended otherwise (lease over, unsubscribed, queue deleted).
 
         What waits of them is not sent, and acknowledging what was sent settles nothing.
         """
-        ended = [i for i, entry in self.claims.items() if entry.state != IN_FLIGHT]
+        ended = [i for i, claim in self.claims.items() if claim.state != IN_FLIGHT]
         for packet_id in ended:
             del self.claims[packet_id]
         self._orphans.update(ended)
         self.pool.in_flight += len(ended)
         kept: deque[Outgoing] = deque()
         for outgoing in self._pending:
-            entries = outgoing.entries
-            if entries is None or all(entry.state == IN_FLIGHT for entry in entries):
+            claims = outgoing.claims
+            if claims is None or all(claim.state == IN_FLIGHT for claim in claims):
                 kept.append(outgoing)
                 continue
             self._count_pending(outgoing, -1)
-            for index, entry in enumerate(entries):
-                if entry.state == IN_FLIGHT:
+            for index, claim in enumerate(claims):
+                if claim.state == IN_FLIGHT:
                     kept.append(outgoing.part(index, index + 1))
                     self._count_pending(kept[-1], 1)
         self._pending = kept
@@ -302,8 +302,8 @@ class Outbound:
         payloads = outgoing.payloads
         count = len(payloads)
         packet_ids = self.window.take(count) if outgoing.qos else []
-        if outgoing.entries is not None and outgoing.by_ack:
-            self.claims.update(zip(packet_ids, outgoing.entries, strict=True))
+        if outgoing.claims is not None and outgoing.by_ack:
+            self.claims.update(zip(packet_ids, outgoing.claims, strict=True))
         tail = hot.encode_publish_tail(connection.protocol_version, outgoing.properties)
         start = 0
         while start < count:
@@ -335,9 +335,9 @@ class Outbound:
         client = self._client
         count = len(skipped.payloads)
         client.hub.counters.drop_too_large(count)
-        if skipped.entries:
+        if skipped.claims:
             _log.warning("mqtt.message_too_large", client_id=client.client_id, count=count)
-            client.hub.client.consuming.reject(skipped.entries, client.hub.clock.now_ms())
+            client.hub.client.consuming.reject(skipped.claims, client.hub.clock.now_ms())
 
 
 def with_identifier(properties: bytes, identifier: int) -> bytes:

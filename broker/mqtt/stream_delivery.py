@@ -6,7 +6,7 @@ from typing import Final, cast
 
 import structlog
 
-from broker.engine.local.traffic import Entry, Message, StreamGroup
+from broker.engine.local.traffic import Claim, Message, StreamGroup
 from broker.mqtt.delivery import MqttConsumer, user_property
 from broker.mqtt.outbound import Outgoing, with_identifier
 from broker.properties.templates import as_mqtt_at
@@ -24,30 +24,30 @@ class MqttStreamConsumer(MqttConsumer):
         """The group the consumer is in."""
         return cast(StreamGroup, self.consumer.group)
 
-    def _deliver(self, messages: list[Message], entries: list[Entry] | None) -> None:
-        if self.group.gap and (entries is None or entries[0].attempts == 1):
+    def _deliver(self, messages: list[Message], claims: list[Claim] | None) -> None:
+        if self.group.gap and (claims is None or claims[0].attempts == 1):
             self._log_gap(self.group.gap)
-        super()._deliver(messages, entries)
-        if entries is None or entries[0].attempts == 1:
+        super()._deliver(messages, claims)
+        if claims is None or claims[0].attempts == 1:
             self.group.take_gap()  # MQTT 3.1.1 has only the log line
 
-    def _deliver_5(self, message: Message, claim: Entry | None, attempts: int, now_ms: int) -> None:
+    def _deliver_5(self, message: Message, claim: Claim | None, attempts: int, now_ms: int) -> None:
         group = self.group
-        stream = group.stream
+        log = group.log
         offset = str(message.offset).encode()
         parts = [
             as_mqtt_at(message.template, message.received_at_ms, now_ms),
-            user_property(b"message-id", stream.name.encode() + b":" + offset),
+            user_property(b"message-id", log.title.encode() + b":" + offset),
             user_property(b"group-id", group.group_id.encode()),
-            user_property(b"queue", stream.name.encode()),
+            user_property(b"queue", log.title.encode()),
             user_property(b"offset", offset),
             user_property(b"attempts", str(attempts).encode()),
             user_property(b"x-stream-offset", offset),
             user_property(b"x-stream-timestamp", str(message.received_at_ms).encode()),
         ]
-        primary_group = stream.policy.primary_group
+        primary_group = log.policy.primary_group
         if primary_group:
-            committed = stream.primary_committed()
+            committed = self._client.hub.client.consuming.primary_committed(self.consumer)
             parts += (
                 user_property(b"x-work-group", primary_group.encode()),
                 user_property(b"x-work-committed-offset", str(committed).encode()),
@@ -75,7 +75,7 @@ class MqttStreamConsumer(MqttConsumer):
         _log.warning(
             "stream.gap",
             client=self._client.client_id,
-            queue=group.queue.name,
+            queue=group.log.title,
             group=group.group_id,
             skipped=skipped,
         )

@@ -11,8 +11,8 @@ from broker.consumer_filters import Filters, filters_of
 from broker.properties.single import aliased_value, single_values
 from config import limits
 from queue_manager.errors import InvalidArgument
-from queue_manager.streams.start import NAME as START_PROPERTY
-from queue_manager.streams.start import StreamStart, parse_start
+from queue_manager.log.stream_start import NAME as START_PROPERTY
+from queue_manager.log.stream_start import StreamStart, parse_start
 
 GROUP_PROPERTY: Final = "consumer-group"
 ACK_PROPERTY: Final = "ack"

@@ -14,8 +14,8 @@ import structlog
 
 from broker.properties import amqp, templates
 from broker.properties.model import Header, HeaderMap, HeaderValue
-from queue_manager.dead_letters import REJECTED, Death
-from queue_manager.redrive import Origin
+from queue_manager.cursor.reasons import REJECTED
+from queue_manager.rules.dead_letters import Death, Origin
 from storage.envelope import PROPERTIES_AMQP, EnvelopeTemplate
 
 _log: Final = structlog.get_logger("sluicemq.dead_letters")

@@ -22,7 +22,7 @@ from protocols.mqtt.properties import Properties, decode_properties, encode_prop
 from protocols.mqtt.topics import validate_topic_name
 from queue_manager.errors import InvalidArgument
 from queue_manager.options import NAMES, PLAIN, PublishOptions, read_options
-from queue_manager.staging.tags import TAG_NAMES
+from queue_manager.stage_tags import TAG_NAMES
 from storage.envelope import PROPERTIES_MQTT
 
 TEXT_BYTES_MAX: Final = 65_535

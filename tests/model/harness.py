@@ -10,18 +10,18 @@ from typing import Any, SupportsIndex, TypeVar
 import pytest
 
 from broker.engine.shard import Shard
-from queue_manager.consumer import UNLIMITED, Consumer, CreditPool
+from queue_manager.claims.claim import IN_FLIGHT, UNLIMITED, Claim, Consumer, CreditPool
+from queue_manager.claims.purge import NO_BUCKET
 from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import AccessRefused, QueueBusy
-from queue_manager.journal import Journal
-from queue_manager.loads import Load
-from queue_manager.manager import ACCEPTED
-from queue_manager.model import IN_FLIGHT, Entry, Message
-from queue_manager.plan import PublishPlan
+from queue_manager.group.group import Group
+from queue_manager.log.removals import RangeRemoval
+from queue_manager.model import Message
+from queue_manager.outcomes import ACCEPTED
 from queue_manager.policy import QueuePolicy
-from queue_manager.ranking import stands_back
-from queue_manager.removal import RangeRemoval
-from queue_manager.retention import NO_BUCKET
+from queue_manager.routing.plan import PublishPlan
+from queue_manager.shard.commit import Commit
+from queue_manager.shard.loads import Load
 from storage.batch import WriteOps
 from storage.memory_store import MemoryStore
 from storage.records import payload_refs, queue_spec
@@ -79,13 +79,8 @@ class BoundedLoads(list[Load]):
 
 def load(shard: Shard) -> bool:
     """Perform the loads that are asked for; whether there were any. Fails if they lead to ever more loads."""
-    shard.manager.loads = BoundedLoads(shard.manager.loads)
+    shard.manager.context.loads = BoundedLoads(shard.manager.context.loads)
     return run(shard.load_once())
-
-
-def may_take(consumer: Consumer) -> bool:
-    """Whether what waits for this consumer has to be given to it."""
-    return consumer.credit() > 0 and not stands_back(consumer.group, consumer)
 
 
 class FakeClock:
@@ -101,6 +96,38 @@ class FakeClock:
         return self.ms / 1000
 
 
+def open_shard(
+    store: MemoryStore,
+    clock: FakeClock,
+    *,
+    default_policy: QueuePolicy = DEFAULT_POLICY,
+    auto_create: bool = True,
+    cache_bytes_max: int = 0,
+) -> Shard:
+    """Begin a process on what is in `store`."""
+    return drive(
+        Shard.open(
+            store,
+            clock,  # type: ignore[arg-type]
+            default_policy=default_policy,
+            auto_create=auto_create,
+            cache_bytes_max=cache_bytes_max,
+        )
+    )
+
+
+def may_take(consumer: Consumer) -> bool:
+    """Whether what waits for this consumer has to be given to it."""
+    return consumer.credit() > 0 and not stands_back(consumer)
+
+
+def stands_back(consumer: Consumer) -> bool:
+    """Whether the consumer lets others go first."""
+    group = consumer.group
+    assert isinstance(group, Group)
+    return group.consumers.stands_back(consumer)
+
+
 class ModelSink:
     """Tells the oracle what one consumer is given, and notes what is taken from it."""
 
@@ -110,13 +137,13 @@ class ModelSink:
         self.revoked_offsets: set[int] = set()
         self.cancelled_count = 0
 
-    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
+    def deliver(self, consumer: Consumer, messages: list[Message], claims: list[Claim] | None) -> bool:
         assert messages
         group = self.consumer.group
-        if entries is not None:
-            assert [entry.message for entry in entries] == messages
-            assert {entry.state for entry in entries} == {IN_FLIGHT}
-            assert len({entry.attempts > 1 for entry in entries}) == 1, "first and later deliveries mixed"
+        if claims is not None:
+            assert [entry.message for entry in claims] == messages
+            assert {entry.state for entry in claims} == {IN_FLIGHT}
+            assert len({entry.attempts > 1 for entry in claims}) == 1, "first and later deliveries mixed"
         for index, message in enumerate(messages):
             assert message.body is not None
             group.delivered(
@@ -124,13 +151,13 @@ class ModelSink:
                 message.offset,
                 message.body,
                 message.template.topic,
-                None if entries is None else entries[index],
+                None if claims is None else claims[index],
                 self.harness.clock.ms,
             )
         return not self.consumer.refuses
 
-    def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
-        self.revoked_offsets |= {entry.message.offset for entry in entries}
+    def revoked(self, consumer: Consumer, claims: list[Claim]) -> None:
+        self.revoked_offsets |= {entry.message.offset for entry in claims}
 
     def cancelled(self, consumer: Consumer, reason: str) -> None:
         self.cancelled_count += 1
@@ -158,20 +185,12 @@ class Harness:
         self.cache_bytes_max = cache_bytes_max
         self.body_count = 0
         self.may_leak = False
-        self.stale: list[Entry] = []
+        self.stale: list[Claim] = []
         self._attach(MemoryStore() if store is None else store)
 
     def _attach(self, store: MemoryStore) -> None:
         self.store = store
-        self.shard = drive(
-            Shard.open(
-                store,
-                self.clock,  # type: ignore[arg-type]
-                default_policy=DEFAULT_POLICY,
-                auto_create=True,
-                cache_bytes_max=self.cache_bytes_max,
-            )
-        )
+        self.shard = open_shard(store, self.clock, cache_bytes_max=self.cache_bytes_max)
         self.manager = self.shard.manager
         self.shard.commits.on_committed(self.oracle.committed)
         self.confirmations = Confirmations()
@@ -197,11 +216,11 @@ class Harness:
         )
         if durable and name in self.oracle.busy:
             try:
-                self.manager.declare(definition, self.clock.ms)
+                self.manager.queues.declare(definition, self.clock.ms)
             except QueueBusy:
                 return
             raise AssertionError(f"{name} was declared while its records are being removed")
-        self.manager.declare(definition, self.clock.ms)
+        self.manager.queues.declare(definition, self.clock.ms)
         self.oracle.queues[name] = OracleQueue(
             name,
             policy,
@@ -213,9 +232,9 @@ class Harness:
 
     def delete(self, queue: OracleQueue) -> None:
         low, high = queue.ready_bounds()
-        if not self.manager.find(queue.name).released_known:
+        if not self.manager.queues.find(queue.name).parts[0].retention.is_known:
             self.may_leak = True
-        count = self.manager.delete(self.manager.find(queue.name), self.clock.ms)
+        count = self.manager.queues.delete(self.manager.queues.find(queue.name), self.clock.ms)
         assert low <= count <= high
         self._forget(queue)
 
@@ -231,7 +250,7 @@ class Harness:
 
     def purge(self, queue: OracleQueue) -> None:
         low, high = queue.ready_bounds()
-        count = self.manager.purge(self.manager.find(queue.name), self.clock.ms)
+        count = self.manager.queues.find(queue.name).purge(self.clock.ms)
         assert low <= count <= high
         if not queue.groups:
             for message in queue.messages:
@@ -264,10 +283,8 @@ class Harness:
                 )
             ]
             self.oracle.queues[name] = queues[0]
-        if plan.generation != self.manager.bindings.generation:
-            plan.aim(self.manager, self.manager.route(topic, self.clock.ms))
-            if plan.generation != self.manager.bindings.generation:
-                plan.aim(self.manager, self.manager.route(topic, self.clock.ms))
+        if not plan.is_current:
+            plan.aim(self.manager.publisher.route(topic, self.clock.ms))
         assert {queue.name for queue in plan.queues} == {queue.name for queue in queues}
         assert len(plan.queues) == len(queues), "one queue twice"
         assert plan.durable == any(queue.durable for queue in queues)
@@ -277,7 +294,7 @@ class Harness:
             self.confirmations.next_token += 1
             token = self.confirmations.next_token
             self.confirmations.waiting[token] = added
-            self.manager.journal.wait(self.confirmations, token)
+            self.manager.context.commit.wait(self.confirmations, token)
 
     # consuming
 
@@ -306,8 +323,8 @@ class Harness:
         if pool is not None:
             real_pool = self.pools.setdefault(pool, CreditPool(pool.credit_max))
         try:
-            consumer = self.manager.subscribe(
-                self.manager.find(queue.name),
+            consumer = self.manager.consumption.subscribe(
+                self.manager.queues.find(queue.name),
                 group_name,
                 pattern,
                 sink,
@@ -334,7 +351,7 @@ class Harness:
             del self.consumers[index]
         queue = model.group.queue
         goes = self.oracle.unsubscribe(model, self.clock.ms, keep_claims=keep_claims)
-        self.manager.unsubscribe(consumer, self.clock.ms, keep_claims=keep_claims)
+        self.manager.consumption.unsubscribe(consumer, self.clock.ms, keep_claims=keep_claims)
         assert (queue.name not in self.manager.queues) == goes
         if goes:
             self._forget(queue)
@@ -346,21 +363,25 @@ class Harness:
             model = OracleConsumer(group, UNLIMITED, 30_000, puller=True)
             group.consumers.append(model)
             sink = ModelSink(self, model)
-            real = self.manager.puller(self.manager.find(queue.name), sink, "get", lease_ms=30_000)
+            real = self.manager.consumption.puller(
+                self.manager.queues.find(queue.name), sink, "get", lease_ms=30_000
+            )
             self.pullers[queue] = (model, real, sink)
         model, real, _ = self.pullers[queue]
         model.no_ack = no_ack
         if any(c.exclusive and c.active for c in model.group.consumers):
             with pytest.raises(AccessRefused):
-                self.manager.pull(real, no_ack, self.clock.ms)
+                self.manager.consumption.pull(real, no_ack, self.clock.ms)
             return False
         queue.unused_since_ms = self.clock.ms
         before = len(model.received)
         for _ in range(ROUNDS_MAX):
-            answer = self.manager.pull(real, no_ack, self.clock.ms)
+            answer = self.manager.consumption.pull(real, no_ack, self.clock.ms)
             if answer is not None:
                 break
-            assert self.manager.loads or self.manager.unborn, "a pull waits for nothing"
+            assert self.manager.context.loads or self.manager.context.awaiting_history, (
+                "a pull waits for nothing"
+            )
             load(self.shard)
         else:
             raise AssertionError("a pull waits for ever")
@@ -373,23 +394,23 @@ class Harness:
 
     def settle(self, kind: str, items: list[tuple[OracleGroup, Item]]) -> None:
         """Ack, requeue or reject held items, in this order."""
-        entries = [item.entry for _, item in items]
+        claims = [item.entry for _, item in items]
         call = {"ack": self.manager.ack, "requeue": self.manager.requeue, "reject": self.manager.reject}[kind]
         for group, item in items:
             if kind == "requeue":
                 group.give_back(item)
             else:
                 group.settle(item, DONE if kind == "ack" else FAILED)
-        assert call(entries, self.clock.ms) == 0, "a settle of a held message came too late"
-        self.stale += entries
+        assert call(claims, self.clock.ms) == 0, "a settle of a held message came too late"
+        self.stale += claims
 
-    def settle_late(self, kind: str, entries: list[Entry]) -> None:
+    def settle_late(self, kind: str, claims: list[Claim]) -> None:
         """Settle what is not held any more: nothing may happen."""
         call = {"ack": self.manager.ack, "requeue": self.manager.requeue, "reject": self.manager.reject}[kind]
-        assert call(entries, self.clock.ms) == len(entries), "a late settle was taken"
+        assert call(claims, self.clock.ms) == len(claims), "a late settle was taken"
 
     def extend(self, item: Item, lease_ms: int) -> None:
-        assert self.manager.extend(item.entry, lease_ms, self.clock.ms)
+        assert self.manager.consumption.extend(item.entry, lease_ms, self.clock.ms)
         item.deadline_ms = self.clock.ms + lease_ms
 
     # time, store
@@ -401,7 +422,7 @@ class Harness:
 
     def sweep(self) -> None:
         self._expiring(lambda: drive(self.shard.sweep_once()))
-        if not self.manager.removing:
+        if not self.manager.queues.is_removing:
             self.oracle.busy = set()
 
     def _expiring(self, call: Any) -> None:
@@ -421,13 +442,13 @@ class Harness:
             assert queue.name not in self.manager.queues, "an unused ephemeral queue stays"
             self.consumers = [c for c in self.consumers if c[0].group.queue is not queue]
             self.pullers.pop(queue, None)
-        assert set(self.manager.queues) == set(self.oracle.queues)
+        assert {queue.name for queue in self.manager.queues} == set(self.oracle.queues)
 
     def quiesce(self) -> None:
         """Dispatch and load until nothing moves; then nobody with credit may be left without a message."""
         for _ in range(ROUNDS_MAX):
             self.manager.dispatch(self.clock.ms)
-            if not (self.manager.loads or self.manager.unborn):
+            if not (self.manager.context.loads or self.manager.context.awaiting_history):
                 break
             load(self.shard)
         else:
@@ -441,7 +462,7 @@ class Harness:
                     )
 
     def _stands_back(self, consumer: OracleConsumer) -> bool:
-        return any(model is consumer and stands_back(real.group, real) for model, real, _ in self.consumers)
+        return any(model is consumer and stands_back(real) for model, real, _ in self.consumers)
 
     def commit(self, *, everything: bool) -> None:
         drive(self.shard.commit_once(everything=everything))
@@ -460,9 +481,9 @@ class Harness:
         if bucket_size is not None:
             self._change_bucket_size(store, bucket_size)
         self._attach(store)
-        assert set(self.manager.queues) == set(self.oracle.queues)
+        assert {queue.name for queue in self.manager.queues} == set(self.oracle.queues)
         for name, queue in self.oracle.queues.items():
-            assert set(self.manager.queues[name].groups) == set(queue.groups)
+            assert set(self.manager.queues.find(name).groups.ids()) == set(queue.groups)
 
     def _change_bucket_size(self, store: MemoryStore, bucket_size: int) -> None:
         ops = WriteOps()
@@ -485,15 +506,15 @@ class Harness:
 
     def check_counts(self) -> None:
         """Waiting and in-flight counts of both sides."""
-        assert set(self.manager.queues) == set(self.oracle.queues)
+        assert {queue.name for queue in self.manager.queues} == set(self.oracle.queues)
         for name, model in self.oracle.queues.items():
-            queue = self.manager.queues[name]
-            assert set(queue.groups) == set(model.groups)
+            queue = self.manager.queues.find(name)
+            assert set(queue.groups.ids()) == set(model.groups)
             assert queue.consumer_count() == len(model.consumers())
             next_offset = model.messages[-1].offset + 1 if model.messages else 0
-            assert queue.tail.next_offset == next_offset
+            assert queue.log.next_offset == next_offset
             for group_id, group in model.groups.items():
-                real = queue.groups[group_id]
+                real = queue.groups.find(group_id)
                 assert real.in_flight_count() == len(group.held())
                 low, high = group.ready_bounds()
                 assert real.ready_count() >= low, f"{name}:{group_id} lost messages"
@@ -508,20 +529,28 @@ class Harness:
     def is_releasing(self) -> bool:
         """Whether payloads are still to be let go of, and only memory knows."""
         manager = self.manager
-        purges = [p for q in manager.queues.values() for g in q.groups.values() for p in g.purges]
+        purges = [
+            purge
+            for queue in manager.queues
+            for part in queue.parts
+            for cursor in part.cursors.values()
+            for purge in cursor.purges()
+        ]
         return bool(
-            manager.removing
-            or any(isinstance(removal, RangeRemoval) for removal in manager.removals)
-            or manager.skipped
-            or manager.unread_purges
+            manager.queues.is_removing
+            or any(isinstance(removal, RangeRemoval) for removal in manager.context.removals)
+            or manager.context.skipping
+            or manager._unread_purges
             or any(purge.bucket_id == NO_BUCKET for purge in purges)
-            or any(self._takes_references_back(j) for j in (manager.journal, *self.shard.commits._sealed))
+            or any(
+                self._takes_references_back(j) for j in (manager.context.commit, *self.shard.commits._sealed)
+            )
         )
 
-    def _takes_references_back(self, journal: Journal) -> bool:
+    def _takes_references_back(self, commit: Commit) -> bool:
         prefix = payload_refs.PREFIX
-        counted = [key for key in journal.puts if key.startswith(prefix)]
-        return any(key.startswith(prefix) for key in journal.deletes) or any(
+        counted = [key for key in commit.puts if key.startswith(prefix)]
+        return any(key.startswith(prefix) for key in commit.deletes) or any(
             drive(self.store.get(key)) is not None for key in counted
         )
 

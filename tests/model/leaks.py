@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from queue_manager.cursor.cursor import Cursor
 from queue_manager.manager import QueueManager
 from queue_manager.policy import FOREVER
 from storage import layout, metadata_log
@@ -102,28 +103,41 @@ def _check_failed(oracle: Oracle, stored: dict[str, set[int]]) -> None:
 
 def check_memory(manager: QueueManager) -> None:
     """What the manager still holds when nothing waits and nothing is in flight."""
-    assert not manager.journal.puts
-    assert not manager.journal.deletes
-    for table in (manager.loads, manager.removals, manager.removing, manager.skipped, manager.trimmable):
+    assert not manager.context.commit.puts
+    assert not manager.context.commit.deletes
+    context = manager.context
+    for table in (
+        context.loads,
+        context.removals,
+        manager.queues.is_removing,
+        context.skipping,
+        context.trimmable,
+        context.state_writes,
+        context.dispatchable,
+        context.appended,
+    ):
         assert not table
-    for table in (manager.dirty_groups, manager.dispatchable, manager.appended):
-        assert not table
-    for queue in manager.queues.values():
+    for queue in manager.queues:
         if queue.policy.done_retention_ms == FOREVER:
             continue
-        assert len(queue.tail) == 0, f"{queue.name} keeps {len(queue.tail)} messages in memory"
-        assert queue.head_offset == queue.tail.next_offset
-        assert not queue.released.starts
-        for group in queue.groups.values():
-            assert not group.purges
-            assert not group.returned
-            assert not group.loaded
-            assert not group.released.starts
-            assert not group.dirty_buckets
-            assert len(group.buckets) <= 1, (
-                f"{queue.name}:{group.group_id} keeps {len(group.buckets)} buckets"
-            )
-            assert len(group.attempts_log) <= group.failed_count
+        for part in queue.parts:
+            tail = part.log.tail
+            assert len(tail) == 0, f"{part.log.name} keeps {len(tail)} messages in memory"
+            assert part.log.head_offset == tail.next_offset
+            assert not part.retention.released.starts
+            for cursor in part.cursors.values():
+                _check_cursor(cursor)
+
+
+def _check_cursor(cursor: Cursor) -> None:
+    claims = cursor.claims
+    assert not cursor.purges()
+    assert not claims.returned
+    assert not cursor.reader._loaded
+    assert not cursor.progress.released.starts
+    assert not claims._dirty
+    assert len(claims.buckets) <= 1, f"{cursor.storage_id} keeps {len(claims.buckets)} buckets"
+    assert len(claims.attempt_log._logs) <= claims.failed_count
 
 
 def all_rows(store: MemoryStore) -> list[tuple[bytes, bytes]]:

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
 
-from broker.engine.shard import Shard
 from config import limits
-from queue_manager.consumer import UNLIMITED
 from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import PreconditionFailed
-from queue_manager.manager import ACCEPTED
 from queue_manager.options import PublishOptions
+from queue_manager.outcomes import ACCEPTED
 from queue_manager.policy import FOREVER, QueuePolicy
-from queue_manager.staging.tags import EpochPart, StageTag
+from queue_manager.rules.staging.attempt import Attempt
+from queue_manager.rules.staging.sweep import Sweep
+from queue_manager.stage_tags import EpochPart, StageTag
 from storage.memory_store import MemoryStore
 from storage.records import committed_epoch, epoch, payload, staged_rows
-from tests.model.harness import FakeClock, drive, load
+from tests.model.harness import load
 from tests.model.leaks import all_rows
+from tests.model.shard_model import Reader, ShardModel
 
 POLICY = QueuePolicy(
     visibility_timeout_ms=30_000, message_bytes_max=1 << 20, done_retention_ms=FOREVER, expires_ms=0
@@ -61,30 +62,14 @@ class OracleState:
         return [key for key in self.staged if key[0] == name and key[1].producer == who]
 
 
-class Reader:
-    """Collects what a queue's log holds."""
-
-    def __init__(self) -> None:
-        self.bodies: list[bytes] = []
-
-    def deliver(self, consumer: Any, messages: list[Any], entries: Any) -> bool:
-        self.bodies += [message.body for message in messages]
-        return True
-
-    def revoked(self, consumer: Any, entries: Any) -> None:
-        raise AssertionError
-
-    def cancelled(self, consumer: Any, reason: str) -> None:
-        raise AssertionError
-
-
-class EpochsModel(RuleBasedStateMachine):
+class EpochsModel(ShardModel):
     """Stage, publish, commit, abort, let time pass, crash between any two steps."""
+
+    default_policy = POLICY
+    auto_create = False
 
     def __init__(self) -> None:
         super().__init__()
-        self.before = {name: getattr(limits, name) for name in TIGHT}
-        self.clock = FakeClock()
         self.oracle = OracleState()
         self.durable = copy.deepcopy(self.oracle)
         self.number = 0
@@ -93,30 +78,29 @@ class EpochsModel(RuleBasedStateMachine):
     @initialize(tight=st.booleans())
     def begin(self, tight: bool) -> None:
         if tight:
-            for name, value in TIGHT.items():
-                setattr(limits, name, value)
+            self.tighten({limits: TIGHT})
         self.attach(MemoryStore())
         for name in QUEUES:
             self.declare(name)
         self.commit_all()
 
     def declare(self, name: str) -> None:
-        manager = self.shard.manager
-        queue = manager.declare(QueueDefinition(name, durable=True, policy=POLICY), self.clock.ms)
-        manager.group(queue, "")  # keeps the log
+        queue = self.manager.queues.declare(QueueDefinition(name, durable=True, policy=POLICY), self.clock.ms)
+        queue.group("")  # keeps the log
 
     def attach(self, store: MemoryStore) -> None:
-        self.store = store
-        self.shard = drive(
-            Shard.open(
-                store,
-                self.clock,  # type: ignore[arg-type]
-                default_policy=POLICY,
-                auto_create=False,
-                cache_bytes_max=0,
-            )
-        )
+        super().attach(store)
         self.shard.commits.on_committed(self.committed)
+
+    def staged_in(self, name: str) -> dict[StageTag, Attempt]:
+        """What the broker has staged in a queue."""
+        queue = self.manager.queues.find(name)
+        return queue.stage._attempts if queue.has_stage else {}
+
+    def moving_in(self, name: str) -> Sequence[Sweep]:
+        """What is on its way in a queue."""
+        queue = self.manager.queues.find(name)
+        return queue.stage._sweeps._pending if queue.has_stage else ()
 
     def committed(self) -> None:
         self.durable = copy.deepcopy(self.oracle)
@@ -141,13 +125,12 @@ class EpochsModel(RuleBasedStateMachine):
     )
     def stage(self, name: str, who: str, ahead: int, part: int, attempt: str, count: int, topic: str) -> None:
         tag = StageTag(who, self.epoch(name, who, ahead), part, attempt)
-        manager = self.shard.manager
-        plan = manager.plan(f"$queue/{name}{topic}", 0, b"", True, PublishOptions(stage=tag))
-        plan.aim(manager, (manager.queues[name],))
+        manager = self.manager
+        plan = self.plan(f"$queue/{name}{topic}", PublishOptions(stage=tag))
         bodies = [self.body() for _ in range(count)]
         known = self.oracle.last.get((name, who))
-        stage = manager.queues[name].stage
-        ending = stage is not None and tag in stage.attempts and stage.attempts[tag].is_ending
+        attempts = self.staged_in(name)
+        ending = tag in attempts and attempts[tag].is_ending
         if ending or (known is not None and tag.epoch <= known[0]):
             with pytest.raises(PreconditionFailed):
                 manager.publish(plan, bodies, self.clock.ms)
@@ -159,10 +142,8 @@ class EpochsModel(RuleBasedStateMachine):
     @rule(name=names)
     def publish(self, name: str) -> None:
         """Between the rows of an epoch on their way others may come: they are not to disturb their order."""
-        manager = self.shard.manager
-        plan = manager.plan(f"$queue/{name}", 0, b"", True)
-        plan.aim(manager, (manager.queues[name],))
-        assert manager.publish(plan, [b"plain"], self.clock.ms) == ACCEPTED
+        plan = self.plan(f"$queue/{name}")
+        assert self.manager.publish(plan, [b"plain"], self.clock.ms) == ACCEPTED
         self.oracle.plain[name] += 1
 
     @rule(
@@ -182,8 +163,8 @@ class EpochsModel(RuleBasedStateMachine):
             bodies = self.oracle.staged.get((name, tag), [])
             rows += bodies
             parts.append(EpochPart(part, attempt, len(bodies) + wrong))
-        manager = self.shard.manager
-        queue = manager.queues[name]
+        manager = self.manager
+        queue = manager.queues.find(name)
         if known is not None and number == known[0]:
             done, before = manager.commit_epoch(queue, who, number, parts, self.clock.ms)
             assert before
@@ -222,21 +203,20 @@ class EpochsModel(RuleBasedStateMachine):
     def abort(self, name: str, who: str, ahead: int) -> None:
         number = self.epoch(name, who, ahead)
         keys = [key for key in self.oracle.of(name, who) if key[1].epoch == number]
-        manager = self.shard.manager
-        assert manager.abort_epoch(manager.queues[name], who, number, self.clock.ms) == len(keys)
+        manager = self.manager
+        assert manager.abort_epoch(manager.queues.find(name), who, number, self.clock.ms) == len(keys)
         self.given_up |= self.oracle.drop(keys)
 
     @rule(name=names, who=producers)
     def forget(self, name: str, who: str) -> None:
-        manager = self.shard.manager
-        stage = manager.queues[name].stage
-        if stage is not None and any(sweep.producer == who for sweep in stage.sweeps):
+        manager = self.manager
+        if any(sweep.producer == who for sweep in self.moving_in(name)):
             with pytest.raises(PreconditionFailed):
-                manager.forget_producer(manager.queues[name], who, self.clock.ms)
+                manager.forget_producer(manager.queues.find(name), who, self.clock.ms)
             return
         keys = self.oracle.of(name, who)
         known = self.oracle.last.pop((name, who), None) is not None or bool(keys)
-        assert manager.forget_producer(manager.queues[name], who, self.clock.ms) == known
+        assert manager.forget_producer(manager.queues.find(name), who, self.clock.ms) == known
         self.given_up |= self.oracle.drop(keys)
 
     @rule(ms=st.sampled_from([1, 500, 31_000]))
@@ -246,25 +226,22 @@ class EpochsModel(RuleBasedStateMachine):
         self.tick()
 
     def tick(self) -> None:
-        manager = self.shard.manager
+        manager = self.manager
         manager.fire_timers(self.clock.ms)
         if limits.STAGED_LIFETIME_MS > 100_000:
             return
-        stages = {name: queue.stage for name, queue in manager.queues.items()}
         gone = [
             key
             for key in self.oracle.staged
-            if (stage := stages[key[0]]) is not None
-            and (attempt := stage.attempts.get(key[1])) is not None
-            and attempt.is_ending
+            if (attempt := self.staged_in(key[0]).get(key[1])) is not None and attempt.is_ending
         ]
         for key in gone:
             assert self.oracle.at_ms[key] + limits.STAGED_LIFETIME_MS <= self.clock.ms
         self.given_up |= self.oracle.drop(gone)
 
     @rule()
-    def commit_all(self) -> None:
-        drive(self.shard.commit_once(everything=True))
+    def commit(self) -> None:
+        self.commit_all()
 
     @rule()
     def load(self) -> None:
@@ -281,30 +258,26 @@ class EpochsModel(RuleBasedStateMachine):
     def crash(self) -> None:
         self.attach(self.store.crash())
         self.oracle = copy.deepcopy(self.durable)
-        for name, queue in self.shard.manager.queues.items():
-            for tag, attempt in {} if queue.stage is None else queue.stage.attempts.items():
+        for name in QUEUES:
+            for tag, attempt in self.staged_in(name).items():
                 if (name, tag) not in self.oracle.staged and not attempt.is_ending:
                     last = self.oracle.last.get((name, tag.producer))
                     assert last is None or tag.epoch > last[0], "it can never be committed any more"
                     self.oracle.staged[name, tag] = self.given_up[name, tag][: attempt.row_count]
                     self.oracle.at_ms[name, tag] = attempt.staged_at_ms
         for (name, tag), bodies in self.oracle.staged.items():
-            stage = self.shard.manager.queues[name].stage
-            assert stage is not None
-            assert stage.attempts[tag].row_count == len(bodies)
+            assert self.staged_in(name)[tag].row_count == len(bodies)
 
     @rule(name=names)
     def purge(self, name: str) -> None:
         """Everything goes: what is in the log, and committed rows that are on their way there."""
-        manager = self.shard.manager
-        assert manager.purge(manager.queues[name], self.clock.ms) == self.oracle.plain[name] + len(
-            self.oracle.logs[name]
-        )
+        count = self.manager.queues.find(name).purge(self.clock.ms)
+        assert count == self.oracle.plain[name] + len(self.oracle.logs[name])
         self.oracle.logs[name] = []
         self.oracle.plain[name] = 0
         for _ in range(3):
             self.commit_all()
-            drive(self.shard.sweep_once())
+            self.sweep_once()
             self.tick()
         self.commit_all()
 
@@ -315,17 +288,17 @@ class EpochsModel(RuleBasedStateMachine):
             self.commit_all()
             self.load()
         self.commit_all()
-        drive(self.shard.sweep_once())  # before it shared payloads of a log are left alone
+        self.sweep_once()  # before it shared payloads of a log are left alone
         self.tick()
         self.commit_all()
-        self.shard.manager.delete(self.shard.manager.queues[name], self.clock.ms)
+        self.manager.queues.delete(self.manager.queues.find(name), self.clock.ms)
         self.oracle.logs[name] = []
         self.oracle.plain[name] = 0
         self.oracle.drop([key for key in self.oracle.staged if key[0] == name])
         self.oracle.last = {key: last for key, last in self.oracle.last.items() if key[0] != name}
         for _ in range(5):
             self.commit_all()
-            drive(self.shard.sweep_once())
+            self.sweep_once()
             self.tick()
         self.load()
         self.declare(name)
@@ -335,19 +308,18 @@ class EpochsModel(RuleBasedStateMachine):
 
     @invariant()
     def counts(self) -> None:
-        if not hasattr(self, "shard"):
-            return
-        for name, queue in self.shard.manager.queues.items():
-            stage = queue.stage
-            if stage is None:
+        for queue in self.manager.queues:
+            name = queue.name
+            if not queue.has_stage:
                 assert not [key for key in self.oracle.staged if key[0] == name]
                 continue
-            live = {tag for tag, attempt in stage.attempts.items() if not attempt.is_ending}
+            stage, attempts, sweeps = queue.stage, self.staged_in(name), self.moving_in(name)
+            live = {tag for tag, attempt in attempts.items() if not attempt.is_ending}
             assert live == {tag for owner, tag in self.oracle.staged if owner == name}
-            assert stage.unmoved_count == sum(sweep.left for sweep in stage.sweeps)
-            assert stage.unmoved_bytes == sum(sweep.left_bytes for sweep in stage.sweeps)
-            assert stage.byte_count == sum(attempt.byte_count for attempt in stage.attempts.values())
-            last = {who: (e.epoch, e.row_count) for who, e in stage.producers.items()}
+            assert stage.unmoved_count == sum(sweep.left for sweep in sweeps)
+            assert stage.unmoved_bytes == sum(sweep.left_bytes for sweep in sweeps)
+            assert stage._byte_count == sum(attempt.byte_count for attempt in attempts.values())
+            last = {who: (e.epoch, e.row_count) for who, e in stage._producers.items()}
             assert last == {who: at for (owner, who), at in self.oracle.last.items() if owner == name}
 
     def settle(self) -> None:
@@ -355,35 +327,24 @@ class EpochsModel(RuleBasedStateMachine):
             self.tick()
             self.commit_all()
             self.load()
-            if not any(q.stage and q.stage.sweeps for q in self.shard.manager.queues.values()):
+            if not any(self.moving_in(name) for name in QUEUES):
                 self.commit_all()
-                stages = [q.stage for q in self.shard.manager.queues.values() if q.stage]
+                stages = [queue.stage for queue in self.manager.queues if queue.has_stage]
                 assert not any(stage.unmoved_count or stage.unmoved_bytes for stage in stages)
                 return
         raise AssertionError("the rows never arrive")
-
-    def teardown(self) -> None:
-        try:
-            if hasattr(self, "shard"):
-                self.finish()
-        finally:
-            for name, value in self.before.items():
-                setattr(limits, name, value)
 
     def finish(self) -> None:
         self.settle()
         for name in QUEUES:
             reader = Reader()
-            queue = self.shard.manager.queues[name]
-            self.shard.manager.subscribe(
-                queue, "all", "#", reader, consumer_id="c", credit_max=UNLIMITED, no_ack=True,
-                exclusive=False, lease_ms=1_000,
-            )  # fmt: skip
+            self.add_consumer(self.manager.queues.find(name), reader, "all", no_ack=True)
             for _ in range(50):
-                self.shard.manager.dispatch(self.clock.ms)
+                self.manager.dispatch(self.clock.ms)
                 self.load()
-            assert reader.bodies.count(b"plain") == self.oracle.plain[name]
-            assert [body for body in reader.bodies if body != b"plain"] == self.oracle.logs[name], name
+            bodies = reader.bodies()
+            assert bodies.count(b"plain") == self.oracle.plain[name]
+            assert [body for body in bodies if body != b"plain"] == self.oracle.logs[name], name
         rows = all_rows(self.store)
         staged = [value for key, value in rows if key.startswith(staged_rows.PREFIX)]
         held = sorted(body for value in staged for run in staged_rows.decode(value) for body in run.bodies)

@@ -14,26 +14,24 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
 
 from broker.engine.operations.redrive import redrive_failed
-from broker.engine.shard import Shard
 from broker.properties.readers import READERS
 from config import limits
 from protocols.amqp091.content import Properties, decode_headers, encode_properties
 from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import LimitReached
-from queue_manager.filters.consumer_filter import consumer_filter
 from queue_manager.options import PublishOptions
 from queue_manager.outcomes import ACCEPTED, REFUSED_DEPTH, REFUSED_IN_PART
-from queue_manager.overflow import waiting_bytes
 from queue_manager.policy import DROP_HEAD, QueuePolicy
-from queue_manager.staging.tags import EpochPart, StageTag
+from queue_manager.stage_tags import EpochPart, StageTag
 from storage.envelope import PROPERTIES_AMQP, EnvelopeTemplate
 from storage.memory_store import MemoryStore
 from storage.records import expiry, payload, queue_account
-from tests.model.harness import DEFAULT_POLICY, FakeClock, drive, load, run
+from tests.model.harness import run
 from tests.model.leaks import all_rows
+from tests.model.shard_model import ShardModel, Taker
 
 LEASE_MS = 1 << 40  # leases are not what this is about
 TIGHT = {
@@ -83,30 +81,11 @@ def key_of(template: EnvelopeTemplate) -> tuple[str, bool]:
     return key[0] if key in ("a", "a!", "b", "b!") else "", key.endswith("!")
 
 
-class Taker:
-    """A consumer that keeps its claims; None: it gets no claim. `refuses`: nothing can be sent to it."""
-
-    def __init__(self, *, refuses: bool = False) -> None:
-        self.taken: list[Any] = []
-        self.refuses = refuses
-
-    def deliver(self, consumer: Any, messages: list[Any], entries: Any) -> bool:
-        self.taken += zip(messages, entries or [None] * len(messages), strict=True)
-        return not self.refuses
-
-    def revoked(self, consumer: Any, entries: Any) -> None:
-        pass
-
-    def cancelled(self, consumer: Any, reason: str) -> None:
-        pass
-
-
-class ExpiryModel(RuleBasedStateMachine):
+class ExpiryModel(ShardModel):
     """Publish with and without TTL, claim, settle, let time pass, commit, crash."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.before = {name: getattr(limits, name) for name in (*TIGHT, *EXACT)}
+    auto_create = False
+    lease_ms = LEASE_MS
 
     @initialize(
         tight=st.booleans(),
@@ -147,9 +126,7 @@ class ExpiryModel(RuleBasedStateMachine):
                 bound = (0, 0, "")
         # else it matters for what is least urgent whether it was dropped one by one
         self.is_sized_alike = lanes and bound[1] + kept[1] > 0
-        for name, value in (TIGHT | EXACT if tight else EXACT).items():
-            setattr(limits, name, value)
-        self.clock = FakeClock()
+        self.tighten({limits: TIGHT | EXACT if tight else EXACT})
         self.is_tight = tight
         self.queue_ttl = queue_ttl
         self.has_dlq = has_dlq
@@ -162,7 +139,7 @@ class ExpiryModel(RuleBasedStateMachine):
         self.number = 0
         self.late: set[str] = set()
         self.may_leak = False  # a crash while shared payloads were being let go of
-        self.entries: dict[tuple[str, bytes], Any] = {}
+        self.claims: dict[tuple[str, bytes], Any] = {}
         self.backoff_ms = 2_000 if backs_off else 0
         self.waits: dict[tuple[str, bytes], int] = {}
         self.policy = QueuePolicy(
@@ -199,19 +176,9 @@ class ExpiryModel(RuleBasedStateMachine):
         self.commit()
 
     def attach(self, store: MemoryStore) -> None:
-        self.store = store
-        self.shard = drive(
-            Shard.open(
-                store,
-                self.clock,  # type: ignore[arg-type]
-                default_policy=DEFAULT_POLICY,
-                auto_create=False,
-                cache_bytes_max=0,
-            )
-        )
-        self.manager = self.shard.manager
+        super().attach(store)
         READERS.install(self.manager)
-        self.manager.group_key_of = key_of
+        self.manager.queues.find_group_keys_by(key_of)
         plain = QueuePolicy(visibility_timeout_ms=LEASE_MS, message_bytes_max=1_000, done_retention_ms=0)
         for definition in (
             QueueDefinition(
@@ -221,12 +188,12 @@ class ExpiryModel(RuleBasedStateMachine):
             QueueDefinition("other", durable=True, policy=plain, topics=("$queue/other", "$queue/both")),
         ):
             if definition.name not in self.manager.queues:
-                self.manager.declare(definition, self.clock.ms)
-        self.queue = self.manager.find("work")
+                self.manager.queues.declare(definition, self.clock.ms)
+        self.queue = self.manager.queues.find("work")
         self.consumers: dict[str, list[Any]] = {}
         for group in self.groups:
             self.consume(group)
-        self.quiesce()
+        self.rest()
 
     def consume(self, name: str) -> None:
         """Give the group its consumers: two, if it matters which of them gets what."""
@@ -235,28 +202,14 @@ class ExpiryModel(RuleBasedStateMachine):
     def subscribe(self, name: str, *, no_ack: bool = False, refuses: bool = False) -> Any:
         taker = Taker(refuses=refuses)
         pattern = "even/#" if self.is_patterned(name) else "#"
-        consumer = self.manager.subscribe(
-            self.queue, name, pattern, taker, consumer_id="c", credit_max=0, no_ack=no_ack, exclusive=False,
-            lease_ms=LEASE_MS, wanted=consumer_filter("k = 'even'", {}) if self.is_selecting(name) else None,
-        )  # fmt: skip
+        selector = "k = 'even'" if self.is_selecting(name) else ""
+        consumer = self.add_consumer(
+            self.queue, taker, name, pattern=pattern, credit_max=0, no_ack=no_ack, selector=selector
+        )
         return consumer, taker
 
     def group(self, name: str) -> Any:
-        return self.queue.groups[f"{name}@even/#" if self.is_patterned(name) else name]
-
-    def quiesce(self) -> None:
-        """Let timers and loads run until nothing is left to do now."""
-        manager = self.manager
-        for _ in range(5_000):
-            manager.dispatch(self.clock.ms)
-            due_ms = manager.timers.next_ms()
-            if due_ms is not None and due_ms <= self.clock.ms:
-                manager.fire_timers(self.clock.ms)
-            elif manager.loads:
-                load(self.shard)
-            else:
-                return
-        raise AssertionError("timers and loads never end")
+        return self.queue.groups.find(f"{name}@even/#" if self.is_patterned(name) else name)
 
     # oracle
 
@@ -349,14 +302,12 @@ class ExpiryModel(RuleBasedStateMachine):
 
     def send(self, draft: Draft, topic: str = "", **options: Any) -> int:
         options["priority"] = draft.priority if self.lanes else 4
-        plan = self.manager.plan(
+        plan = self.plan(
             topic or draft.topic,
-            PROPERTIES_AMQP,
-            draft.properties,
-            True,
             PublishOptions(ttl_ms=draft.ttl_ms, **options),
+            kind=PROPERTIES_AMQP,
+            properties=draft.properties,
         )
-        plan.aim(self.manager, self.manager.route(plan.topic, self.clock.ms))
         return self.manager.publish(plan, [draft.body], self.clock.ms)
 
     # what may happen
@@ -371,9 +322,9 @@ class ExpiryModel(RuleBasedStateMachine):
             if self.topic:
                 self.other.append((draft.body, self.clock.ms + ttl_ms if ttl_ms else 0))
             if outcome == ACCEPTED:
-                self.quiesce()
+                self.rest()
                 self.appended(draft)
-        self.quiesce()
+        self.rest()
 
     @rule(ttl_ms=TTLS, delay_ms=st.sampled_from([500, 1_000, 4_000]))
     def publish_later(self, ttl_ms: int | None, delay_ms: int) -> None:
@@ -398,9 +349,7 @@ class ExpiryModel(RuleBasedStateMachine):
             drafts = []
         else:
             self.manager.commit_epoch(self.queue, "job", self.epoch, parts, self.clock.ms)
-        stage = self.queue.stage
-        assert stage is not None
-        while stage.sweeps:
+        while self.queue.stage._sweeps._pending:
             self.commit()
         for draft in drafts:
             self.appended(draft)
@@ -417,17 +366,17 @@ class ExpiryModel(RuleBasedStateMachine):
             self.late.add(name)
         self.groups.append(name)
         self.consume(name)
-        group = self.group(name)
+        cursor = self.group(name).cursors[0]
         for offset, item in enumerate(self.items):
             if first:
                 item.states[name] = item.states.pop("", "waiting")
             else:
                 # it begins at the oldest message kept
-                is_gone = offset < group.position or group.released.contains(offset)
+                is_gone = offset < cursor.position or cursor.progress.released.contains(offset)
                 item.states[name] = "done" if is_gone else "waiting"
             if self.is_patterned(name) and item.number % 2:
                 item.states[name] = "done"
-        self.quiesce()
+        self.rest()
         self.expire()
         self.drop()
 
@@ -442,14 +391,14 @@ class ExpiryModel(RuleBasedStateMachine):
         self.groups.clear()
         del self.consumers[name]
         self.late.discard(name)
-        self.entries.clear()
+        self.claims.clear()
         self.waits.clear()
         for item in self.items:
             item.states = {"": "waiting" if item.states[name] in ("waiting", "held") else "gone"}
         if self.policy.counts_bytes():
-            waiting_bytes(self.queue)  # begins to count
+            self.queue._levels.waiting_bytes()  # begins to count
         self.expire()
-        self.quiesce()
+        self.rest()
         self.drop()
 
     @rule(pick=st.integers(0, 5), count=st.integers(1, 6))
@@ -461,12 +410,12 @@ class ExpiryModel(RuleBasedStateMachine):
         expected = [i for i in self.waiting(name) if self.waits.get((name, i.body), 0) <= self.clock.ms]
         if self.is_selecting(name):
             expected = [item for item in expected if item.number % 2 == 0]
-        consumer.credit_max = len(consumer.in_flight) + count
+        consumer.set_credit(len(consumer.in_flight) + count)
         taker.taken = []
-        consumer.group.mark_dispatch()
-        self.quiesce()
-        consumer.credit_max = 0
-        taken = [message.body for message, _ in taker.taken]
+        consumer.group.want_dispatch()
+        self.rest()
+        consumer.set_credit(0)
+        taken = taker.bodies()
         if self.keyed:  # some wait for the other consumer
             assert len(taken) <= count
             assert set(taken) <= {item.body for item in expected}
@@ -482,8 +431,8 @@ class ExpiryModel(RuleBasedStateMachine):
             if item.body in taken:
                 item.states[name] = "held"
                 self.waits.pop((name, item.body), None)
-        for message, entry in taker.taken:
-            self.entries[name, message.body] = entry
+        for message, claim in taker.taken:
+            self.claims[name, message.body] = claim
 
     @rule(pick=st.integers(0, 5), refuses=st.booleans())
     def read(self, pick: int, refuses: bool) -> None:
@@ -495,8 +444,8 @@ class ExpiryModel(RuleBasedStateMachine):
         if self.is_selecting(name):
             waiting = [item for item in waiting if item.number % 2 == 0]
         consumer, taker = self.subscribe(name, no_ack=True, refuses=refuses)
-        self.quiesce()
-        read = [message.body for message, _ in taker.taken]
+        self.rest()
+        read = taker.bodies()
         if self.keyed:  # some wait for who has their key
             assert set(read) <= {item.body for item in waiting}
         else:
@@ -505,8 +454,8 @@ class ExpiryModel(RuleBasedStateMachine):
             if item.body in read and not refuses:
                 item.states[name] = "done"
                 self.waits.pop((name, item.body), None)
-        self.manager.unsubscribe(consumer, self.clock.ms)
-        self.quiesce()
+        self.remove_consumer(consumer)
+        self.rest()
         self.drop()
 
     @rule(pick=st.integers(0, 5))
@@ -517,16 +466,16 @@ class ExpiryModel(RuleBasedStateMachine):
         name = self.groups[pick % len(self.groups)]
         which = pick % len(self.consumers[name])
         consumer = self.consumers[name][which][0]
-        held = {entry.message.body for entry in consumer.in_flight.values()}
-        self.manager.unsubscribe(consumer, self.clock.ms)
+        held = {claim.message.body for claim in consumer.in_flight.values()}
+        self.remove_consumer(consumer)
         for item in self.items:
             if item.states.get(name) == "held" and item.body in held:
                 item.states[name] = "waiting"
         self.expire()
-        self.quiesce()
+        self.rest()
         self.drop()
         self.consumers[name][which] = self.subscribe(name)
-        self.quiesce()
+        self.rest()
 
     @rule(pick=st.integers(0, 50), how=st.sampled_from(["ack", "requeue", "requeue", "reject"]))
     def settle(self, pick: int, how: str) -> None:
@@ -534,23 +483,23 @@ class ExpiryModel(RuleBasedStateMachine):
         if not held:
             return
         group, item = held[pick % len(held)]
-        entry = self.entries[group, item.body]
+        claim = self.claims[group, item.body]
         now_ms = self.clock.ms
         if how == "ack":
-            assert self.manager.ack([entry], now_ms) == 0
+            assert self.manager.ack([claim], now_ms) == 0
             item.states[group] = "done"
         elif how == "reject":
-            assert self.manager.reject([entry], now_ms) == 0
+            assert self.manager.reject([claim], now_ms) == 0
             item.states[group] = "done" if self.has_dlq or not self.is_durable else "failed"
             if self.has_dlq:
                 self.dead.append((item.body, group))
         else:
-            assert self.manager.requeue([entry], now_ms) == 0
+            assert self.manager.requeue([claim], now_ms) == 0
             item.states[group] = "waiting"
             if self.backoff_ms:
                 self.waits[group, item.body] = now_ms + self.backoff_ms
             self.expire()
-        self.quiesce()
+        self.rest()
         self.drop()
 
     @rule(pick=st.integers(0, 2))
@@ -566,7 +515,7 @@ class ExpiryModel(RuleBasedStateMachine):
         for item in failed:
             item.states[name] = "waiting"
         self.expire()
-        self.quiesce()
+        self.rest()
         self.drop()
         self.commit()
 
@@ -581,12 +530,12 @@ class ExpiryModel(RuleBasedStateMachine):
             self.arrive()
         self.clock.ms = now_ms
         self.expire()
-        self.quiesce()
+        self.rest()
 
     def arrive(self) -> None:
         """What is due enters the queue."""
         self.expire()
-        self.quiesce()
+        self.rest()
         due = sorted((item for item in self.later if item[0] <= self.clock.ms), key=lambda item: item[0])
         self.later = [item for item in self.later if item[0] > self.clock.ms]
         for _, draft in due:
@@ -594,14 +543,14 @@ class ExpiryModel(RuleBasedStateMachine):
 
     @rule()
     def commit(self) -> None:
-        self.quiesce()
-        drive(self.shard.commit_once(everything=True))
+        self.rest()
+        self.commit_all()
         self.durable = copy.deepcopy((self.groups, self.items, self.dead, self.other, self.waits, self.later))
 
     @rule()
     def sweep(self) -> None:
         self.commit()
-        drive(self.shard.sweep_once())
+        self.sweep_once()
         self.commit()
 
     @rule(commit=st.booleans(), ms=st.sampled_from([0, 1_500]))
@@ -616,7 +565,7 @@ class ExpiryModel(RuleBasedStateMachine):
                 if state == "held":
                     item.states[group] = "waiting"
         self.clock.ms += ms
-        self.entries = {}
+        self.claims = {}
         self.may_leak |= self.topic == "$queue/both"
         self.expire()
         self.attach(self.store.crash())
@@ -627,8 +576,6 @@ class ExpiryModel(RuleBasedStateMachine):
 
     @invariant()
     def agrees(self) -> None:
-        if not hasattr(self, "shard"):
-            return
         for name in self.groups:
             group = self.group(name)
             count = group.ready_count() + group.delayed_count()
@@ -638,21 +585,13 @@ class ExpiryModel(RuleBasedStateMachine):
             assert count == len(waiting) or name in self.late or self.is_patterned(name)
         if self.policy.counts_bytes():
             sizes = [sum(len(item.body) for item in self.waiting(group)) for group in self.groups or [""]]
-            counted = waiting_bytes(self.queue)
+            counted = self.queue._levels.waiting_bytes()
             assert counted >= max(sizes)
             assert counted == max(sizes) or any(map(self.is_patterned, self.groups))
         if not self.groups:
             assert self.queue.ready_count() == len(self.waiting(""))
-        assert self.manager.find("dead").ready_count() == len(self.dead)
-        assert self.manager.find("other").ready_count() == len(self.other)
-
-    def teardown(self) -> None:
-        try:
-            if hasattr(self, "shard"):
-                self.finish()
-        finally:
-            for name, value in self.before.items():
-                setattr(limits, name, value)
+        assert self.manager.queues.find("dead").ready_count() == len(self.dead)
+        assert self.manager.queues.find("other").ready_count() == len(self.other)
 
     def finish_group(self, name: str) -> None:
         """Take all that waits; of a key that is closed what comes after that once the rest is settled."""
@@ -661,41 +600,37 @@ class ExpiryModel(RuleBasedStateMachine):
             taken: list[Any] = []
             for consumer, taker in self.consumers[name]:
                 taker.taken = taken  # both add to it
-                consumer.credit_max = 100_000
-                consumer.group.mark_dispatch()
-            self.quiesce()
+                consumer.set_credit(100_000)
+                consumer.group.want_dispatch()
+            self.rest()
             bodies += [message.body for message, _ in taken]
-            self.manager.ack([entry for _, entry in taken], self.clock.ms)
+            self.manager.ack([claim for _, claim in taken], self.clock.ms)
             if not taken or not self.keyed:
                 break
         assert sorted(bodies) == sorted(item.body for item in self.waiting(name))
 
     def read_all(self, name: str) -> list[Any]:
         taker = Taker()
-        queue = self.manager.find(name)
-        self.manager.subscribe(
-            queue, "", "#", taker, consumer_id="c", credit_max=100_000, no_ack=False, exclusive=False,
-            lease_ms=LEASE_MS,
-        )  # fmt: skip
-        self.quiesce()
-        self.manager.ack([entry for _, entry in taker.taken], self.clock.ms)
+        self.add_consumer(self.manager.queues.find(name), taker)
+        self.rest()
+        self.manager.ack(taker.claims(), self.clock.ms)
         return [message for message, _ in taker.taken]
 
     def finish(self) -> None:
         """Settle everything; nothing may be left, and every copy be there once."""
         self.advance_to(self.clock.ms + 10_000)
-        for entry in self.entries.values():
-            self.manager.ack([entry], self.clock.ms)
+        for claim in self.claims.values():
+            self.manager.ack([claim], self.clock.ms)
         self.clock.ms += 1 << 34
         for item in self.items:
             for group, state in item.states.items():
                 if state == "held":
                     item.states[group] = "done"
         self.expire()
-        self.quiesce()
+        self.rest()
         for name in self.groups:
             if self.is_selecting(name):
-                self.manager.unsubscribe(self.consumers[name][0][0], self.clock.ms)
+                self.remove_consumer(self.consumers[name][0][0])
                 self.selects = False
                 self.consume(name)
             self.finish_group(name)
@@ -714,8 +649,9 @@ class ExpiryModel(RuleBasedStateMachine):
             kept = {item.body for item in self.waiting("")}
         elif self.is_durable:
             kept = {item.body for item in self.items if "failed" in item.states.values()}
-            assert all(part.head_offset == part.tail.next_offset for part in self.queue.parts())
-            aheads = tuple(queue_account.prefix(name) + b"\x03" for name in self.manager.queues)
+            assert all(part.log.head_offset == part.log.next_offset for part in self.queue.parts)
+            names = [part.log.name for queue in self.manager.queues for part in queue.parts]
+            aheads = tuple(queue_account.prefix(name) + b"\x03" for name in names)
             left = [key for key, _ in rows if key.startswith((expiry.PREFIX, *aheads))]
             assert not left, self.describe()
         payloads = {value for key, value in rows if key.startswith(payload.PREFIX)}
@@ -728,17 +664,15 @@ class ExpiryModel(RuleBasedStateMachine):
         return repr(
             [
                 (
-                    q.name,
-                    q.head_offset,
-                    q.tail.next_offset,
-                    q.released.starts,
-                    q.released.ends,
-                    [(g.group_id, g.position, g.released.starts, g.released.ends) for g in q.groups.values()],
-                    q.keeper
-                    and q.keeper.ahead
-                    and (q.keeper.ahead.ranges.starts, q.keeper.ahead.ranges.ends),
+                    part.log.name,
+                    part.log.head_offset,
+                    part.log.next_offset,
+                    [*part.retention.released.pairs()],
+                    [(c.group_id, c.position, [*c.progress.released.pairs()]) for c in part.cursors.values()],
+                    [*part.retention.expired_from(0).pairs()],
                 )
-                for q in self.manager.queues.values()
+                for queue in self.manager.queues
+                for part in queue.parts
             ]
         )
 

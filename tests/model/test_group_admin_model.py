@@ -9,46 +9,33 @@ somebody needed is lost, nothing that nobody needs is kept.
 from __future__ import annotations
 
 import copy
-import sys
-from collections.abc import Coroutine
-from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from broker.engine.operations.redrive import redrive_failed
-from broker.engine.shard import Shard
-from queue_manager.consumer import Consumer
+from queue_manager.claims.claim import IN_FLIGHT, Claim, Consumer
+from queue_manager.cursor.cursor import Cursor
 from queue_manager.definitions import QueueDefinition
-from queue_manager.group import Group
-from queue_manager.model import Entry, Message
+from queue_manager.log.queue_log import QueueLog
+from queue_manager.log.retention import Retention
 from queue_manager.patterns import compile_pattern
 from queue_manager.policy import QueuePolicy
+from queue_manager.queue.queue import Queue
 from storage import layout
 from storage.errors import StorageError
-from storage.memory_store import MemoryStore
 from storage.records import payload, payload_refs
-from tests.model.harness import DEFAULT_POLICY, FakeClock, load
+from tests.model.failing_store import FailingStore
+from tests.model.harness import DEFAULT_POLICY, load, run
 from tests.model.leaks import all_rows, check_memory
-from tests.model.tight_limits import TightLimits
+from tests.model.shard_model import ShardModel, Taker
 
-T = TypeVar("T")
 LEASE_MS = 30_000
 MUST, MAY, HELD, DONE, FAILED = "must", "may", "held", "done", "failed"
 PASS = "pass"  # does not match the pattern, but has to be looked at
 GROUPS = ["", "a", "b", "c"]
 KINDS = st.sampled_from(["ack", "ack", "ack", "nack", "reject", "delay"])
-
-
-def run(step: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that waits for nothing but its turn."""
-    for _ in range(100_000):
-        try:
-            assert step.send(None) is None
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-    raise AssertionError("it waits for ever")
 
 
 class Item:
@@ -68,41 +55,11 @@ class Item:
 Items = dict[int, Item]
 
 
-class Taker:
-    """A consumer that keeps its claims; None: it gets no claim. `refuses`: nothing can be sent to it."""
-
-    def __init__(self, *, refuses: bool = False) -> None:
-        self.taken: list[tuple[Message, Entry | None]] = []
-        self.refuses = refuses
-
-    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
-        self.taken += zip(messages, entries or [None] * len(messages), strict=True)
-        return not self.refuses
-
-    def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
-        pass
-
-    def cancelled(self, consumer: Consumer, reason: str) -> None:
-        pass
-
-
-class FailingStore(MemoryStore):
-    """A store that the power leaves after so many writes."""
-
-    def __init__(self, **fields: Any) -> None:
-        super().__init__(**fields)
-        self.writes_left: int | None = None
-
-    async def write(self, ops: Any) -> None:
-        if self.writes_left is not None:
-            if not self.writes_left:
-                raise StorageError("the power is gone")
-            self.writes_left -= 1
-        await super().write(ops)
-
-
-class GroupModel(RuleBasedStateMachine):
+class GroupModel(ShardModel):
     """Publish, claim, settle; create, reset and delete groups; sweep, crash."""
+
+    lease_ms = LEASE_MS
+    store: FailingStore
 
     @initialize(
         retention=st.sampled_from([0, 60_000]),
@@ -112,20 +69,19 @@ class GroupModel(RuleBasedStateMachine):
         cache=st.sampled_from([0, 1 << 20]),
     )
     def begin(self, retention: int, bucket_size: int, shared: bool, deleted_at_end: bool, cache: int) -> None:
-        self.tight = TightLimits()
-        self.clock = FakeClock()
+        self.tighten()
         self.deleted_at_end = deleted_at_end
         self.shared = shared
         self.retention = retention
-        self.cache = cache
+        self.cache_bytes_max = cache
         self.crashed = False
         self.bodies: list[tuple[bytes, str]] = []  # body and routing key, by offset
         self.gone: set[int] = set()  # offsets that nobody must be given any more
         self.perhaps: set[int] = set()  # of what the last group left: offsets that may be gone
         self.groups: dict[str, Items] = {}
-        self.entries: dict[tuple[str, int], Entry] = {}
+        self.claims: dict[tuple[str, int], Claim] = {}
         self.takers: dict[str, tuple[Taker, Consumer]] = {}
-        self._open(FailingStore())
+        self.attach(FailingStore())
         policy = QueuePolicy(
             visibility_timeout_ms=LEASE_MS,
             message_bytes_max=1000,
@@ -135,41 +91,31 @@ class GroupModel(RuleBasedStateMachine):
         for name in ("work", "copy"):
             topics = (f"$queue/{name}/#", "$queue/both/#")
             definition = QueueDefinition(name, durable=True, policy=policy, topics=topics)
-            self.manager.declare(definition, self.clock.ms)
-        self.manager.create_group(self.manager.find("copy"), "", "#")
+            self.manager.queues.declare(definition, self.clock.ms)
+        self.manager.create_group(self.manager.queues.find("copy"), "", "#")
         self._commit()
         self.publish(8)
 
-    def _open(self, store: MemoryStore) -> None:
-        self.store = store
-        self.shard = run(
-            Shard.open(
-                store,
-                self.clock,  # type: ignore[arg-type]
-                default_policy=DEFAULT_POLICY,
-                auto_create=True,
-                cache_bytes_max=self.cache,
-            )
-        )
-        self.manager = self.shard.manager
-
     def _commit(self) -> None:
-        run(self.shard.commit_once(everything=True))
+        self.commit_all()
         while run(self.shard.commit_once()):
             pass
         self.durable = copy.deepcopy((self.bodies, self.gone, self.perhaps, self.groups))
 
-    def _load(self) -> None:
-        self.manager.dispatch(self.clock.ms)
-        while self.manager.loads or self.manager.unborn:
-            load(self.shard)
+    @property
+    def queue(self) -> Queue:
+        return self.manager.queues.find("work")
 
     @property
-    def queue(self) -> Any:
-        return self.manager.find("work")
+    def log(self) -> QueueLog:
+        return self.queue.log
 
-    def _real(self, group_id: str) -> Group:
-        return self.queue.groups[group_id]  # type: ignore[no-any-return]
+    @property
+    def ledger(self) -> Retention[Cursor]:
+        return self.queue.parts[0].retention
+
+    def _real(self, group_id: str) -> Cursor:
+        return self.ledger.members[group_id]
 
     # oracle
 
@@ -218,7 +164,7 @@ class GroupModel(RuleBasedStateMachine):
         if offset in items and items[offset].state == DONE:
             return False  # its retention may last
         real = self._real(group_id)
-        skipped = [row[0] for row in self.manager.skipped.get(real, [])]  # let go of with the next commit
+        skipped = [offset for offset, _, _ in real._skipped]  # let go of with the next commit
         return offset < real.position and offset not in skipped
 
     # steps
@@ -228,27 +174,28 @@ class GroupModel(RuleBasedStateMachine):
         root = "$queue/both/" if self.shared else "$queue/work/"
         for number in range(len(self.bodies), len(self.bodies) + count):
             body, key = b"%d" % number, str(number % 2)
-            plan = self.manager.plan(root + key, 0, b"", True)
-            plan.aim(self.manager, self.manager.route(plan.topic, self.clock.ms))
-            self.manager.publish(plan, [body], self.clock.ms)
+            self.manager.publish(self.plan(root + key), [body], self.clock.ms)
             # patterns see the whole topic where it is not below the queue's own
             self.bodies.append((body, root + key if self.shared else key))
         for group_id, items in self.groups.items():
             for offset in range(len(self.bodies) - count, len(self.bodies)):
                 items[offset] = Item(MUST if self._matches(group_id, offset) else PASS)
-        self._load()
+        self.rest()
 
     @rule(group=st.sampled_from(GROUPS), start=st.sampled_from([None, None, 0, 3, 9, 10_000]))
     def create(self, group: str, start: int | None) -> None:
         group_id = self._id(group)
         if group_id in self.groups:
             return
-        if start is not None and not self.queue.released_known:
+        if start is not None and not self.ledger.is_known:
             self.sweep()
         name, _, pattern = group_id.partition("@")
         items = {}
-        first = self.queue.head_offset
+        first = self.log.head_offset
         end = len(self.bodies)
+        if not self.groups:
+            lost = [offset for offset in range(first) if self._need(offset) == MUST]
+            assert not lost, f"{lost} are gone that no group had done"
         if start is not None:
             first = max(first, min(start, end))
         for offset in range(first, end):
@@ -260,20 +207,20 @@ class GroupModel(RuleBasedStateMachine):
                 items[offset] = Item(PASS)
         lone = not self.groups
         self.manager.create_group(self.queue, name, pattern or "#", None if start is None else [(start, 0)])
-        if lone and self.queue.released_known:
+        if lone and self.ledger.is_known:
             self.gone |= set(range(first))
         self.groups[group_id] = items
 
     @rule(group=st.sampled_from(GROUPS), to=st.integers(0, 40))
     def reset(self, group: str, to: int) -> None:
         group_id = self._id(group)
-        if group_id not in self.groups or not self.queue.released_known:
+        if group_id not in self.groups or not self.ledger.is_known:
             return
-        queue = self.queue
+        head_offset = self.log.head_offset
         items = self.groups[group_id]
         for offset, item in items.items():
-            assert item.kept_ms <= self.clock.ms or offset >= queue.head_offset
-        to = min(max(to, queue.head_offset), len(self.bodies))
+            assert item.kept_ms <= self.clock.ms or offset >= head_offset
+        to = min(max(to, head_offset), len(self.bodies))
         again: Items = {}
         for offset in range(to, len(self.bodies)):
             if not self._matches(group_id, offset):
@@ -295,16 +242,16 @@ class GroupModel(RuleBasedStateMachine):
                 if item.state == DONE:
                     del again[offset]
         if self.retention:
-            for offset in range(queue.head_offset, to):
+            for offset in range(head_offset, to):
                 if offset not in again and offset not in self.gone:
                     again[offset] = self._passed_over(items.get(offset))
-        self.manager.reset_group(self._real(group_id), [(to, 0)], self.clock.ms, force=True)
+        self.manager.reset_group(self.queue, group_id, [(to, 0)], self.clock.ms, force=True)
         self.groups[group_id] = again
         for offset in range(to):
             if offset not in again:
                 self._nobody_else(group_id, offset)
         self._drop_entries(group_id)
-        self._load()
+        self.rest()
 
     def _passed_over(self, item: Item | None) -> Item:
         """A message as a reset forward leaves it: kept as if the group had done it."""
@@ -331,7 +278,7 @@ class GroupModel(RuleBasedStateMachine):
     @rule(group=st.sampled_from(GROUPS))
     def delete(self, group: str) -> None:
         group_id = self._id(group)
-        if group_id not in self.groups or not self.queue.released_known:
+        if group_id not in self.groups or not self.ledger.is_known:
             return
         items = self.groups[group_id]
         position = self._real(group_id).position
@@ -349,16 +296,25 @@ class GroupModel(RuleBasedStateMachine):
         self._drop_entries(group_id)
         self.takers.pop(group_id, None)
 
+    @precondition(lambda self: len(self.groups) < 2)
+    @rule(group=st.sampled_from(GROUPS), count=st.integers(1, 6), heir=st.sampled_from(GROUPS))
+    def inherit(self, group: str, count: int, heir: str) -> None:
+        """The only group goes while it has something in flight, and another comes."""
+        if not self.groups:
+            self.create(group, None)
+        [last] = self.groups
+        self.claim(last, count)
+        self.delete(last.partition("@")[0])
+        self.create(heir, None)
+
     def _drop_entries(self, group_id: str) -> None:
-        stale = [key for key in self.entries if key[0] == group_id]
-        assert self.manager.ack([self.entries.pop(key) for key in stale], self.clock.ms) == len(stale)
+        stale = [key for key in self.claims if key[0] == group_id]
+        assert self.manager.ack([self.claims.pop(key) for key in stale], self.clock.ms) == len(stale)
 
     def _consumer(self, group_id: str) -> tuple[Taker, Consumer]:
         if group_id not in self.takers:
             taker = Taker()
-            consumer = self.manager.puller(
-                self.queue, taker, "t", lease_ms=LEASE_MS, group=self._real(group_id)
-            )
+            consumer = self.add_puller(self.queue, taker, self.queue.groups.find(group_id))
             self.takers[group_id] = (taker, consumer)
         return self.takers[group_id]
 
@@ -368,7 +324,7 @@ class GroupModel(RuleBasedStateMachine):
         for number in range(count):
             before = len(taker.taken)
             for _ in range(1_000):
-                answer = self.manager.pull(consumer, no_ack, self.clock.ms)
+                answer = self.manager.consumption.pull(consumer, no_ack, self.clock.ms)
                 if answer is not None:
                     break
                 if not load(self.shard):
@@ -379,7 +335,7 @@ class GroupModel(RuleBasedStateMachine):
             if not answer:
                 assert not due, f"group {group_id!r} is not given {due}"
                 return number
-            [(message, entry)] = taker.taken[before:]
+            [(message, claim)] = taker.taken[before:]
             offset = message.offset
             assert message.body == self.bodies[offset][0]
             item = items.get(offset)
@@ -387,16 +343,16 @@ class GroupModel(RuleBasedStateMachine):
             assert item.state in (MUST, MAY), f"group {group_id!r} is given {offset}, {item.state}"
             assert not due or offset <= due[0]
             item.attempts += 1
-            assert item.attempts == (1 if entry is None else entry.attempts)
+            assert item.attempts == (1 if claim is None else claim.attempts)
             for other, passed in list(items.items()):
                 if other < offset and passed.state == MAY:
                     del items[other]
             if no_ack:
                 item.state = DONE
             else:
-                assert entry is not None
+                assert claim is not None
                 item.state = HELD
-                self.entries[group_id, offset] = entry
+                self.claims[group_id, offset] = claim
         return count
 
     @rule(
@@ -411,24 +367,24 @@ class GroupModel(RuleBasedStateMachine):
             return
         self.claim(group_id, count, no_ack=no_ack)
         for kind, pick in kinds:
-            held = [offset for name, offset in self.entries if name == group_id]
+            held = [offset for name, offset in self.claims if name == group_id]
             if held:
                 self._settle(group_id, held[pick % len(held)], kind)
-        self._load()
+        self.rest()
 
     def _settle(self, group_id: str, offset: int, kind: str) -> None:
-        entry = self.entries.pop((group_id, offset))
+        claim = self.claims.pop((group_id, offset))
         item = self.groups[group_id][offset]
         now_ms = self.clock.ms
         if kind == "ack":
-            assert self.manager.ack([entry], now_ms) == 0
+            assert self.manager.ack([claim], now_ms) == 0
             item.state = DONE
         elif kind == "reject":
-            assert self.manager.reject([entry], now_ms) == 0
+            assert self.manager.reject([claim], now_ms) == 0
             item.state = FAILED
         else:
             delay_ms = 7_500 if kind == "delay" else 0
-            assert self.manager.requeue([entry], now_ms, delay_ms=delay_ms) == 0
+            assert self.manager.requeue([claim], now_ms, delay_ms=delay_ms) == 0
             item.state = MUST
             item.due_ms = now_ms + delay_ms if delay_ms else 0
 
@@ -436,18 +392,18 @@ class GroupModel(RuleBasedStateMachine):
     def wait(self, ms: int) -> None:
         self.clock.ms += ms
         self.manager.expire(self.clock.ms)
-        for (group_id, offset), entry in list(self.entries.items()):
-            if entry.state != 1:
-                del self.entries[group_id, offset]
+        for (group_id, offset), claim in list(self.claims.items()):
+            if claim.state != IN_FLIGHT:
+                del self.claims[group_id, offset]
                 self.groups[group_id][offset].state = MUST
                 self.groups[group_id][offset].due_ms = 0
-        self._load()
+        self.rest()
 
     @rule()
     def sweep(self) -> None:
         self.wait(0)
         self._commit()
-        run(self.shard.sweep_once())
+        self.sweep_once()
         self._commit()
 
     @rule(group=st.sampled_from(GROUPS))
@@ -466,15 +422,15 @@ class GroupModel(RuleBasedStateMachine):
 
     @rule(commit=st.booleans(), sweep_writes=st.none() | st.integers(0, 6))
     def crash(self, commit: bool, sweep_writes: int | None) -> None:
-        unborn = {group.group_id for group in self.manager.unborn}
+        unborn = {group.group_id for group in self.manager.context.awaiting_history}
         if commit:
             self._commit()
         if sweep_writes is not None:
             self.wait(0)
             self._commit()
-            self.store.writes_left = sweep_writes  # type: ignore[attr-defined]
+            self.store.writes_left = sweep_writes
             try:
-                run(self.shard.sweep_once())
+                self.sweep_once()
             except StorageError:
                 pass
         self.crashed = True
@@ -483,26 +439,23 @@ class GroupModel(RuleBasedStateMachine):
             for item in items.values():
                 if item.state == HELD:
                     item.state, item.due_ms = MUST, 0
-        self.entries = {}
+        self.claims = {}
         self.takers = {}
-        self._open(FailingStore(rows=self.store.crash()._durable_rows))
-        for group_id in unborn - set(self.queue.groups):  # it had seen nothing
+        self.attach(self.store.crash())
+        for group_id in unborn - set(self.queue.groups.ids()):  # it had seen nothing
             self.groups.pop(group_id, None)
             self.durable[3].pop(group_id, None)
-        self.manager.fire_timers(self.clock.ms)
-        self._load()
+        self.rest()
 
     @invariant()
     def counts_agree(self) -> None:
-        if not hasattr(self, "groups"):
-            return
         queue = self.queue
-        assert set(queue.groups) == set(self.groups)
+        assert set(queue.groups.ids()) == set(self.groups)
         for group_id, items in self.groups.items():
-            group = queue.groups[group_id]
+            group = queue.groups.find(group_id)
             assert group.in_flight_count() == sum(item.state == HELD for item in items.values())
             if self.shard.done_records.are_known:
-                assert group.failed_count == sum(item.state == FAILED for item in items.values())
+                assert group.failed_count() == sum(item.state == FAILED for item in items.values())
 
     # the end
 
@@ -513,35 +466,25 @@ class GroupModel(RuleBasedStateMachine):
         for group_id in self.groups:
             while self.claim(group_id, 20) == 20:
                 pass
-            for name, offset in list(self.entries):
+            for name, offset in list(self.claims):
                 if name == group_id:
                     self._settle(group_id, offset, "ack")
             items = self.groups[group_id]
             assert not [offset for offset, item in items.items() if item.is_open]
-        copy_queue = self.manager.find("copy")
         taker = Taker()
-        consumer = self.manager.puller(copy_queue, taker, "t", lease_ms=LEASE_MS)
-        while (answer := self.manager.pull(consumer, False, self.clock.ms)) is not False:
-            if answer is None:
-                load(self.shard)
+        consumer = self.add_puller(self.manager.queues.find("copy"), taker)
+        while self.pull_one(consumer):
+            pass
         assert len(taker.taken) == (len(self.bodies) if self.shared else 0)
-        self.manager.ack([entry for _, entry in taker.taken if entry is not None], self.clock.ms)
+        self.manager.ack(taker.claims(), self.clock.ms)
 
-    def teardown(self) -> None:
-        try:
-            if hasattr(self, "groups") and sys.exc_info()[0] is None:
-                self._end()
-        finally:
-            if hasattr(self, "tight"):
-                self.tight.undo()
-
-    def _end(self) -> None:
+    def finish(self) -> None:
         if self.deleted_at_end:
-            self.manager.delete(self.queue, self.clock.ms)
-            self.groups, self.entries = {}, {}
+            self.manager.queues.delete(self.queue, self.clock.ms)
+            self.groups, self.claims = {}, {}
             self.sweep()
             work = QueueDefinition("work", durable=True, policy=DEFAULT_POLICY)
-            self.manager.declare(work, self.clock.ms)
+            self.manager.queues.declare(work, self.clock.ms)
             bodies, self.bodies = self.bodies, []
             self.gone = set()
             self._commit()

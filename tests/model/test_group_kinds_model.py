@@ -9,31 +9,28 @@ cuts it in two.
 from __future__ import annotations
 
 import copy
-import sys
-from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
 
 from broker.engine.operations import groups
-from broker.engine.shard import Shard
 from queue_manager.api import GroupDefinition, read_start
-from queue_manager.consumer import Consumer
+from queue_manager.claims.claim import IN_FLIGHT, Claim, Consumer
 from queue_manager.definitions import QueueDefinition
-from queue_manager.filters.consumer_filter import consumer_filter
-from queue_manager.model import IN_FLIGHT, Entry
+from queue_manager.log.removals import RangeRemoval
+from queue_manager.options import PublishOptions
 from queue_manager.policy import FOREVER, QueuePolicy
-from queue_manager.removal import RangeRemoval
+from queue_manager.queue.queue import Queue
 from storage import layout
 from storage.envelope import EnvelopeTemplate
 from storage.errors import StorageError
 from storage.memory_store import MemoryStore
 from storage.records import payload
-from tests.model.harness import DEFAULT_POLICY, FakeClock, load
+from tests.model.failing_store import FailingStore
+from tests.model.harness import run
 from tests.model.leaks import all_rows, check_memory
-from tests.model.test_group_admin_model import FailingStore, Taker, run
-from tests.model.tight_limits import TightLimits
+from tests.model.shard_model import ShardModel, Taker
 
 LEASE_MS = 1 << 40
 GROUPS = ["", "a", "b"]
@@ -50,8 +47,11 @@ class Group:
         self.passed = passed
 
 
-class GroupKindsModel(RuleBasedStateMachine):
+class GroupKindsModel(ShardModel):
     """Messages are known by their index; its rank is how urgent it is."""
+
+    store: FailingStore
+    lease_ms = LEASE_MS
 
     @initialize(
         priority_max=st.sampled_from([0, 2]),
@@ -61,15 +61,14 @@ class GroupKindsModel(RuleBasedStateMachine):
         bytes_max=st.sampled_from([0, 1 << 20]),
     )
     def begin(self, priority_max: int, sticky: bool, bucket_size: int, cache: int, bytes_max: int) -> None:
-        self.tight = TightLimits()
-        self.clock = FakeClock()
-        self.cache = cache
+        self.tighten()
+        self.cache_bytes_max = cache
         self.sticky = sticky
         self.priority_max = priority_max
         self.messages: list[tuple[int, int, int]] = []  # priority, n, when it was published
         self.gone: set[int] = set()
         self.groups: dict[str, Group] = {}
-        self._open(FailingStore())
+        self.attach(FailingStore())
         policy = QueuePolicy(
             visibility_timeout_ms=LEASE_MS,
             message_bytes_max=1000,
@@ -80,50 +79,33 @@ class GroupKindsModel(RuleBasedStateMachine):
             bytes_max=bytes_max,
         )
         definition = QueueDefinition("work", durable=True, policy=policy, topics=("$queue/work/#",))
-        self.manager.declare(definition, self.clock.ms)
+        self.manager.queues.declare(definition, self.clock.ms)
         self._commit()
         self.publish([(0, 0), (1, 1), (2, 2), (0, 3)])
         for group in GROUPS[:2]:
             self.create(group, "earliest", 0)
         self._commit()
 
-    def _open(self, store: MemoryStore) -> None:
-        self.store = store
-        self.shard = run(
-            Shard.open(
-                store,
-                self.clock,  # type: ignore[arg-type]
-                default_policy=DEFAULT_POLICY,
-                auto_create=True,
-                cache_bytes_max=self.cache,
-            )
-        )
-        self.manager = self.shard.manager
-        self.manager.fields.of_template = lambda template: {"n": int(template.topic.split("/")[-1])}
-        self.manager.group_key_of = _key_of
+    def attach(self, store: MemoryStore) -> None:
+        super().attach(store)
+        self.manager.context.fields.of_template = lambda template: {"n": int(template.topic.split("/")[-1])}
+        self.manager.queues.find_group_keys_by(_key_of)
         self.takers: dict[str, list[tuple[Taker, Consumer, str]]] = {}
-        self.entries: dict[tuple[str, int], Entry] = {}
+        self.entries: dict[tuple[str, int], Claim] = {}
 
     @property
-    def queue(self) -> Any:
-        return self.manager.find("work")
+    def queue(self) -> Queue:
+        return self.manager.queues.find("work")
 
     def _commit(self) -> None:
-        run(self.shard.commit_once(everything=True))
+        self.commit_all()
         while run(self.shard.commit_once()):
             pass
         self.durable = copy.deepcopy((self.messages, self.gone, self.groups))
 
     def _rest(self) -> None:
         """Let everything be read and handed out, and look at what came."""
-        for _ in range(10_000):
-            self.manager.fire_timers(self.clock.ms)
-            if self.manager.loads or self.manager.unborn:
-                load(self.shard)
-            elif (self.manager.timers.next_ms() or self.clock.ms + 1) > self.clock.ms:
-                break
-        else:
-            raise AssertionError("it never comes to rest")
+        self.rest()
         for group_id, takers in self.takers.items():
             states = self.groups[group_id].states
             for taker, consumer, text in takers:
@@ -152,9 +134,7 @@ class GroupKindsModel(RuleBasedStateMachine):
         self.clock.ms += 10
         for priority, n in messages:
             index = len(self.messages)
-            plan = self.manager.plan(f"$queue/work/{n}", 0, b"", True)
-            plan.template.priority = priority
-            plan.aim(self.manager, self.manager.route(plan.topic, self.clock.ms))
+            plan = self.plan(f"$queue/work/{n}", PublishOptions(priority=priority))
             self.manager.publish(plan, [b"%d" % index], self.clock.ms)
             self.messages.append((priority, n, self.clock.ms))
             for group in self.groups.values():
@@ -249,17 +229,8 @@ class GroupKindsModel(RuleBasedStateMachine):
         if self.sticky:
             text = ""
         taker = Taker(refuses=refuses)
-        consumer = self.manager.subscribe(
-            self.queue,
-            group,
-            "#",
-            taker,
-            consumer_id="c",
-            credit_max=credit,
-            no_ack=no_ack,
-            exclusive=False,
-            lease_ms=LEASE_MS,
-            wanted=consumer_filter(text, {}) if text else None,
+        consumer = self.add_consumer(
+            self.queue, taker, group, credit_max=credit, no_ack=no_ack, selector=text
         )
         self.takers.setdefault(group, []).append((taker, consumer, text))
         self._rest()
@@ -285,7 +256,7 @@ class GroupKindsModel(RuleBasedStateMachine):
                 if entry.consumer is consumer:
                     del self.entries[offset_group, index]
                     self.groups[group].states[index] = OPEN
-            self.manager.unsubscribe(consumer, self.clock.ms)
+            self.remove_consumer(consumer)
             self._rest()
 
     @rule(picks=st.lists(st.tuples(st.integers(0, 99), st.booleans()), max_size=12))
@@ -303,7 +274,7 @@ class GroupKindsModel(RuleBasedStateMachine):
     @rule()
     def sweep(self) -> None:
         self._commit()
-        run(self.shard.sweep_once())
+        self.sweep_once()
         self._rest()
         self._commit()
 
@@ -312,9 +283,9 @@ class GroupKindsModel(RuleBasedStateMachine):
         if commit or sweep_writes is not None:
             self._commit()
         if sweep_writes is not None:
-            self.store.writes_left = sweep_writes  # type: ignore[attr-defined]
+            self.store.writes_left = sweep_writes
             try:
-                run(self.shard.sweep_once())
+                self.sweep_once()
             except StorageError:
                 pass
         self.messages, self.gone, self.groups = copy.deepcopy(self.durable)
@@ -322,34 +293,24 @@ class GroupKindsModel(RuleBasedStateMachine):
             for index, state in group.states.items():
                 if state == HELD:
                     group.states[index] = OPEN
-        self._open(FailingStore(rows=self.store.crash()._durable_rows))
+        self.attach(self.store.crash())
         self._rest()
 
     @invariant()
     def counts_agree(self) -> None:
-        if not hasattr(self, "groups"):
-            return
-        assert set(self.queue.groups) == set(self.groups)
+        assert set(self.queue.groups.ids()) == set(self.groups)
         for group_id, group in self.groups.items():
             held = sum(state == HELD for state in group.states.values())
-            assert self.queue.groups[group_id].in_flight_count() == held
+            assert self.queue.groups.find(group_id).in_flight_count() == held
             size = sum(len(str(index)) for index, state in group.states.items() if state == OPEN)
-            keepers = [part.keeper for part in self.queue.parts() if part.keeper is not None]
-            if keepers:
-                counted = sum(k.bytes.of(k.queue.groups[group_id]).total() for k in keepers)
+            ruled = [part for part in self.queue.parts if part.has_rules]
+            if ruled:
+                counted = sum(part.rules.bytes.of(part.cursors[group_id]).total() for part in ruled)
                 assert counted == size, f"{group_id!r} has {size} bytes waiting, not {counted}"
 
     # the end
 
-    def teardown(self) -> None:
-        try:
-            if hasattr(self, "groups") and sys.exc_info()[0] is None:
-                self._end()
-        finally:
-            if hasattr(self, "tight"):
-                self.tight.undo()
-
-    def _end(self) -> None:
+    def finish(self) -> None:
         if not self.groups:
             self.create("a", "earliest", 0)
         for number, group_id in enumerate(sorted(self.groups)):
@@ -358,7 +319,7 @@ class GroupKindsModel(RuleBasedStateMachine):
             self.join(number, 10_000, "")
             states = self.groups[group_id].states
             assert OPEN not in states.values(), f"{group_id!r} is not given everything"
-            assert self.queue.groups[group_id].ready_count() == 0
+            assert self.queue.groups.find(group_id).ready_count() == 0
             self.settle([(0, True)] * len(self.entries))
         kept = set(range(len(self.messages))) - self.gone
         self.sweep()
@@ -366,7 +327,7 @@ class GroupKindsModel(RuleBasedStateMachine):
         rows = all_rows(self.store)
         stored = {int(value) for key, value in rows if key.startswith(payload.PREFIX)}
         assert stored == kept, "payloads"
-        assert not self.manager.removals or isinstance(self.manager.removals[0], RangeRemoval)
+        assert not self.manager.context.removals or isinstance(self.manager.context.removals[0], RangeRemoval)
         left = {key[1] for key, _ in rows if key[0] == layout.VERSION}
         assert not left & {layout.ACTIVE, layout.GROUP_REMOVAL, layout.REMOVAL}
         while self.groups:

@@ -7,9 +7,8 @@ import copy
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
 
-from broker.engine.shard import Shard
 from config import limits
 from queue_manager.definitions import QueueDefinition
 from queue_manager.options import PublishOptions
@@ -24,8 +23,8 @@ from queue_manager.outcomes import (
 from queue_manager.policy import QueuePolicy
 from storage.memory_store import MemoryStore
 from storage.records import identified, producer
-from tests.model.harness import FakeClock, drive
 from tests.model.leaks import all_rows
+from tests.model.shard_model import ShardModel
 
 WINDOW_MS = 1_000
 DEPTH_MAX = 4
@@ -103,36 +102,27 @@ class OracleQueue:
         self.producers[name] = progress
 
 
-class IdentityModel(RuleBasedStateMachine):
+class IdentityModel(ShardModel):
     """Publish with identities, let time pass, commit, crash."""
+
+    default_policy = POLICY
+    auto_create = False
 
     def __init__(self) -> None:
         super().__init__()
-        self.before = {name: getattr(limits, name) for name in TIGHT}
-        self.clock = FakeClock()
         self.oracle = {name: OracleQueue() for name in QUEUES}
         self.durable = copy.deepcopy(self.oracle)
 
     @initialize(tight=st.booleans())
     def begin(self, tight: bool) -> None:
         if tight:
-            for name, value in TIGHT.items():
-                setattr(limits, name, value)
+            self.tighten({limits: TIGHT})
         self.attach(MemoryStore())
         self.declare()
         self.commit()
 
     def attach(self, store: MemoryStore) -> None:
-        self.store = store
-        self.shard = drive(
-            Shard.open(
-                store,
-                self.clock,  # type: ignore[arg-type]
-                default_policy=POLICY,
-                auto_create=False,
-                cache_bytes_max=0,
-            )
-        )
+        super().attach(store)
         self.shard.commits.on_committed(self.committed)
 
     def committed(self) -> None:
@@ -140,9 +130,9 @@ class IdentityModel(RuleBasedStateMachine):
 
     def declare(self) -> None:
         for name, topics in QUEUES.items():
-            if name not in self.shard.manager.queues:
+            if name not in self.manager.queues:
                 definition = QueueDefinition(name, durable=name != "mem", policy=POLICY, topics=topics)
-                self.shard.manager.group(self.shard.manager.declare(definition, self.clock.ms), "")
+                self.manager.queues.declare(definition, self.clock.ms).group("")
 
     # what may happen
 
@@ -154,13 +144,11 @@ class IdentityModel(RuleBasedStateMachine):
         bodies=st.lists(st.sampled_from([b"1", b"2", b"2"]), min_size=1, max_size=3),
     )
     def publish(self, topic: str, name: str, who: str, sequence: int, bodies: list[bytes]) -> None:
-        manager = self.shard.manager
         options = PublishOptions(
             deduplication_id=name, producer_id=who, producer_sequence=sequence if who else 0
         )
-        plan = manager.plan(topic, 0, b"", True, options)
-        plan.aim(manager, manager.route(topic, self.clock.ms))
-        outcome = manager.publish(plan, bodies, self.clock.ms)
+        plan = self.plan(topic, options)
+        outcome = self.manager.publish(plan, bodies, self.clock.ms)
         assert outcome == self.expected([queue.name for queue in plan.queues], options, bodies)
 
     def expected(self, names: list[str], options: PublishOptions, bodies: list[bytes]) -> int:
@@ -193,17 +181,16 @@ class IdentityModel(RuleBasedStateMachine):
     @rule(ms=st.sampled_from([1, 300, 999, 1_000]))
     def advance(self, ms: int) -> None:
         self.clock.ms += ms
-        for _ in range(20):
-            self.shard.manager.fire_timers(self.clock.ms)
+        self.rest()
 
     @rule(name=st.sampled_from(sorted(QUEUES)))
     def purge(self, name: str) -> None:
-        self.shard.manager.purge(self.shard.manager.queues[name], self.clock.ms)
+        self.manager.queues.find(name).purge(self.clock.ms)
         self.oracle[name].log = []
 
     @rule()
     def commit(self) -> None:
-        drive(self.shard.commit_once(everything=True))
+        self.commit_all()
 
     @rule()
     def crash(self) -> None:
@@ -216,11 +203,11 @@ class IdentityModel(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(["a", "b"]))
     def delete(self, name: str) -> None:
-        self.shard.manager.delete(self.shard.manager.queues[name], self.clock.ms)
+        self.manager.queues.delete(self.manager.queues.find(name), self.clock.ms)
         self.oracle[name] = OracleQueue()
         for _ in range(5):
             self.commit()
-            drive(self.shard.sweep_once())
+            self.sweep_once()
         prefixes = (identified.prefix(name), producer.prefix(name))
         assert not [key for key, _ in all_rows(self.store) if key.startswith(prefixes)]
         self.declare()
@@ -230,14 +217,8 @@ class IdentityModel(RuleBasedStateMachine):
 
     @invariant()
     def counts(self) -> None:
-        if not hasattr(self, "shard"):
-            return
-        for name, queue in self.shard.manager.queues.items():
-            assert queue.waiting_count() == len(self.oracle[name].log), name
-
-    def teardown(self) -> None:
-        for name, value in self.before.items():
-            setattr(limits, name, value)
+        for queue in self.manager.queues:
+            assert queue.waiting_count() == len(self.oracle[queue.name].log), queue.name
 
 
 TestIdentityModel = IdentityModel.TestCase

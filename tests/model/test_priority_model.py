@@ -8,20 +8,19 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from broker.engine.shard import Shard
 from config import limits
-from queue_manager.consumer import Consumer
+from queue_manager.claims.claim import Claim, Consumer
 from queue_manager.definitions import QueueDefinition
-from queue_manager.group import Group
-from queue_manager.model import Entry, Message
+from queue_manager.group.group import Group
+from queue_manager.model import Message
 from queue_manager.options import PublishOptions
 from queue_manager.outcomes import ACCEPTED
 from queue_manager.policy import QueuePolicy
 from storage.memory_store import MemoryStore
-from tests.model.harness import FakeClock, drive, load
 from tests.model.leaks import all_rows
+from tests.model.shard_model import Reader, ShardModel
 
 PRIORITY_MAX = 3
 LEASE_MS = 10_000
@@ -44,19 +43,19 @@ class OracleGroup:
 
     def __init__(self) -> None:
         self.waiting: list[Place] = []
-        self.held: dict[Place, Entry] = {}
+        self.held: dict[Place, Claim] = {}
         self.attempts: dict[Place, int] = {}
         self.credit = 0
-        self.came: list[tuple[bytes, Entry]] = []
+        self.came: list[tuple[bytes, Claim]] = []
         self.consumer: Consumer | None = None
 
-    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
-        assert entries is not None
-        self.came += [(message.body or b"", entry) for message, entry in zip(messages, entries, strict=True)]
+    def deliver(self, consumer: Consumer, messages: list[Message], claims: list[Claim] | None) -> bool:
+        assert claims is not None
+        self.came += [(message.body or b"", entry) for message, entry in zip(messages, claims, strict=True)]
         return True
 
-    def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
-        self.give_back([place for place, entry in self.held.items() if entry in entries])
+    def revoked(self, consumer: Consumer, claims: list[Claim]) -> None:
+        self.give_back([place for place, entry in self.held.items() if entry in claims])
 
     def cancelled(self, consumer: Consumer, reason: str) -> None:
         """The queue is deleted at the end."""
@@ -79,88 +78,50 @@ class OracleGroup:
         self.came = []
 
 
-class Reader:
-    """A consumer without acknowledgements. `refuses`: nothing can be sent to it."""
-
-    def __init__(self, *, refuses: bool) -> None:
-        self.refuses = refuses
-        self.bodies: list[bytes] = []
-        self.attempts: list[int] = []
-
-    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
-        self.bodies += [message.body or b"" for message in messages]
-        self.attempts += [1] * len(messages) if entries is None else [entry.attempts for entry in entries]
-        return not self.refuses
-
-    def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
-        raise AssertionError
-
-    def cancelled(self, consumer: Consumer, reason: str) -> None:
-        raise AssertionError
-
-
-class PriorityModel(RuleBasedStateMachine):
+class PriorityModel(ShardModel):
     """Publish, claim, settle, let leases end, purge, crash."""
+
+    default_policy = POLICY
+    auto_create = False
+    lease_ms = LEASE_MS
 
     def __init__(self) -> None:
         super().__init__()
-        self.before = limits.LOAD_MESSAGES_MAX
-        self.clock = FakeClock()
         self.number = 0
         self.groups = {(name, group): OracleGroup() for name in QUEUES for group in GROUPS}
 
     @initialize(tight=st.booleans())
     def begin(self, tight: bool) -> None:
         if tight:
-            limits.LOAD_MESSAGES_MAX = 3  # type: ignore[misc]
+            self.tighten({limits: {"LOAD_MESSAGES_MAX": 3}})
         self.attach(MemoryStore())
         self.declare(tuple(QUEUES))
         self.commit()
 
-    def attach(self, store: MemoryStore) -> None:
-        self.store = store
-        self.shard = drive(
-            Shard.open(
-                store,
-                self.clock,  # type: ignore[arg-type]
-                default_policy=POLICY,
-                auto_create=False,
-                cache_bytes_max=0,
-            )
-        )
-
     def declare(self, names: tuple[str, ...]) -> None:
-        manager = self.shard.manager
         for name in names:
-            if name not in manager.queues:
+            if name not in self.manager.queues:
                 definition = QueueDefinition(name, durable=name != "mem", policy=POLICY, topics=QUEUES[name])
-                queue = manager.declare(definition, self.clock.ms)
+                queue = self.manager.queues.declare(definition, self.clock.ms)
                 for group in GROUPS:
-                    manager.group(queue, group)
+                    queue.group(group)
 
     def settle(self) -> None:
-        manager = self.shard.manager
-        manager.dispatch(self.clock.ms)
-        for _ in range(500):
-            if not (manager.loads or manager.unborn):
-                break
-            load(self.shard)
+        self.rest()
         for group in self.groups.values():
             group.check()
 
     def real(self, name: str, group: str) -> Group:
-        return self.shard.manager.queues[name].groups[group]
+        return self.manager.queues.find(name).groups.find(group)
 
     # what may happen
 
     @rule(topic=st.sampled_from(TOPICS), priorities=st.lists(st.integers(0, 5), min_size=1, max_size=8))
     def publish(self, topic: str, priorities: list[int]) -> None:
-        manager = self.shard.manager
         for priority in priorities:
             self.number += 1
-            plan = manager.plan(topic, 0, b"", True, PublishOptions(priority=priority))
-            plan.aim(manager, manager.route(topic, self.clock.ms))
-            assert manager.publish(plan, [b"%d" % self.number], self.clock.ms) == ACCEPTED
+            plan = self.plan(topic, PublishOptions(priority=priority))
+            assert self.manager.publish(plan, [b"%d" % self.number], self.clock.ms) == ACCEPTED
             for queue in plan.queues:
                 for group in GROUPS:
                     place = (-min(priority, PRIORITY_MAX), self.number)
@@ -172,15 +133,13 @@ class PriorityModel(RuleBasedStateMachine):
         name, group = which
         oracle = self.groups[which]
         if oracle.consumer is not None:
-            self.shard.manager.unsubscribe(oracle.consumer, self.clock.ms)
+            self.remove_consumer(oracle.consumer)
             oracle.give_back(list(oracle.held))
             oracle.consumer = None
             oracle.credit = 0
         if credit:
-            oracle.consumer = self.shard.manager.subscribe(
-                self.shard.manager.queues[name], group, "#", oracle, consumer_id="c", credit_max=credit,
-                no_ack=False, exclusive=False, lease_ms=LEASE_MS,
-            )  # fmt: skip
+            queue = self.manager.queues.find(name)
+            oracle.consumer = self.add_consumer(queue, oracle, group, credit_max=credit)
             oracle.credit = credit
         self.settle()
 
@@ -190,19 +149,18 @@ class PriorityModel(RuleBasedStateMachine):
         name, group = which
         oracle = self.groups[which]
         reader = Reader(refuses=refuses)
-        consumer = self.shard.manager.subscribe(
-            self.shard.manager.queues[name], group, "#", reader, consumer_id="r", credit_max=1, no_ack=True,
-            exclusive=False, lease_ms=LEASE_MS,
-        )  # fmt: skip
+        queue = self.manager.queues.find(name)
+        consumer = self.add_consumer(queue, reader, group, credit_max=1, no_ack=True)
         self.settle()
-        assert reader.bodies == [b"%d" % number for _, number in oracle.waiting]
-        for place, attempts in zip(oracle.waiting, reader.attempts, strict=True):
+        assert reader.bodies() == [b"%d" % number for _, number in oracle.waiting]
+        for place, (_, claim) in zip(oracle.waiting, reader.taken, strict=True):
+            attempts = 1 if claim is None else claim.attempts
             assert attempts == oracle.attempts.get(place, 0) + 1
             oracle.attempts[place] = attempts
         oracle.waiting = [
             place for place in oracle.waiting if refuses and oracle.attempts[place] < POLICY.attempts_max
         ]
-        self.shard.manager.unsubscribe(consumer, self.clock.ms)
+        self.remove_consumer(consumer)
         self.settle()
 
     @precondition(lambda self: any(group.held for group in self.groups.values()))
@@ -213,25 +171,24 @@ class PriorityModel(RuleBasedStateMachine):
     def give_answer(self, kind: str, picks: list[int]) -> None:
         held = [(group, place) for group in self.groups.values() for place in group.held]
         chosen = list(dict.fromkeys(held[pick % len(held)] for pick in picks))
-        entries = [group.held[place] for group, place in chosen]
+        claims = [group.held[place] for group, place in chosen]
         for group, place in chosen:
             if kind == "requeue":
                 group.give_back([place])
             else:
                 del group.held[place]
-        manager = self.shard.manager
-        getattr(manager, kind)(entries, self.clock.ms)
+        getattr(self.manager, kind)(claims, self.clock.ms)
         self.settle()
 
     @rule(ms=st.sampled_from([100, 4_000, LEASE_MS]))
     def advance(self, ms: int) -> None:
         self.clock.ms += ms
-        self.shard.manager.expire(self.clock.ms)
+        self.manager.expire(self.clock.ms)
         self.settle()
 
     @rule(name=st.sampled_from(sorted(QUEUES)))
     def purge(self, name: str) -> None:
-        self.shard.manager.purge(self.shard.manager.queues[name], self.clock.ms)
+        self.manager.queues.find(name).purge(self.clock.ms)
         for group in GROUPS:
             self.groups[name, group].waiting = []
         for _ in range(3):  # a crash before would leave payloads of several queues behind
@@ -239,12 +196,11 @@ class PriorityModel(RuleBasedStateMachine):
 
     @rule()
     def commit(self) -> None:
-        drive(self.shard.commit_once(everything=True))
+        self.commit_all()
 
     @rule()
     def sweep(self) -> None:
-        self.commit()
-        drive(self.shard.sweep_once())
+        self.sweep_quietly()
         self.settle()
 
     @rule()
@@ -267,39 +223,30 @@ class PriorityModel(RuleBasedStateMachine):
             self.consume((name, group), 0)
             self.groups[name, group] = OracleGroup()
         self.sweep_quietly()  # before it shared payloads of a log are left alone
-        self.shard.manager.delete(self.shard.manager.queues[name], self.clock.ms)
+        self.manager.queues.delete(self.manager.queues.find(name), self.clock.ms)
         for _ in range(6):
             self.sweep_quietly()
         self.declare((name,))
         self.commit()
 
     def sweep_quietly(self) -> None:
-        self.commit()
-        drive(self.shard.sweep_once())
+        self.commit_all()
+        self.sweep_once()
 
     # what must hold
 
     @invariant()
     def counts(self) -> None:
-        if not hasattr(self, "shard"):
-            return
         for (name, group), oracle in self.groups.items():
             assert self.real(name, group).ready_count() == len(oracle.waiting), (name, group)
         for name in QUEUES:
             depths = [len(self.groups[name, group].waiting) for group in GROUPS]
-            assert self.shard.manager.queues[name].depth() == max(depths)
-
-    def teardown(self) -> None:
-        try:
-            if hasattr(self, "shard"):
-                self.finish()
-        finally:
-            limits.LOAD_MESSAGES_MAX = self.before  # type: ignore[misc]
+            assert self.manager.queues.find(name).depth() == max(depths)
 
     def finish(self) -> None:
         self.sweep_quietly()
         for name in ("a", "b"):
-            self.shard.manager.delete(self.shard.manager.queues[name], self.clock.ms)
+            self.manager.queues.delete(self.manager.queues.find(name), self.clock.ms)
         for _ in range(8):
             self.sweep_quietly()
         left: dict[Any, int] = {}

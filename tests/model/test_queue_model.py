@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from queue_manager.consumer import UNLIMITED
+from queue_manager.claims.claim import UNLIMITED
 from queue_manager.policy import FOREVER, QueuePolicy
 from tests.model.drain import drain
 from tests.model.harness import Harness

@@ -7,25 +7,26 @@ what lies in the dead-letter queue with which history. A crash goes back to the 
 from __future__ import annotations
 
 import copy
-import sys
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
 
 from broker.engine.operations.redrive import redrive_dead_letters, redrive_failed
-from broker.engine.shard import Shard
 from broker.properties.readers import READERS
 from protocols.amqp091.content import decode_headers
-from queue_manager.consumer import UNLIMITED, Consumer
+from queue_manager.claims.claim import AVAILABLE, Claim, Consumer
 from queue_manager.definitions import QueueDefinition
-from queue_manager.model import Entry, Message
+from queue_manager.group.group import Group
+from queue_manager.model import Message
 from queue_manager.policy import FOREVER, QueuePolicy
+from queue_manager.queue.queue import Queue
 from storage.memory_store import MemoryStore
 from storage.records import attempts, payload
-from tests.model.harness import DEFAULT_POLICY, FakeClock, load, run
+from tests.model.harness import run
+from tests.model.shard_model import QuietSink, ShardModel, Taker
 
 LEASE_MS = 30_000
 MAX_WAIT_MS = 5_000
@@ -48,39 +49,23 @@ class Item:
         return [(reason, count + 1), *[death for death in self.deaths if death[0] != reason]]
 
 
-class Taker:
-    """A consumer that keeps its claims; None: it gets no claim. `refuses`: nothing can be sent to it."""
-
-    def __init__(self) -> None:
-        self.taken: list[tuple[Message, Entry | None]] = []
-        self.refuses = False
-
-    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
-        self.taken += zip(messages, entries or [None] * len(messages), strict=True)
-        return not self.refuses
-
-    def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
-        pass
-
-    def cancelled(self, consumer: Consumer, reason: str) -> None:
-        pass
-
-
-class Drain:
+class Drain(QuietSink):
     """A consumer of a second group, done with everything as it comes."""
 
-    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
+    def deliver(self, consumer: Consumer, messages: list[Message], claims: list[Claim] | None) -> bool:
         return True
 
-    def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
+    def revoked(self, consumer: Consumer, claims: list[Claim]) -> None:
         pass
 
     def cancelled(self, consumer: Consumer, reason: str) -> None:
         pass
 
 
-class RetryModel(RuleBasedStateMachine):
+class RetryModel(ShardModel):
     """Publish, claim, settle in every way, wait, redrive, crash."""
+
+    lease_ms = LEASE_MS
 
     @initialize(
         tries=st.sampled_from([0, 2, 3]),
@@ -101,7 +86,6 @@ class RetryModel(RuleBasedStateMachine):
         bucket_size: int,
         second_group: bool,
     ) -> None:
-        self.clock = FakeClock()
         self.tries = tries
         self.backs_off = backs_off
         self.has_dlq = has_dlq
@@ -111,8 +95,8 @@ class RetryModel(RuleBasedStateMachine):
         self.numbers = 0
         self.items: list[Item] = []
         self.dead: list[tuple[bytes, list[tuple[str, int]]]] = []
-        self.entries: dict[bytes, Entry] = {}
-        self._open(MemoryStore())
+        self.claims: dict[bytes, Claim] = {}
+        self.attach(MemoryStore())
         common: dict[str, Any] = {"visibility_timeout_ms": LEASE_MS, "message_bytes_max": 1000}
         work = QueuePolicy(
             **common,
@@ -125,42 +109,37 @@ class RetryModel(RuleBasedStateMachine):
             retry_multiplier=2.0,
         )
         dead = QueuePolicy(**common, done_retention_ms=0, depth_max=dlq_depth)
-        self.manager.declare(QueueDefinition("work", durable=True, policy=work), self.clock.ms)
-        self.manager.declare(QueueDefinition("dead", durable=True, policy=dead), self.clock.ms)
+        self.manager.queues.declare(QueueDefinition("work", durable=True, policy=work), self.clock.ms)
+        self.manager.queues.declare(QueueDefinition("dead", durable=True, policy=dead), self.clock.ms)
         self._consume()
         self._commit()
         self.publish(8)
 
-    def _open(self, store: MemoryStore) -> None:
-        self.store = store
-        self.shard = run(
-            Shard.open(
-                store,
-                self.clock,  # type: ignore[arg-type]
-                default_policy=DEFAULT_POLICY,
-                auto_create=True,
-                cache_bytes_max=0,
-            )
-        )
-        self.manager = self.shard.manager
+    def attach(self, store: MemoryStore) -> None:
+        super().attach(store)
         READERS.install(self.manager)
 
     def _consume(self) -> None:
-        self.taker = Taker()
-        work = self.manager.find("work")
-        self.consumer = self.manager.puller(work, self.taker, "taker", lease_ms=LEASE_MS)
+        self._pull()
         if self.second_group:
-            self.manager.group(work, "audit")
+            self.work_queue.group("audit")
+
+    def _pull(self) -> None:
+        self.taker = Taker()
+        self.consumer = self.add_puller(self.work_queue, self.taker)
+
+    @property
+    def work_queue(self) -> Queue:
+        return self.manager.queues.find("work")
+
+    @property
+    def work_group(self) -> Group:
+        return self.work_queue.groups.find("")
 
     def _commit(self) -> None:
-        self._quiesce()
-        run(self.shard.commit_once(everything=True))
+        self.rest()
+        self.commit_all()
         self.durable = copy.deepcopy((self.items, self.dead))
-
-    def _quiesce(self) -> None:
-        self.manager.dispatch(self.clock.ms)
-        while self.manager.loads or self.manager.unborn:
-            load(self.shard)
 
     # oracle
 
@@ -191,26 +170,22 @@ class RetryModel(RuleBasedStateMachine):
     def publish(self, count: int) -> None:
         bodies = [b"%d" % (self.numbers + index) for index in range(count)]
         self.numbers += count
-        plan = self.manager.plan("$queue/work/key", 0, b"", True)
-        plan.aim(self.manager, self.manager.route("$queue/work/key", self.clock.ms))
-        self.manager.publish(plan, bodies, self.clock.ms)
+        self.manager.publish(self.plan("$queue/work/key"), bodies, self.clock.ms)
         self.items += [Item(body, []) for body in bodies]
-        self._quiesce()
+        self.rest()
 
     def claim(self, count: int, *, no_ack: bool = False) -> None:
         for _ in range(count):
             expected = self._due()
             before = len(self.taker.taken)
-            while (answer := self.manager.pull(self.consumer, no_ack, self.clock.ms)) is None:
-                load(self.shard)
-            assert answer == bool(expected)
+            assert self.pull_one(self.consumer, no_ack=no_ack) == bool(expected)
             if not expected:
                 return
-            [(message, entry)] = self.taker.taken[before:]
+            [(message, claim)] = self.taker.taken[before:]
             item = expected[0]
             item.attempts += 1
             assert message.body == item.body
-            assert item.attempts == (1 if entry is None else entry.attempts)
+            assert item.attempts == (1 if claim is None else claim.attempts)
             assert message.template.topic == "$queue/work/key"
             item.due_ms = 0
             if no_ack and not self.taker.refuses:
@@ -218,8 +193,8 @@ class RetryModel(RuleBasedStateMachine):
                 continue
             item.state = "held"
             item.lease_end_ms = self.clock.ms + LEASE_MS
-            if entry is not None:
-                self.entries[item.body] = entry
+            if claim is not None:
+                self.claims[item.body] = claim
 
     @rule(
         count=st.integers(1, 12),
@@ -234,24 +209,24 @@ class RetryModel(RuleBasedStateMachine):
                 self._settle(held[pick % len(held)], kind)
 
     def _settle(self, item: Item, kind: str) -> None:
-        entry = self.entries[item.body]
+        claim = self.claims[item.body]
         now_ms = self.clock.ms
         if kind == "ack":
-            assert self.manager.ack([entry], now_ms) == 0
+            assert self.manager.ack([claim], now_ms) == 0
             item.state = "done"
         elif kind == "reject":
-            assert self.manager.reject([entry], now_ms) == 0
+            assert self.manager.reject([claim], now_ms) == 0
             self._given_up(item, "rejected")
         elif kind == "extend":
-            assert self.manager.extend(entry, 2 * LEASE_MS, now_ms)
+            assert self.manager.consumption.extend(claim, 2 * LEASE_MS, now_ms)
             item.lease_end_ms = now_ms + 2 * LEASE_MS
             return
         else:
             delay_ms = 7_500 if kind == "delay" else None
-            assert self.manager.requeue([entry], now_ms, delay_ms=delay_ms) == 0
+            assert self.manager.requeue([claim], now_ms, delay_ms=delay_ms) == 0
             self._comes_back(item, delay_ms)
-        assert self.manager.ack([entry], now_ms) == 1, "settled twice"
-        self._quiesce()
+        assert self.manager.ack([claim], now_ms) == 1, "settled twice"
+        self.rest()
 
     @rule(count=st.integers(1, 4), refuses=st.booleans())
     def take(self, count: int, refuses: bool) -> None:
@@ -276,15 +251,13 @@ class RetryModel(RuleBasedStateMachine):
         """The consumer goes: what it holds is back at once."""
         for item in self._in_order([item for item in self.items if item.state == "held"]):
             self._comes_back(item, 0)
-        self.manager.unsubscribe(self.consumer, self.clock.ms)
-        self.taker = Taker()
-        work = self.manager.find("work")
-        self.consumer = self.manager.puller(work, self.taker, "taker", lease_ms=LEASE_MS)
-        self._quiesce()
+        self.remove_consumer(self.consumer)
+        self._pull()
+        self.rest()
 
     def _in_order(self, held: list[Item]) -> list[Item]:
         """As the consumer was given them: they end so."""
-        bodies = [entry.message.body for entry in self.consumer.in_flight.values()]
+        bodies = [claim.message.body for claim in self.consumer.in_flight.values()]
         return sorted(held, key=lambda item: bodies.index(item.body))
 
     @rule(ms=st.sampled_from([1, 999, 1_000, 2_000, 7_500, 30_000, 61_000]))
@@ -294,37 +267,27 @@ class RetryModel(RuleBasedStateMachine):
         for item in self._in_order(ended):
             self._comes_back(item, None)
         self.manager.expire(self.clock.ms)
-        self._quiesce()
+        self.rest()
 
     @rule()
     def audit(self) -> None:
         """The second group, if there is one, catches up: it is done with everything as it comes."""
         if self.second_group:
-            consumer = self.manager.subscribe(
-                self.manager.find("work"),
-                "audit",
-                "#",
-                Drain(),
-                consumer_id="d",
-                credit_max=UNLIMITED,
-                no_ack=True,
-                exclusive=False,
-                lease_ms=LEASE_MS,
-            )
-            self._quiesce()
-            self.manager.unsubscribe(consumer, self.clock.ms)
+            consumer = self.add_consumer(self.work_queue, Drain(), "audit", no_ack=True)
+            self.rest()
+            self.remove_consumer(consumer)
 
     @rule()
     def sweep(self) -> None:
         self.wait(0)
         self._commit()
-        run(self.shard.sweep_once())
+        self.sweep_once()
         self._commit()
 
     @rule(limit=st.sampled_from([None, None, 1, 3]), by_offset=st.booleans())
     def redrive_failed(self, limit: int | None, by_offset: bool) -> None:
         self.sweep()
-        group = self.manager.find("work").groups[""]
+        returned = self.work_group.cursors[0].claims.returned
         failed_before = [item for item in self.items if item.state == "failed"]
         offsets = None
         if by_offset:
@@ -334,7 +297,7 @@ class RetryModel(RuleBasedStateMachine):
         count = run(redrive_failed(self.shard, "work", "", limit=limit, offsets=offsets))
         assert count == min(len(failed_before), len(failed_before) if limit is None else limit)
         back = {
-            entry.message.offset for _, entry in group.returned if entry.state == 0 and not entry.attempts
+            claim.message.offset for _, claim in returned if claim.state == AVAILABLE and not claim.attempts
         }
         for item in failed_before:
             if self.items.index(item) in back:
@@ -362,57 +325,51 @@ class RetryModel(RuleBasedStateMachine):
             if item.state == "held":
                 item.state = "waiting"
                 item.due_ms = item.lease_end_ms = 0
-        self.entries = {}
-        self._open(self.store.crash())
+        self.claims = {}
+        self.attach(self.store.crash())
         self._consume()
-        self.manager.fire_timers(self.clock.ms)
-        self._quiesce()
+        self.rest()
 
     @invariant()
     def counts_agree(self) -> None:
-        if not hasattr(self, "items"):
-            return
-        group = self.manager.find("work").groups[""]
+        group = self.work_group
         waiting = [item for item in self.items if item.state == "waiting"]
         delayed = [item for item in waiting if item.due_ms > self.clock.ms]
         assert group.delayed_count() == len(delayed)
         assert group.ready_count() == len(waiting) - len(delayed)
         assert group.in_flight_count() == sum(item.state == "held" for item in self.items)
         if self.shard.done_records.are_known:
-            assert group.failed_count == sum(item.state == "failed" for item in self.items)
-        assert self.manager.find("dead").ready_count() == len(self.dead)
+            assert group.failed_count() == sum(item.state == "failed" for item in self.items)
+        assert self.manager.queues.find("dead").ready_count() == len(self.dead)
 
     # the end
 
     def _drain_dead(self) -> None:
         taker = Taker()
-        consumer = self.manager.puller(self.manager.find("dead"), taker, "drain", lease_ms=LEASE_MS)
-        while (answer := self.manager.pull(consumer, False, self.clock.ms)) is not False:
-            if answer is None:
-                load(self.shard)
+        consumer = self.add_puller(self.manager.queues.find("dead"), taker)
+        while self.pull_one(consumer):
+            pass
         found = []
-        for message, entry in taker.taken:
+        for message, claim in taker.taken:
             headers = dict(decode_headers(message.template.properties))
             deaths = headers["x-death"]
-            assert entry is not None
-            assert entry.attempts == 1, "a redrive counted as an attempt"
+            assert claim is not None
+            assert claim.attempts == 1, "a redrive counted as an attempt"
             assert {death["queue"] for death in deaths} == {"work"}
             assert headers["x-last-death-reason"] == deaths[0]["reason"]
             assert headers["_dlq_original_topic"] == "$queue/work/key"
             found.append((message.body, [(death["reason"], death["count"]) for death in deaths]))
         assert found == self.dead
-        self.manager.ack([entry for _, entry in taker.taken if entry is not None], self.clock.ms)
+        self.manager.ack(taker.claims(), self.clock.ms)
         self.dead = []
 
-    def teardown(self) -> None:
-        if not hasattr(self, "items") or sys.exc_info()[0] is not None:
-            return
+    def finish(self) -> None:
         self._drain_dead()
         self.sweep()
         for _ in range(len(self.items) * 2 + 2):
             self.claim(100)
             for item in [item for item in self.items if item.state == "held"]:
-                self.manager.ack([self.entries[item.body]], self.clock.ms)
+                self.manager.ack([self.claims[item.body]], self.clock.ms)
                 item.state = "done"
             if all(item.state in ("done", "failed") for item in self.items):
                 break

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from broker.engine.operations.scheduled import cancel_scheduled, list_scheduled
-from broker.engine.shard import Shard
 from config import limits
-from queue_manager.consumer import UNLIMITED
 from queue_manager.definitions import QueueDefinition
-from queue_manager.manager import ACCEPTED
 from queue_manager.options import PublishOptions
+from queue_manager.outcomes import ACCEPTED
 from queue_manager.policy import FOREVER, QueuePolicy
-from queue_manager.schedule import EVERYTHING
+from queue_manager.rules.schedule import EVERYTHING
 from storage.memory_store import MemoryStore
 from storage.records import payload, scheduled
-from tests.model.harness import FakeClock, drive, load
+from tests.model.harness import drive
 from tests.model.leaks import all_rows
+from tests.model.shard_model import Reader, ShardModel
 
 POLICY = QueuePolicy(
     visibility_timeout_ms=30_000, message_bytes_max=1 << 20, done_retention_ms=FOREVER, expires_ms=0
@@ -47,30 +45,14 @@ class OracleState:
                 self.logs[name].append(pending.pop(0)[2])
 
 
-class Reader:
-    """Collects what a queue's log holds."""
-
-    def __init__(self) -> None:
-        self.bodies: list[bytes] = []
-
-    def deliver(self, consumer: Any, messages: list[Any], entries: Any) -> bool:
-        self.bodies += [message.body for message in messages]
-        return True
-
-    def revoked(self, consumer: Any, entries: Any) -> None:
-        raise AssertionError
-
-    def cancelled(self, consumer: Any, reason: str) -> None:
-        raise AssertionError
-
-
-class ScheduleModel(RuleBasedStateMachine):
+class ScheduleModel(ShardModel):
     """Publish now and later, let time pass, cancel, commit, crash."""
+
+    default_policy = POLICY
+    auto_create = False
 
     def __init__(self) -> None:
         super().__init__()
-        self.before = {name: getattr(limits, name) for name in TIGHT}
-        self.clock = FakeClock()
         self.oracle = OracleState()
         self.durable = copy.deepcopy(self.oracle)
         self.number = 0
@@ -78,41 +60,31 @@ class ScheduleModel(RuleBasedStateMachine):
     @initialize(tight=st.booleans())
     def begin(self, tight: bool) -> None:
         if tight:
-            for name, value in TIGHT.items():
-                setattr(limits, name, value)
+            self.tighten({limits: TIGHT})
         self.attach(MemoryStore())
         self.declare()
         self.commit()
 
     def declare(self) -> None:
         for name, topics in QUEUES.items():
-            if name not in self.shard.manager.queues:
+            if name not in self.manager.queues:
                 definition = QueueDefinition(name, durable=name != "mem", policy=POLICY, topics=topics)
-                queue = self.shard.manager.declare(definition, self.clock.ms)
-                self.shard.manager.group(queue, "")  # keeps the log
+                queue = self.manager.queues.declare(definition, self.clock.ms)
+                queue.group("")  # keeps the log
 
     def attach(self, store: MemoryStore) -> None:
-        self.store = store
-        self.shard = drive(
-            Shard.open(
-                store,
-                self.clock,  # type: ignore[arg-type]
-                default_policy=POLICY,
-                auto_create=False,
-                cache_bytes_max=0,
-            )
-        )
+        super().attach(store)
         self.shard.commits.on_committed(self.committed)
         self.shard.wake = self.fire_due  # type: ignore[method-assign]
 
     def fire_due(self) -> None:
         """Timers fire between one load and the next, too."""
-        timers = self.shard.manager.timers
+        timers = self.manager.context.timers
         for _ in range(2_000):
             due_ms = timers.next_ms()
             if due_ms is None or due_ms > self.clock.ms:
                 return
-            self.shard.manager.fire_timers(self.clock.ms)
+            self.manager.fire_timers(self.clock.ms)
         raise AssertionError("a timer spins")
 
     def committed(self) -> None:
@@ -120,17 +92,7 @@ class ScheduleModel(RuleBasedStateMachine):
 
     def settle(self) -> None:
         """Let timers and loads run until nothing is left to do now."""
-        manager = self.shard.manager
-        for _ in range(2_000):
-            due_ms = manager.timers.next_ms()
-            if due_ms is not None and due_ms <= self.clock.ms:
-                manager.fire_timers(self.clock.ms)
-            elif manager.loads or manager.unborn:
-                load(self.shard)
-            else:
-                break
-        else:
-            raise AssertionError("timers and loads never end")
+        self.rest()
         self.oracle.come_due(self.clock.ms)
 
     # what may happen
@@ -141,16 +103,14 @@ class ScheduleModel(RuleBasedStateMachine):
         absolute=st.booleans(),
     )
     def publish(self, topic: str, delays: list[int], absolute: bool) -> None:
-        manager = self.shard.manager
         for delay_ms in delays:
             self.number += 1
             body = b"%d" % self.number
             options = PublishOptions(delay_ms=delay_ms)
             if absolute:
                 options = PublishOptions(deliver_at_ms=self.clock.ms + delay_ms)
-            plan = manager.plan(topic, 0, b"", True, options)
-            plan.aim(manager, manager.route(topic, self.clock.ms))
-            assert manager.publish(plan, [body], self.clock.ms) == ACCEPTED
+            plan = self.plan(topic, options)
+            assert self.manager.publish(plan, [body], self.clock.ms) == ACCEPTED
             for queue in plan.queues:
                 if delay_ms:
                     self.oracle.pending[queue.name].append((self.clock.ms + delay_ms, self.number, body))
@@ -165,7 +125,7 @@ class ScheduleModel(RuleBasedStateMachine):
 
     @rule()
     def commit(self) -> None:
-        drive(self.shard.commit_once(everything=True))
+        self.commit_all()
 
     @rule()
     def crash(self) -> None:
@@ -200,14 +160,14 @@ class ScheduleModel(RuleBasedStateMachine):
     @rule(name=st.sampled_from(["a", "b"]))
     def delete(self, name: str) -> None:
         self.commit()
-        drive(self.shard.sweep_once())  # before it shared payloads of a log are left alone
+        self.sweep_once()  # before it shared payloads of a log are left alone
         self.commit()
-        self.shard.manager.delete(self.shard.manager.queues[name], self.clock.ms)
+        self.manager.queues.delete(self.manager.queues.find(name), self.clock.ms)
         self.oracle.logs[name] = []
         self.oracle.pending[name] = []
         for _ in range(5):
             self.commit()
-            drive(self.shard.sweep_once())
+            self.sweep_once()
         self.declare()
         self.commit()
         self.settle()
@@ -216,35 +176,22 @@ class ScheduleModel(RuleBasedStateMachine):
 
     @invariant()
     def counts(self) -> None:
-        if not hasattr(self, "shard"):
-            return
-        for name, queue in self.shard.manager.queues.items():
+        for queue in self.manager.queues:
+            name = queue.name
             assert queue.scheduled_count() == len(self.oracle.pending[name]), name
-            assert queue.tail.next_offset == len(self.oracle.logs[name]), name
-            if queue.schedule is not None and queue.schedule.horizon != EVERYTHING:
-                assert len(queue.schedule.order) <= 2 * limits.SCHEDULE_WINDOW_MESSAGES
-
-    def teardown(self) -> None:
-        try:
-            if hasattr(self, "shard"):
-                self.finish()
-        finally:
-            for name, value in self.before.items():
-                setattr(limits, name, value)
+            assert queue.log.next_offset == len(self.oracle.logs[name]), name
+            schedule = queue._schedule
+            if schedule is not None and schedule.horizon != EVERYTHING:
+                assert len(schedule.order) <= 2 * limits.SCHEDULE_WINDOW_MESSAGES
 
     def finish(self) -> None:
         self.advance(10 * YEARS_MS)
         self.commit()
         for name in QUEUES:
             reader = Reader()
-            queue = self.shard.manager.queues[name]
-            self.shard.manager.subscribe(
-                queue, "all", "#", reader, consumer_id="c", credit_max=UNLIMITED, no_ack=True,
-                exclusive=False, lease_ms=1_000,
-            )  # fmt: skip
-            self.shard.manager.dispatch(self.clock.ms)
+            self.add_consumer(self.manager.queues.find(name), reader, "all", no_ack=True)
             self.settle()
-            assert reader.bodies == self.oracle.logs[name], name
+            assert reader.bodies() == self.oracle.logs[name], name
         rows = all_rows(self.store)
         assert not [key for key, _ in rows if key.startswith(scheduled.PREFIX)]
         held = {body for name in ("a", "b") for body in self.oracle.logs[name]}

@@ -8,30 +8,26 @@ goes back to the last commit on both sides.
 from __future__ import annotations
 
 import copy
-import sys
-from collections.abc import Coroutine
-from typing import Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from broker.engine.shard import Shard
-from queue_manager.consumer import Consumer
+from queue_manager.claims.claim import IN_FLIGHT, Claim, Consumer
 from queue_manager.definitions import QueueDefinition
-from queue_manager.filters.consumer_filter import consumer_filter
 from queue_manager.filters.fields import Fields
-from queue_manager.model import IN_FLIGHT, Entry, Message
+from queue_manager.group.group import Group
+from queue_manager.log.tail import MESSAGE_OVERHEAD_BYTES, RELEASED, RELEASED_BYTES
+from queue_manager.model import Message
 from queue_manager.policy import QueuePolicy
-from queue_manager.tail import MESSAGE_OVERHEAD_BYTES, RELEASED, RELEASED_BYTES
+from queue_manager.queue.queue import Queue
 from storage.envelope import EnvelopeTemplate
 from storage.memory_store import MemoryStore
-from storage.records import payload, taken_ahead
-from tests.model.harness import DEFAULT_POLICY, FakeClock, load, may_take
-from tests.model.tight_limits import TightLimits
+from storage.records import claimed_bitmap, payload
+from tests.model.harness import may_take, run
+from tests.model.shard_model import QuietSink, ShardModel
 
-T = TypeVar("T")
 LEASE_MS = 30_000
 REGIONS = ("eu", "us", "asia")
 SELECTORS = {
@@ -45,16 +41,6 @@ SELECTORS = {
 }
 TEXTS = st.sampled_from(list(SELECTORS))
 AUDIT = "qty <> 3"
-
-
-def run(step: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that waits for nothing but its turn."""
-    for _ in range(100_000):
-        try:
-            assert step.send(None) is None
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-    raise AssertionError("it waits for ever")
 
 
 def fields_of(template: EnvelopeTemplate) -> Fields:
@@ -77,7 +63,7 @@ class Item:
         self.may_be_gone = False
 
 
-class Taker:
+class Taker(QuietSink):
     """A consumer of the group, and what it holds."""
 
     def __init__(self, model: SelectorModel, text: str, credit: int, no_ack: bool) -> None:
@@ -88,26 +74,20 @@ class Taker:
         self.refuses = False
         self.consumer: Consumer
 
-    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
+    def deliver(self, consumer: Consumer, messages: list[Message], claims: list[Claim] | None) -> bool:
         for index, message in enumerate(messages):
-            entry = None if entries is None else entries[index]
+            entry = None if claims is None else claims[index]
             self.model.delivered(self, message, entry)
         return not self.refuses
 
-    def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
-        pass
 
-    def cancelled(self, consumer: Consumer, reason: str) -> None:
-        pass
-
-
-class Auditor:
+class Auditor(QuietSink):
     """The consumer of the second group."""
 
     def __init__(self, model: SelectorModel) -> None:
         self.model = model
 
-    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
+    def deliver(self, consumer: Consumer, messages: list[Message], claims: list[Claim] | None) -> bool:
         for message in messages:
             item = self.model.items[int(message.body or b"")]
             assert not item.is_audited or item.may_be_gone
@@ -115,15 +95,11 @@ class Auditor:
             item.may_be_gone = False
         return True
 
-    def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
-        pass
 
-    def cancelled(self, consumer: Consumer, reason: str) -> None:
-        pass
-
-
-class SelectorModel(RuleBasedStateMachine):
+class SelectorModel(ShardModel):
     """Consumers come and go, messages are published, claimed, settled; the broker crashes."""
+
+    lease_ms = LEASE_MS
 
     @initialize(
         durable=st.sampled_from([True, True, True, False]),
@@ -145,62 +121,48 @@ class SelectorModel(RuleBasedStateMachine):
         group_selector: str,
     ) -> None:
         self.group_selector = group_selector
-        self.tight = TightLimits() if is_tight else None
-        self.clock = FakeClock()
+        if is_tight:
+            self.tighten()
         self.is_durable = durable
         self.audit_group = audit
         self.items: list[Item] = []
         self.takers: list[Taker] = []
-        self.entries: dict[int, Entry] = {}
+        self.claims: dict[int, Claim] = {}
         self.policy = QueuePolicy(
             visibility_timeout_ms=LEASE_MS,
             message_bytes_max=10_000,
             done_retention_ms=retention,
             bucket_size=bucket_size,
         )
-        self._open(MemoryStore())
-        queue = self.manager.declare(
+        self.attach(MemoryStore())
+        queue = self.manager.queues.declare(
             QueueDefinition("work", durable=durable, policy=self.policy), self.clock.ms
         )
         if skip:
-            queue.tail.first_offset = queue.head_offset = queue.durable_offset = skip
+            queue.log.extend_to(skip)
+            queue.log.move_head(skip)
         self.first_offset = skip
-        self.manager.group(queue, "", "#", group_selector)
+        queue.group("", "#", group_selector)
         if audit == "early":
-            self.manager.group(queue, "audit", "#", AUDIT)
+            queue.group("audit", "#", AUDIT)
         self._commit()
 
-    def _open(self, store: MemoryStore) -> None:
-        self.store = store
-        self.shard = run(
-            Shard.open(
-                store,
-                self.clock,  # type: ignore[arg-type]
-                default_policy=DEFAULT_POLICY,
-                auto_create=True,
-                cache_bytes_max=0,
-            )
-        )
-        self.manager = self.shard.manager
-        self.manager.fields.of_template = fields_of
+    def attach(self, store: MemoryStore) -> None:
+        super().attach(store)
+        self.manager.context.fields.of_template = fields_of
 
     def _commit(self) -> None:
-        self._quiesce()
-        run(self.shard.commit_once(everything=True))
+        self.rest()
+        self.commit_all()
         self.durable = copy.deepcopy(self.items)
 
-    def _quiesce(self) -> None:
-        for _ in range(10_000):
-            self.manager.fire_timers(self.clock.ms)
-            if self.manager.loads or self.manager.unborn:
-                load(self.shard)
-            elif (self.manager.timers.next_ms() or self.clock.ms + 1) > self.clock.ms:
-                return
-        raise AssertionError("it never comes to rest")
+    @property
+    def queue(self) -> Queue:
+        return self.manager.queues.find("work")
 
     @property
-    def group(self) -> Any:
-        return self.manager.find("work").groups[""]
+    def group(self) -> Group:
+        return self.queue.groups.find("")
 
     # oracle
 
@@ -210,7 +172,7 @@ class SelectorModel(RuleBasedStateMachine):
     def _wanted(self, text: str) -> list[Item]:
         return [item for item in self._waiting() if SELECTORS[text](item)]
 
-    def delivered(self, taker: Taker, message: Message, entry: Entry | None) -> None:
+    def delivered(self, taker: Taker, message: Message, entry: Claim | None) -> None:
         """A message came to a consumer."""
         item = self.items[int(message.body or b"")]
         wanted = self._wanted(taker.text)
@@ -227,7 +189,7 @@ class SelectorModel(RuleBasedStateMachine):
         item.lease_end_ms = self.clock.ms + LEASE_MS
         if not taker.refuses:
             assert entry is not None
-            self.entries[item.number] = entry
+            self.claims[item.number] = entry
 
     def _returned(self, item: Item, wait_ms: int) -> None:
         item.state = "waiting"
@@ -241,16 +203,14 @@ class SelectorModel(RuleBasedStateMachine):
     )
     def publish(self, messages: list[tuple[str, int]], commit: bool) -> None:
         for region, qty in messages:
-            topic = f"$queue/work/{region}/{qty}"
-            plan = self.manager.plan(topic, 0, b"", True)
-            plan.aim(self.manager, self.manager.route(topic, self.clock.ms))
+            plan = self.plan(f"$queue/work/{region}/{qty}")
             self.manager.publish(plan, [b"%0100d" % len(self.items)], self.clock.ms)
             self.items.append(Item(len(self.items), region, qty))
             if self.group_selector and qty == 7:
                 self.items[-1].state = "passed"
         if commit:
-            run(self.shard.commit_once(everything=True))  # so that the tail lets go of them
-        self._commit() if commit else self._quiesce()
+            self.commit_all()  # so that the tail lets go of them
+        self._commit() if commit else self.rest()
 
     @rule(text=TEXTS, credit=st.sampled_from([1, 2, 5, 1_000]), no_ack=st.sampled_from([False, False, True]))
     def join(self, text: str, credit: int, no_ack: bool, *, refuses: bool = False) -> None:
@@ -258,20 +218,9 @@ class SelectorModel(RuleBasedStateMachine):
             return
         taker = Taker(self, text, credit, no_ack)
         taker.refuses = refuses
-        taker.consumer = self.manager.subscribe(
-            self.manager.find("work"),
-            "",
-            "#",
-            taker,
-            consumer_id="t",
-            credit_max=credit,
-            no_ack=no_ack,
-            exclusive=False,
-            lease_ms=LEASE_MS,
-            wanted=consumer_filter(text, {}),
-        )
+        taker.consumer = self.add_consumer(self.queue, taker, credit_max=credit, no_ack=no_ack, selector=text)
         self.takers.append(taker)
-        self._quiesce()
+        self.rest()
 
     @precondition(lambda self: len(self.takers) < 6)
     @rule(text=TEXTS, no_ack=st.booleans())
@@ -286,8 +235,8 @@ class SelectorModel(RuleBasedStateMachine):
             taker = self.takers.pop(index)
             for entry in taker.consumer.in_flight.values():
                 self._returned(self.items[entry.message.offset - self.first_offset], 0)
-            self.manager.unsubscribe(taker.consumer, self.clock.ms)
-            self._quiesce()
+            self.remove_consumer(taker.consumer)
+            self.rest()
 
     @rule(
         kinds=st.lists(
@@ -303,7 +252,7 @@ class SelectorModel(RuleBasedStateMachine):
             if not held:
                 break
             item = held[pick % len(held)]
-            entry = self.entries[item.number]
+            entry = self.claims[item.number]
             if kind == "ack":
                 item.state = "done"
                 assert self.manager.ack([entry], self.clock.ms) == 0
@@ -315,20 +264,18 @@ class SelectorModel(RuleBasedStateMachine):
                 self._returned(item, wait_ms)
                 assert self.manager.requeue([entry], self.clock.ms, delay_ms=wait_ms) == 0
             if pick % 3:
-                self._quiesce()  # else several come back at once
-        self._commit() if commit else self._quiesce()
+                self.rest()  # else several come back at once
+        self._commit() if commit else self.rest()
 
     @rule(count=st.integers(1, 6))
     def get(self, count: int) -> None:
         taker = Taker(self, "", 1, True)
-        consumer = self.manager.puller(self.manager.find("work"), taker, "get", lease_ms=LEASE_MS)
+        consumer = self.add_puller(self.queue, taker)
         for _ in range(count):
             expected = self._wanted("")
-            while (answer := self.manager.pull(consumer, True, self.clock.ms)) is None:
-                load(self.shard)
-            assert answer == bool(expected)
-        self.manager.unsubscribe(consumer, self.clock.ms)
-        self._quiesce()
+            assert self.pull_one(consumer, no_ack=True) == bool(expected)
+        self.remove_consumer(consumer)
+        self.rest()
 
     @rule(
         kind=st.sampled_from(
@@ -352,7 +299,7 @@ class SelectorModel(RuleBasedStateMachine):
             if item.state == "held" and item.lease_end_ms <= self.clock.ms:
                 self._returned(item, 0)
         self.manager.expire(self.clock.ms)
-        self._quiesce()
+        self.rest()
 
     def purge(self) -> None:
         for item in self.items:
@@ -360,37 +307,26 @@ class SelectorModel(RuleBasedStateMachine):
                 item.state = "done"
             item.is_audited = True
             item.may_be_gone = False
-        self.manager.purge(self.manager.find("work"), self.clock.ms)
-        self._quiesce()
+        self.queue.purge(self.clock.ms)
+        self.rest()
 
     def audit(self) -> None:
         """The second group catches up."""
         if not self.audit_group:
             return
-        if "audit" not in self.manager.find("work").groups:
+        if "audit" not in self.queue.groups:
             for item in self.items:
                 item.is_audited |= item.state != "waiting" or item.attempts > 0  # perhaps it is gone
                 item.may_be_gone = item.is_audited and item.qty != 3
-        consumer = self.manager.subscribe(
-            self.manager.find("work"),
-            "audit",
-            "#",
-            Auditor(self),
-            consumer_id="a",
-            credit_max=1_000,
-            no_ack=True,
-            exclusive=False,
-            lease_ms=LEASE_MS,
-            group_selector=AUDIT,
-        )
-        self._quiesce()
+        consumer = self.add_consumer(self.queue, Auditor(self), "audit", no_ack=True, group_selector=AUDIT)
+        self.rest()
         assert all(item.is_audited for item in self.items)
-        self.manager.unsubscribe(consumer, self.clock.ms)
+        self.remove_consumer(consumer)
 
     def sweep(self) -> None:
         self.wait(0)
         self._commit()
-        run(self.shard.sweep_once())
+        self.sweep_once()
         self._commit()
 
     def crash(self, commit: bool) -> None:
@@ -402,10 +338,10 @@ class SelectorModel(RuleBasedStateMachine):
         for item in self.items:
             if item.state == "held":
                 self._returned(item, 0)
-        self.entries = {}
+        self.claims = {}
         takers, self.takers = self.takers, []
-        self._open(self.store.crash())
-        self._quiesce()
+        self.attach(self.store.crash())
+        self.rest()
         for taker in takers[:-1]:
             self.join(taker.text, taker.credit, taker.no_ack)
 
@@ -413,16 +349,12 @@ class SelectorModel(RuleBasedStateMachine):
 
     @invariant()
     def nobody_starves(self) -> None:
-        if not hasattr(self, "durable"):
-            return
         for taker in self.takers:
             if may_take(taker.consumer):
                 assert not self._wanted(taker.text), f"{taker.text!r} starves"
 
     @invariant()
     def counts_agree(self) -> None:
-        if not hasattr(self, "durable"):
-            return
         group = self.group
         waiting = self._waiting()
         if not self.group_selector:
@@ -440,31 +372,21 @@ class SelectorModel(RuleBasedStateMachine):
 
     @invariant()
     def memory_is_accounted_for(self) -> None:
-        if not hasattr(self, "durable"):
-            return
-        queue = self.manager.find("work")
-        tail = queue.tail
+        part = self.queue.parts[0]
+        tail = part.log.tail
         if not self.is_durable:
-            queue.trim_tail(0)
+            part.retention.trim_tail(0)
         held = [message for message in tail.slice(tail.first_offset, len(tail)) if message is not RELEASED]
         places_bytes = (len(tail) - len(held)) * RELEASED_BYTES
         assert tail.memory_bytes - places_bytes == sum(
             len(m.body or b"") + MESSAGE_OVERHEAD_BYTES for m in held
         )
-        if not self.is_durable and "audit" not in queue.groups:
+        if not self.is_durable and "audit" not in self.queue.groups:
             fresh = sum(item.state == "waiting" and not item.attempts for item in self.items)
             passed = sum(item.state == "passed" for item in self.items)  # perhaps not looked at yet
             assert fresh <= len(held) <= fresh + passed
 
-    def teardown(self) -> None:
-        try:
-            if hasattr(self, "durable") and sys.exc_info()[0] is None:
-                self._end()
-        finally:
-            if getattr(self, "tight", None):
-                self.tight.undo()  # type: ignore[union-attr]
-
-    def _end(self) -> None:
+    def finish(self) -> None:
         while self.takers:
             self.leave(0)
         self.wait(5_000)
@@ -473,19 +395,19 @@ class SelectorModel(RuleBasedStateMachine):
         assert not self._waiting()
         self._commit()
         self._commit()
-        assert self.group.selection is None or not self.is_durable
+        assert self.group.cursors[0].progress.claimed is None or not self.is_durable
         if not self.is_durable:
-            assert self.manager.find("work").tail.memory_bytes == 0
+            assert self.queue.log.tail.memory_bytes == 0
             return
         for _ in range(3):
             self.clock.ms += 61_000
             self.sweep()
-        queue = self.manager.find("work")
-        assert queue.head_offset == queue.tail.next_offset, "the log is kept"
+        log = self.queue.log
+        assert log.head_offset == log.next_offset, "the log is kept"
         rows = run(self.store.scan(payload.PREFIX, None, limit=100_000))
         failed = sum(item.state == "failed" for item in self.items)
         assert sum(key.startswith(payload.PREFIX) for key, _ in rows) == failed, "payloads leak or are lost"
-        assert not any(key.startswith(taken_ahead.PREFIX) for key, _ in rows), "bitmaps leak"
+        assert not any(key.startswith(claimed_bitmap.PREFIX) for key, _ in rows), "bitmaps leak"
 
 
 SETTINGS = settings(

@@ -8,46 +8,33 @@ have. A crash goes back to the last commit on both sides; at the end nothing is 
 from __future__ import annotations
 
 import copy
-import sys
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from broker.engine.shard import Shard
 from broker.properties.readers import READERS
 from config import limits
 from protocols.amqp091.content import Properties, encode_properties
-from queue_manager.consumer import UNLIMITED, Consumer, CreditPool
+from queue_manager.claims.claim import IN_FLIGHT, UNLIMITED, Claim, Consumer, CreditPool
 from queue_manager.definitions import QueueDefinition
-from queue_manager.model import IN_FLIGHT, Entry, Message
+from queue_manager.dispatch.by_key.table import BindingTable
+from queue_manager.model import Message
 from queue_manager.options import PublishOptions
 from queue_manager.policy import QueuePolicy
-from queue_manager.queue import Queue
+from queue_manager.queue.queue import Queue
 from storage.envelope import PROPERTIES_AMQP
 from storage.memory_store import MemoryStore
 from storage.records import payload
-from tests.model.harness import DEFAULT_POLICY, FakeClock, load, may_take
-from tests.model.tight_limits import TightLimits
+from tests.model.harness import may_take, run
+from tests.model.shard_model import QuietSink, ShardModel
 
-T = TypeVar("T")
 LEASE_MS = 30_000
 AT_ONCE = (-9, -1)
 NEVER = (9, 0)
 KEYS = ["a", "", "a", "b", "c"]
-
-
-def run(step: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that waits for nothing but its turn."""
-    for _ in range(100_000):
-        try:
-            assert step.send(None) is None
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-    raise AssertionError("it waits for ever")
 
 
 class Item:
@@ -77,7 +64,7 @@ class Bond:
         self.sure = True
 
 
-class Member:
+class Member(QuietSink):
     """A consumer of the group, and its sink: the machine checks each delivery as it comes.
 
     `refuses`: nothing can be sent to it.
@@ -90,21 +77,17 @@ class Member:
         self.pulls = False
         self.refuses = False
 
-    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
-        assert entries is None or len({entry.attempts > 1 for entry in entries}) <= 1
+    def deliver(self, consumer: Consumer, messages: list[Message], claims: list[Claim] | None) -> bool:
+        assert claims is None or len({entry.attempts > 1 for entry in claims}) <= 1
         for index, message in enumerate(messages):
-            self.machine.delivered(self, message, None if entries is None else entries[index])
+            self.machine.delivered(self, message, None if claims is None else claims[index])
         return not self.refuses
 
-    def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
-        pass
 
-    def cancelled(self, consumer: Consumer, reason: str) -> None:
-        pass
-
-
-class StickyModel(RuleBasedStateMachine):
+class StickyModel(ShardModel):
     """Publish by key, consume, settle in every way, come and go, crash."""
+
+    lease_ms = LEASE_MS
 
     @initialize(
         mode=st.sampled_from(["sticky", "sticky", "rebalance"]),
@@ -129,10 +112,11 @@ class StickyModel(RuleBasedStateMachine):
         crashes: bool,
         credits: list[int],
     ) -> None:
-        self.tight = TightLimits() if tight else None
-        self.clock = FakeClock()
+        self.is_tight = tight
+        if tight:
+            self.tighten()
         self.items: list[Item] = []
-        self.entries: dict[bytes, Entry] = {}
+        self.claims: dict[bytes, Claim] = {}
         self.members: list[Member] = []
         self.gone: list[Member] = []  # cancelled, with claims perhaps
         self.bonds: dict[str, Bond] = {}
@@ -150,8 +134,8 @@ class StickyModel(RuleBasedStateMachine):
             "attempts_max": tries,
             "priority_max": priority_max,
         }
-        self._open(MemoryStore())
-        self.manager.declare(self._definition(), self.clock.ms)
+        self.attach(MemoryStore())
+        self.manager.queues.declare(self._definition(), self.clock.ms)
         self._reopen_puller()
         self._commit()
         self.credits = credits
@@ -165,59 +149,50 @@ class StickyModel(RuleBasedStateMachine):
         policy = QueuePolicy(**self.policy, message_groups="" if self.mode == "off" else self.mode)
         return QueueDefinition("work", durable=self.is_durable, policy=policy)
 
-    def _open(self, store: MemoryStore) -> None:
-        self.store = store
-        self.shard = run(
-            Shard.open(
-                store,
-                self.clock,  # type: ignore[arg-type]
-                default_policy=DEFAULT_POLICY,
-                auto_create=True,
-                cache_bytes_max=0,
-            )
-        )
-        self.manager = self.shard.manager
+    def attach(self, store: MemoryStore) -> None:
+        super().attach(store)
         READERS.install(self.manager)
 
     @property
     def work(self) -> Queue:
-        return self.manager.find("work")
+        return self.manager.queues.find("work")
+
+    @property
+    def table(self) -> BindingTable | None:
+        """Which key is whose, while keys are bound."""
+        by_key = self.work.groups.find("")._by_key
+        return None if by_key is None else by_key._table
 
     def _reopen_puller(self) -> None:
         self.puller = self._member()
         self.puller.pulls = True
-        self.puller.consumer = self.manager.puller(self.work, self.puller, "p", lease_ms=LEASE_MS)
+        self.puller.consumer = self.add_puller(self.work, self.puller)
 
     def _member(self) -> Member:
         self.member_numbers += 1
         return Member(self, self.member_numbers)
 
     def _commit(self) -> None:
-        self._quiesce()
-        run(self.shard.commit_once(everything=True))
+        self.rest()
+        self.commit_all()
         self.committed = copy.deepcopy(self.items)
-
-    def _quiesce(self) -> None:
-        self.manager.dispatch(self.clock.ms)
-        while self.manager.loads or self.manager.unborn:
-            load(self.shard)
 
     # oracle
 
-    def delivered(self, member: Member, message: Message, entry: Entry | None) -> None:
+    def delivered(self, member: Member, message: Message, entry: Claim | None) -> None:
         assert message.body is not None
         item = next(item for item in self.items if item.body == message.body)
         assert self._is_ready(item)
         item.attempts += 1
         assert entry is None or (entry.state == IN_FLIGHT and entry.attempts == item.attempts)
-        if not item.key and self.mode != "off" and self.tight is None:
+        if not item.key and self.mode != "off" and not self.is_tight:
             urgent = [o for o in self.items if self._is_ready(o) and not o.key and o.rank[0] < item.rank[0]]
             assert not urgent, "a more urgent one waits"
         if item.key and self.mode != "off":
             same = [other for other in self.items if other.key == item.key and other is not item]
             assert {o.holder for o in same if o.state == "held"} <= {member.number}, "two hold one key"
             older = [other for other in same if other.rank < item.rank]
-            if self.tight is not None:  # what is urgent may not be taken yet
+            if self.is_tight:  # what is urgent may not be taken yet
                 older = [other for other in older if other.rank[0] == item.rank[0]]
             assert not [o for o in older if self._is_ready(o)], "an older one waits"
             self._check_bond(member, item, older)
@@ -229,12 +204,12 @@ class StickyModel(RuleBasedStateMachine):
             item.state = "done"
             self._settled(item.key)
         elif entry is not None:
-            self.entries[item.body] = entry
+            self.claims[item.body] = entry
 
     def _check_bond(self, member: Member, item: Item, older: list[Item]) -> None:
         """`member` gets `item`: may it, and whose is the key now?"""
         bond = self.bonds.get(item.key)
-        if bond is not None and bond.sure and self.tight is None:  # tight limits may make it forget
+        if bond is not None and bond.sure and not self.is_tight:  # tight limits may make it forget
             assert bond.owner == member.number, "the key is another's"
         if member.pulls:
             self.bonds.pop(item.key, None)
@@ -307,15 +282,13 @@ class StickyModel(RuleBasedStateMachine):
             if chance == 0:
                 headers.append(("JMSXGroupSeq", -1))
             raw = encode_properties(Properties(), headers)
-            plan = self.manager.plan(
-                "$queue/work/key", PROPERTIES_AMQP, raw, True, PublishOptions(priority=priority)
-            )
-            plan.aim(self.manager, self.manager.route("$queue/work/key", self.clock.ms))
+            options = PublishOptions(priority=priority)
+            plan = self.plan("$queue/work/key", options, kind=PROPERTIES_AMQP, properties=raw)
             self.manager.publish(plan, [body], self.clock.ms)
             self.items.append(Item(body, key, chance == 0, (-priority, self.numbers)))
             self.numbers += 1
         if quiesce:
-            self._quiesce()
+            self.rest()
 
     @precondition(lambda self: len(self.members) < 4)
     @rule(
@@ -333,20 +306,10 @@ class StickyModel(RuleBasedStateMachine):
         self.members.append(member)
         if self.mode == "rebalance":
             self._rebalanced()
-        member.consumer = self.manager.subscribe(
-            self.work,
-            "",
-            "#",
-            member,
-            consumer_id=f"c{member.number}",
-            credit_max=credit,
-            no_ack=no_ack,
-            exclusive=False,
-            lease_ms=LEASE_MS,
-            pool=pool,
-            priority=priority,
+        member.consumer = self.add_consumer(
+            self.work, member, credit_max=credit, no_ack=no_ack, pool=pool, priority=priority
         )
-        self._quiesce()
+        self.rest()
 
     @precondition(lambda self: len(self.members) < 4)
     @rule(no_ack=st.booleans())
@@ -366,8 +329,8 @@ class StickyModel(RuleBasedStateMachine):
         else:
             for item in [item for item in self._held() if item.holder == member.number]:
                 self._comes_back(item)
-        self.manager.unsubscribe(member.consumer, self.clock.ms, keep_claims=keeps)
-        self._quiesce()
+        self.manager.consumption.unsubscribe(member.consumer, self.clock.ms, keep_claims=keeps)
+        self.rest()
 
     @rule(pick=st.integers(0, 9))
     def close_cancelled(self, pick: int) -> None:
@@ -376,26 +339,27 @@ class StickyModel(RuleBasedStateMachine):
         member = self.gone.pop(pick % len(self.gone))
         for item in [item for item in self._held() if item.holder == member.number]:
             self._comes_back(item)
-        self.manager.unsubscribe(member.consumer, self.clock.ms)
-        self._quiesce()
+        self.remove_consumer(member.consumer)
+        self.rest()
 
     @rule(pick=st.integers(0, 9), ms=st.sampled_from([0, 1]))
     def pause(self, pick: int, ms: int) -> None:
         if self.members:
             member = self.members[pick % len(self.members)]
-            member.consumer.paused = not member.consumer.paused
-            self.manager.wake(member.consumer)
-            self._quiesce()
+            if member.consumer.paused:
+                member.consumer.resume()
+            else:
+                member.consumer.pause()
+            self.manager.consumption.wake(member.consumer)
+            self.rest()
 
     @rule(count=st.integers(1, 4), no_ack=st.sampled_from([False, False, True]))
     def pull(self, count: int, no_ack: bool) -> None:
         for _ in range(count):
             is_due = any(self._is_ready(item) and self._must_be_pulled(item) for item in self.items)
-            self.puller.consumer.no_ack = no_ack
-            while (answer := self.manager.pull(self.puller.consumer, no_ack, self.clock.ms)) is None:
-                load(self.shard)
-            assert answer or not is_due or self.tight is not None
-            self._quiesce()
+            answer = self.pull_one(self.puller.consumer, no_ack=no_ack)
+            assert answer or not is_due or self.is_tight
+            self.rest()
 
     def _must_be_pulled(self, item: Item) -> bool:
         if not item.key or self.mode == "off":
@@ -420,10 +384,10 @@ class StickyModel(RuleBasedStateMachine):
                 self._settle(held[pick % len(held)], kind)
 
     def _settle(self, item: Item, kind: str) -> None:
-        entry = self.entries[item.body]
+        entry = self.claims[item.body]
         now_ms = self.clock.ms
         if kind == "extend":
-            assert self.manager.extend(entry, 2 * LEASE_MS, now_ms)
+            assert self.manager.consumption.extend(entry, 2 * LEASE_MS, now_ms)
             item.lease_end_ms = now_ms + 2 * LEASE_MS
             return
         if kind == "ack":
@@ -440,7 +404,7 @@ class StickyModel(RuleBasedStateMachine):
             assert self.manager.requeue([entry], now_ms, delay_ms=wait_ms or None) == 0
         item.holder = -1
         assert self.manager.ack([entry], now_ms) == 1, "settled twice"
-        self._quiesce()
+        self.rest()
 
     @rule(ms=st.sampled_from([1, 7_500, 30_000, 61_000]))
     def wait(self, ms: int) -> None:
@@ -448,12 +412,12 @@ class StickyModel(RuleBasedStateMachine):
         for item in [item for item in self._held() if item.lease_end_ms <= self.clock.ms]:
             self._comes_back(item)
         self.manager.expire(self.clock.ms)
-        self._quiesce()
+        self.rest()
 
     @precondition(lambda self: sum(item.state == "waiting" for item in self.items) > 3)
     @rule()
     def purge(self) -> None:
-        self.manager.purge(self.work, self.clock.ms)
+        self.work.purge(self.clock.ms)
         for item in self.items:
             if item.state == "waiting":
                 bond = self.bonds.get(item.key)
@@ -461,7 +425,7 @@ class StickyModel(RuleBasedStateMachine):
                     bond.sure = False
                     bond.ends_at = min(bond.ends_at, item.rank)
                 item.state = "done"
-        self._quiesce()
+        self.rest()
 
     @precondition(lambda self: self.mode == "off" or any(item.state == "waiting" for item in self.items))
     @rule(mode=st.sampled_from(["off", "sticky", "rebalance"]))
@@ -469,14 +433,14 @@ class StickyModel(RuleBasedStateMachine):
         if "off" in (mode, self.mode):
             self.bonds = {item.key: Bond(item.holder, AT_ONCE) for item in self._held() if item.key}
         self.mode = mode
-        self.manager.redefine(self.work, self._definition())
-        self._quiesce()
+        self.manager.queues.redefine(self.work, self._definition())
+        self.rest()
 
     @rule()
     def sweep(self) -> None:
         self.wait(0)
         self._commit()
-        run(self.shard.sweep_once())
+        self.sweep_once()
         self._commit()
 
     @precondition(lambda self: self.crashes)
@@ -490,11 +454,11 @@ class StickyModel(RuleBasedStateMachine):
             item.state = "waiting"
             item.due_ms = item.lease_end_ms = 0
             item.holder = -1
-        self.entries = {}
+        self.claims = {}
         self.members = []
         self.gone = []
         self.bonds = {}
-        self._open(self.store.crash())
+        self.attach(self.store.crash())
         mode = self.work.policy.message_groups or "off"
         self.mode = mode
         self._reopen_puller()
@@ -503,31 +467,27 @@ class StickyModel(RuleBasedStateMachine):
 
     @invariant()
     def counts_agree(self) -> None:
-        if not hasattr(self, "items"):
-            return
-        group = self.work.groups[""]
+        group = self.work.groups.find("")
         ready = [item for item in self.items if self._is_ready(item)]
         assert group.ready_count() == len(ready)
         assert group.delayed_count() == sum(i.state == "waiting" for i in self.items) - len(ready)
         assert group.in_flight_count() == len(self._held())
-        sticky = group.sticky
-        assert (sticky is None) == (self.mode == "off")
-        if sticky is not None:
+        table = self.table
+        assert (table is None) == (self.mode == "off")
+        if table is not None:
             held = self._held()
-            for key, binding in sticky.bindings.items():
+            for key, binding in table.bindings.items():
                 assert binding.in_flight == sum(item.key == key for item in held)
-            if self.tight is None:
-                assert sticky.placed_count <= limits.PLACED_MESSAGES_PER_GROUP_MAX
+            if not self.is_tight:
+                assert table.placed_count <= limits.PLACED_MESSAGES_PER_GROUP_MAX
 
     @invariant()
     def nothing_waits_that_somebody_could_have(self) -> None:
-        if not hasattr(self, "items"):
-            return
-        self._quiesce()
-        sticky = self.work.groups[""].sticky
-        if sticky is not None and (
-            sticky.placed_count >= limits.PLACED_MESSAGES_PER_GROUP_MAX
-            or sticky.placed_bytes >= limits.PLACED_BYTES_PER_GROUP_MAX
+        self.rest()
+        table = self.table
+        if table is not None and (
+            table.placed_count >= limits.PLACED_MESSAGES_PER_GROUP_MAX
+            or table.placed_bytes >= limits.PLACED_BYTES_PER_GROUP_MAX
         ):
             return
         for member in self.members:
@@ -552,19 +512,15 @@ class StickyModel(RuleBasedStateMachine):
 
     # the end
 
-    def teardown(self) -> None:
-        if getattr(self, "tight", None) is not None:
-            assert self.tight is not None
-            self.tight.undo()
-        if not hasattr(self, "items") or sys.exc_info()[0] is not None:
-            return
+    def finish(self) -> None:
+        self.relax()
         if not self.members:
             self.join(3, False, 0, False)
         for member in self.members:
-            member.consumer.paused = False
-            self.manager.wake(member.consumer)
+            member.consumer.resume()
+            self.manager.consumption.wake(member.consumer)
         for _ in range(10 * len(self.items) + 10):
-            self._quiesce()
+            self.rest()
             for item in self._held():
                 self._settle(item, "ack")
             if all(item.state in ("done", "failed") for item in self.items):

@@ -7,25 +7,25 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from broker.engine.shard import Shard
 from config import limits
+from queue_manager.claims.claim import IN_FLIGHT
 from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import GroupNotFound, InvalidArgument, PreconditionFailed
 from queue_manager.filters.consumer_filter import consumer_filter
 from queue_manager.filters.fields import Fields
-from queue_manager.manager import ACCEPTED
-from queue_manager.model import IN_FLIGHT
+from queue_manager.group.stream_group import StreamGroup
+from queue_manager.log.stream_start import FIRST, LAST, NEXT, OFFSET, TIMESTAMP, StreamStart
+from queue_manager.outcomes import ACCEPTED
 from queue_manager.policy import QueuePolicy
-from queue_manager.streams.group import StreamGroup
-from queue_manager.streams.start import FIRST, LAST, NEXT, OFFSET, TIMESTAMP, StreamStart
-from queue_manager.streams.stream import Stream
+from queue_manager.queue.stream import Stream
 from storage.envelope import EnvelopeTemplate
 from storage.memory_store import MemoryStore
 from storage.records import payload, payload_refs, stream_chunk
-from tests.model.harness import FakeClock, drive, load, may_take
+from tests.model.harness import may_take, run
 from tests.model.leaks import all_rows
+from tests.model.shard_model import ShardModel
 
 TIGHT = {
     "STREAM_CHUNK_BYTES": 12,
@@ -163,13 +163,15 @@ class OracleGroup:
         return min([self.position, *self.back[:1], *held])
 
 
-class StreamModel(RuleBasedStateMachine):
+class StreamModel(ShardModel):
     """Publish, read, settle, commit, let time pass, crash."""
+
+    lease_ms = LEASE_MS
+    default_policy = policy()
+    auto_create = False
 
     def __init__(self) -> None:
         super().__init__()
-        self.before = {name: getattr(limits, name) for name in TIGHT}
-        self.clock = FakeClock()
         self.logs: dict[str, list[Published]] = {name: [] for name in RETENTION}
         self.durable_ends = dict.fromkeys(RETENTION, 0)
         self.durable_heads = dict.fromkeys(RETENTION, 0)
@@ -186,8 +188,7 @@ class StreamModel(RuleBasedStateMachine):
     )
     def begin(self, tight: bool, counts: list[int], readers: list[tuple[str, int]]) -> None:
         if tight:
-            for name, value in TIGHT.items():
-                setattr(limits, name, value)
+            self.tighten({limits: TIGHT})
         self.attach(MemoryStore())
         self.declare()
         self.commit()
@@ -198,53 +199,35 @@ class StreamModel(RuleBasedStateMachine):
 
     def declare(self) -> None:
         for name, fields in RETENTION.items():
-            if name not in self.shard.manager.queues:
+            if name not in self.manager.queues:
                 topics = (f"$queue/{name}/#", "$queue/all/#")
                 definition = QueueDefinition(name, durable=True, policy=policy(**fields), topics=topics)
-                self.shard.manager.declare(definition, self.clock.ms)
+                self.manager.queues.declare(definition, self.clock.ms)
 
     def attach(self, store: MemoryStore) -> None:
-        self.store = store
-        self.shard = drive(
-            Shard.open(
-                store,
-                self.clock,  # type: ignore[arg-type]
-                default_policy=policy(),
-                auto_create=False,
-                cache_bytes_max=0,
-            )
-        )
+        super().attach(store)
         self.shard.commits.on_committed(self.committed)
-        self.shard.manager.fields.of_template = fields_of
+        self.manager.context.fields.of_template = fields_of
 
     def stream(self, name: str) -> Stream:
-        queue = self.shard.manager.queues[name]
+        queue = self.manager.queues.find(name)
         assert isinstance(queue, Stream)
         return queue
 
+    def real(self, oracle: OracleGroup) -> StreamGroup:
+        """The group as the broker has it."""
+        group = self.stream(oracle.stream).known_group(oracle.group_id)
+        assert group is not None
+        return group
+
     def head(self, name: str) -> int:
-        return self.stream(name).head_offset
+        return self.stream(name).log.head_offset
 
     def committed(self) -> None:
         for name, log in self.logs.items():
             self.durable_ends[name] = len(log)
-            if name in self.shard.manager.queues:
+            if name in self.manager.queues:
                 self.durable_heads[name] = self.head(name)
-
-    def settle(self) -> None:
-        """Let loads, timers and deliveries run until nothing is left to do now."""
-        manager = self.shard.manager
-        for _ in range(5_000):
-            due_ms = manager.timers.next_ms()
-            if due_ms is not None and due_ms <= self.clock.ms:
-                manager.fire_timers(self.clock.ms)
-            elif manager.dispatchable:
-                manager.dispatch(self.clock.ms)
-            elif manager.loads:
-                load(self.shard)
-            else:
-                return
-        raise AssertionError("it never ends")
 
     # what may happen
 
@@ -254,18 +237,16 @@ class StreamModel(RuleBasedStateMachine):
         count=st.integers(1, 9),
     )
     def publish(self, target_name: str, key: str, count: int) -> None:
-        manager = self.shard.manager
         topic = f"$queue/{target_name}/{key}"
-        plan = manager.plan(topic, 0, b"", True)
-        plan.aim(manager, manager.route(topic, self.clock.ms))
+        plan = self.plan(topic)
         bodies = [b"%d" % (self.number + index) for index in range(count)]
         self.number += count
         for queue in plan.queues:
             # the key of a message of another queue's topic is the whole topic
-            seen = queue.routing_key(topic)
+            seen = queue.log.routing_key(topic)
             self.logs[queue.name] += [Published(body, seen, key, self.clock.ms) for body in bodies]
-        assert manager.publish(plan, bodies, self.clock.ms) == ACCEPTED
-        self.settle()
+        assert self.manager.publish(plan, bodies, self.clock.ms) == ACCEPTED
+        self.rest()
 
     @rule(
         name=st.sampled_from(sorted(RETENTION)),
@@ -292,11 +273,11 @@ class StreamModel(RuleBasedStateMachine):
         if kind:
             start = StreamStart(kind, self.clock.ms - value * 500 if kind == TIMESTAMP else value)
         is_first = not oracle.readers
-        known = self.stream(name).groups.get(oracle.group_id) if group else None
+        known = self.stream(name).known_group(oracle.group_id) if group else None
         position = 0 if known is None else known.position
         reader = Reader(self, oracle, no_ack=no_ack, refuses=refuses)
         try:
-            reader.consumer = self.shard.manager.subscribe_stream(
+            reader.consumer = self.manager.consumption.subscribe_stream(
                 self.stream(name), group, pattern, reader, start=start, auto_commit=auto_commit,
                 consumer_id="c", credit_max=credit, no_ack=no_ack, exclusive=False, lease_ms=LEASE_MS,
                 wanted=consumer_filter(selector, {}),
@@ -311,7 +292,6 @@ class StreamModel(RuleBasedStateMachine):
         if is_first:
             oracle.auto_commit = auto_commit
             if oracle.selector != selector and known is not None:
-                assert isinstance(known, StreamGroup)
                 assert self.skips(position, oracle), "what the others did not want is passed"
                 oracle.highest = max(oracle.highest, oracle.floor(), position)
                 oracle.position = position
@@ -321,7 +301,7 @@ class StreamModel(RuleBasedStateMachine):
             if start is not None:
                 oracle.highest = max(oracle.highest, oracle.floor(), position)
                 self.seek(oracle, start)
-        self.settle()
+        self.rest()
 
     @rule(
         name=st.sampled_from(sorted(RETENTION)),
@@ -348,9 +328,7 @@ class StreamModel(RuleBasedStateMachine):
         oracle.move(places.get(start.kind, min(start.value, len(log))))
         oracle.committed = oracle.durable = 0
         if start.kind == TIMESTAMP:
-            oracle.position = (
-                self.stream(oracle.stream).groups[oracle.group_id].position if oracle.name else head
-            )
+            oracle.position = self.real(oracle).position if oracle.name else head
 
     def all_readers(self) -> list[Reader]:
         return [reader for group in [*self.groups.values(), *self.nameless] for reader in group.readers]
@@ -379,12 +357,12 @@ class StreamModel(RuleBasedStateMachine):
             held = list(reader.held)
             offsets = [offset for index, offset in enumerate(held) if bits >> index & 1] or held[:1]
             entries = [reader.held.pop(offset) for offset in offsets]
-            manager = self.shard.manager
+            manager = self.manager
             settle = {"ack": manager.ack, "nack": manager.requeue, "reject": manager.reject}[verdict]
             assert settle(entries, self.clock.ms) == 0
             if verdict == "nack" and reader.group.name:
                 reader.group.give_back(*offsets)
-            self.settle()
+            self.rest()
 
     @precondition(lambda self: self.all_readers())
     @rule(pick=st.integers(0, 1_000), keeps=st.booleans())
@@ -401,20 +379,19 @@ class StreamModel(RuleBasedStateMachine):
             reader.held = {}
             oracle.give_back(*held)
         was_held = list(reader.held.values())
-        self.shard.manager.unsubscribe(reader.consumer, self.clock.ms, keep_claims=keeps)
+        self.manager.consumption.unsubscribe(reader.consumer, self.clock.ms, keep_claims=keeps)
         if not oracle.readers and oracle.name:
-            group = self.stream(oracle.stream).groups[oracle.group_id]
-            assert isinstance(group, StreamGroup)
+            group = self.real(oracle)
             if not oracle.auto_commit:
-                assert group.position == group.committed >= oracle.committed
+                assert group.position == group.committed_offset() >= oracle.committed
                 oracle.move(group.position)
-                assert self.shard.manager.ack(was_held, self.clock.ms) == len(was_held), "read again"
+                assert self.manager.ack(was_held, self.clock.ms) == len(was_held), "read again"
             assert (
                 group.position == oracle.position
                 or oracle.next_wanted() is None
                 or self.skips(group.position, oracle)
             )
-        self.settle()
+        self.rest()
 
     def skips(self, position: int, oracle: OracleGroup) -> bool:
         """Whether between `position` and the oracle's there is nothing the group wants."""
@@ -428,11 +405,11 @@ class StreamModel(RuleBasedStateMachine):
     def commit_offset(self, pick: int, offset: int) -> None:
         oracle = list(self.groups.values())[pick % len(self.groups)]
         stream = self.stream(oracle.stream)
-        position = stream.groups[oracle.group_id].position
+        position = self.real(oracle).position
         try:
-            self.shard.manager.commit_offset(stream, oracle.group_id, offset)
+            self.manager.commit_offset(stream, oracle.group_id, offset)
         except InvalidArgument:
-            end = stream.groups[oracle.group_id].position if oracle.readers else len(self.logs[oracle.stream])
+            end = self.real(oracle).position if oracle.readers else len(self.logs[oracle.stream])
             assert (oracle.auto_commit and oracle.readers) or offset >= end
             return
         except GroupNotFound:
@@ -443,13 +420,13 @@ class StreamModel(RuleBasedStateMachine):
         oracle.highest = max(oracle.highest, oracle.floor(), position)  # it passes what it does not want
         if not oracle.readers:
             oracle.move(offset + 1)
-        self.settle()
+        self.rest()
 
     @rule(ms=st.sampled_from([1, 500, 5_000, 10_000, LEASE_MS]))
     def advance(self, ms: int) -> None:
         self.clock.ms += ms
-        self.shard.manager.expire(self.clock.ms)
-        self.settle()
+        self.manager.expire(self.clock.ms)
+        self.rest()
         for name, fields in RETENTION.items():
             age_ms = fields.get("retention_age_ms")
             log = self.logs[name][self.head(name) :]
@@ -459,7 +436,7 @@ class StreamModel(RuleBasedStateMachine):
 
     @rule(everything=st.booleans())
     def commit(self, everything: bool = True) -> None:
-        drive(self.shard.commit_once(everything=everything))
+        run(self.shard.commit_once(everything=everything))
         if everything:
             for oracle in self.groups.values():
                 oracle.durable = oracle.floor() if oracle.auto_commit else oracle.committed
@@ -467,8 +444,8 @@ class StreamModel(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
-        drive(self.shard.sweep_once())
-        self.settle()
+        self.sweep_once()
+        self.rest()
 
     @rule(
         what=st.sampled_from(["crash", "crash", "purge", "delete"]), name=st.sampled_from(sorted(RETENTION))
@@ -483,9 +460,9 @@ class StreamModel(RuleBasedStateMachine):
             self.delete(name)
 
     def purge(self, name: str) -> None:
-        self.shard.manager.purge(self.stream(name), self.clock.ms)
+        self.stream(name).purge(self.clock.ms)
         assert self.head(name) == len(self.logs[name])
-        self.settle()
+        self.rest()
 
     def crash(self) -> None:
         floors = {key: oracle.floor() for key, oracle in self.groups.items()}
@@ -495,23 +472,25 @@ class StreamModel(RuleBasedStateMachine):
         self.nameless = []
         for name, log in self.logs.items():
             del log[self.durable_ends[name] :]
-            stream = self.stream(name)
-            assert stream.tail.next_offset == len(log)
-            assert self.durable_heads[name] <= stream.head_offset
-            assert stream.head_offset <= max(heads[name], len(log))
+            stored = self.stream(name).stream_log
+            assert stored.next_offset == len(log)
+            assert self.durable_heads[name] <= stored.head_offset
+            assert stored.head_offset <= max(heads[name], len(log))
             if not RETENTION[name]:
-                assert stream.chunks.count == len(log) - stream.head_offset
-                assert stream.chunks.payload_bytes == sum(len(m.body) for m in log[stream.head_offset :])
+                assert stored.chunks.count == len(log) - stored.head_offset
+                assert stored.chunks.payload_bytes == sum(len(m.body) for m in log[stored.head_offset :])
         for key, oracle in list(self.groups.items()):
-            group = self.stream(oracle.stream).groups.get(oracle.group_id)
+            group = self.stream(oracle.stream).known_group(oracle.group_id)
             if group is None:
                 del self.groups[key]  # never written
                 continue
             assert oracle.durable <= max(group.position, self.head(oracle.stream)) or oracle.since_ms
             if oracle.auto_commit:
-                highest = max(floors[key], oracle.highest, self.head(oracle.stream))
-                assert group.position <= highest or self.skips_to(group, oracle)
-            oracle.position = group.position
+                # what was below the head is passed, wanted or not
+                low = max(floors[key], heads[oracle.stream])
+                highest = max(low, oracle.highest, self.head(oracle.stream))
+                assert group.position <= highest or self.skips_to(group.position, oracle, low)
+            oracle.position = oracle.committed = group.position
             oracle.since_ms = 0
             oracle.selector = ""
             oracle.auto_commit = True
@@ -519,65 +498,53 @@ class StreamModel(RuleBasedStateMachine):
             oracle.back = []
             oracle.readers = []
             oracle.leavers = []
-        self.settle()
+        self.rest()
 
-    def skips_to(self, group: Any, oracle: OracleGroup) -> bool:
-        log = self.logs[oracle.stream]
-        return not any(oracle.wants(m) for m in log[oracle.floor() : group.position])
+    def skips_to(self, position: int, oracle: OracleGroup, low: int) -> bool:
+        """Whether the group wants nothing from `low` to `position`."""
+        return not any(oracle.wants(message) for message in self.logs[oracle.stream][low:position])
 
     def delete(self, name: str) -> None:
-        self.shard.manager.delete(self.stream(name), self.clock.ms)
+        self.manager.queues.delete(self.stream(name), self.clock.ms)
         self.logs[name] = []
         self.groups = {key: oracle for key, oracle in self.groups.items() if oracle.stream != name}
         self.nameless = [oracle for oracle in self.nameless if oracle.stream != name]
         for _ in range(5):
-            drive(self.shard.commit_once(everything=True))
-            drive(self.shard.sweep_once())
+            self.commit_all()
+            self.sweep_once()
         self.declare()
         self.commit()
-        self.settle()
+        self.rest()
 
     # what must hold
 
     @invariant()
     def limits_hold(self) -> None:
-        if not hasattr(self, "shard"):
-            return
         for name, fields in RETENTION.items():
-            stream = self.stream(name)
-            kept = self.logs[name][stream.head_offset :]
-            assert stream.chunks.count == len(kept), name
-            assert stream.chunks.payload_bytes == sum(len(m.body) for m in kept)
+            chunks = self.stream(name).stream_log.chunks
+            kept = self.logs[name][self.head(name) :]
+            assert chunks.count == len(kept), name
+            assert chunks.payload_bytes == sum(len(m.body) for m in kept)
             count_max, bytes_max = fields.get("retention_count"), fields.get("retention_bytes")
-            newest = stream.chunks.newest()
+            newest = chunks.newest()
             if count_max and newest is not None:
                 assert len(kept) <= max(count_max, newest.count)
             if bytes_max and newest is not None:
-                assert stream.chunks.payload_bytes <= max(bytes_max, newest.payload_bytes)
+                assert chunks.payload_bytes <= max(bytes_max, newest.payload_bytes)
 
     @invariant()
     def nobody_waits(self) -> None:
         """A reader with credit has been given all there is for it."""
-        if not hasattr(self, "shard"):
-            return
         for reader in self.all_readers():
             group = reader.group
             if reader.no_ack or may_take(reader.consumer):
                 assert not group.back, group.group_id
                 assert group.next_wanted() is None, (group.group_id, group.position)
 
-    def teardown(self) -> None:
-        try:
-            if hasattr(self, "shard"):
-                self.finish()
-        finally:
-            for name, value in self.before.items():
-                setattr(limits, name, value)
-
     def finish(self) -> None:
         for _ in range(3):
-            drive(self.shard.commit_once(everything=True))
-            drive(self.shard.sweep_once())
+            self.commit_all()
+            self.sweep_once()
         rows = all_rows(self.store)
         held = {m.body for name, log in self.logs.items() for m in log[self.head(name) :]}
         assert {value for key, value in rows if key.startswith(payload.PREFIX)} == held
@@ -585,7 +552,7 @@ class StreamModel(RuleBasedStateMachine):
             if key.startswith(payload_refs.PREFIX):
                 assert payload_refs.decode(value) >= 1
         chunks = [key for key, _ in rows if key.startswith(stream_chunk.PREFIX)]
-        assert len(chunks) == sum(len(self.stream(name).chunks) for name in RETENTION)
+        assert len(chunks) == sum(len(self.stream(name).stream_log.chunks) for name in RETENTION)
 
 
 TestStreamModel = StreamModel.TestCase

@@ -1,13 +1,14 @@
 """Limits so small that a few messages leave memory, fill entries and buckets, and take many steps."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
 
 from config import limits
 from storage import sequence
 
-TIGHT: dict[ModuleType, dict[str, int]] = {
+Limits = Mapping[ModuleType, Mapping[str, int]]
+TIGHT: Limits = {
     limits: {
         "TAIL_BYTES_PER_QUEUE_MIN": 2_000,
         "LOAD_MESSAGES_MAX": 7,
@@ -42,11 +43,11 @@ TIGHT: dict[ModuleType, dict[str, int]] = {
 
 
 class TightLimits:
-    """Sets the limits of `TIGHT` until `undo`."""
+    """Sets limits, those of `TIGHT` unless told otherwise, until `undo`."""
 
-    def __init__(self) -> None:
+    def __init__(self, values_of: Limits = TIGHT) -> None:
         self._before: list[tuple[ModuleType, str, int]] = []
-        for module, values in TIGHT.items():
+        for module, values in values_of.items():
             for name, value in values.items():
                 self._before.append((module, name, getattr(module, name)))
                 setattr(module, name, value)

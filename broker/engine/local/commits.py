@@ -17,21 +17,15 @@ class LocalCommits:
 
     def wait(self, waiter: Waiter, token: int) -> None:
         """See `CommitClient.wait`."""
-        self._manager.journal.wait(waiter, token)
+        self._manager.context.commit.wait(waiter, token)
 
     def wait_for(self, waiter: Waiter, tokens: list[int]) -> None:
         """See `CommitClient.wait_for`."""
-        self._manager.journal.wait_for(waiter, tokens)
+        self._manager.context.commit.wait_for(waiter, tokens)
 
     def wait_up_to(self, waiter: Waiter, token: int) -> bool:
         """See `CommitClient.wait_up_to`."""
-        waiters = self._manager.journal.waiters
-        tokens = waiters.get(waiter)
-        if tokens is None:
-            waiters[waiter] = [token]
-            return True
-        tokens[-1] = token
-        return False
+        return self._manager.context.commit.wait_up_to(waiter, token)
 
     async def durable(self) -> None:
         """See `CommitClient.durable`."""

@@ -41,12 +41,12 @@ class LocalGroups:
     async def view(self, queue: str, group_id: str) -> GroupView:
         """See `GroupClient.view`."""
         await self._shard.sweeper.retention_known()
-        found = self._shard.manager.find_group(find(self._shard, queue), group_id)
+        found = find(self._shard, queue).groups.find(group_id)
         return await counting.group_view(self._shard, found)
 
     async def views(self, queue: str) -> list[GroupView]:
         """See `GroupClient.views`."""
         await self._shard.sweeper.retention_known()
-        named = [g for g in find(self._shard, queue).groups.values() if counting.has_name(g)]
+        named = [g for g in find(self._shard, queue).groups if counting.has_name(g)]
         named.sort(key=lambda group: group.group_id)
         return [await counting.group_view(self._shard, group) for group in named]

@@ -9,7 +9,7 @@ from broker.engine.operations import browsing, groups, moving, redrive, schedule
 from broker.engine.shard import Shard
 from queue_manager.api import OPERATOR, BrowsedPage, BrowseRequest, GroupStart, State
 from queue_manager.errors import InvalidArgument
-from queue_manager.queue import Queue
+from queue_manager.queue.queue import Queue
 
 
 class LocalMessages:
@@ -30,7 +30,7 @@ class LocalMessages:
         return await browsing.read_page(
             shard,
             found,
-            groups.chosen(shard.manager, found, request.group),
+            groups.chosen(found, request.group),
             request.state,
             after=after,
             limit=request.limit,
@@ -49,7 +49,7 @@ class LocalMessages:
     ) -> int:
         """See `MessageClient.move`."""
         source, target = self._pair(queue, to)
-        chosen = groups.chosen(self._shard.manager, source, group)
+        chosen = groups.chosen(source, group)
         return await moving.move(self._shard, source, chosen, target, state, limit, per_second)
 
     async def copy(
@@ -66,7 +66,7 @@ class LocalMessages:
         """See `MessageClient.copy`."""
         source, target = self._pair(queue, to)
         after = None if start is None else await groups.cursor_at(self._shard, source, start)
-        chosen = groups.chosen(self._shard.manager, source, group)
+        chosen = groups.chosen(source, group)
         return await moving.copy(self._shard, source, chosen, target, state, limit, per_second, after)
 
     async def redrive_failed(

@@ -11,15 +11,15 @@ from broker.engine.shard import Shard
 from queue_manager.api import OPERATOR, Dropped, QueueDeclaration, QueueStatus, QueueView
 from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import PreconditionFailed, QueueBusy, QueueManagerError, QueueNotFound
-from queue_manager.queue import Queue
+from queue_manager.queue.queue import Queue
 from storage.errors import StorageError
 
 
 def find(shard: Shard, name: str, caller: str = OPERATOR) -> Queue:
     """The queue a caller names; raises QueueNotFound, ResourceLocked."""
     if caller != OPERATOR:
-        return shard.manager.find(name, sys.intern(caller))
-    queue = shard.manager.named(name)
+        return shard.manager.queues.find(name, sys.intern(caller))
+    queue = shard.manager.queues.get(name)
     if queue is None:
         raise QueueNotFound(f"no queue {name!r}")
     return queue
@@ -85,7 +85,7 @@ class LocalQueues:
         if is_new and not create:
             raise QueueNotFound(f"no queue {declaration.name!r}")
         owner = sys.intern(caller) if declaration.exclusive else None  # the core compares by identity
-        queue = manager.declare(_definition(declaration, owner), self._shard.clock.now_ms())
+        queue = manager.queues.declare(_definition(declaration, owner), self._shard.clock.now_ms())
         if is_new and owner is not None:
             self._exclusive.setdefault(owner, {})[queue] = None
         return status_of(queue, is_new=is_new)
@@ -99,7 +99,7 @@ class LocalQueues:
         definition = _definition(declaration, None)
         queue = manager.queues.get(declaration.name)
         if queue is None:
-            manager.declare(definition, self._shard.clock.now_ms())
+            manager.queues.declare(definition, self._shard.clock.now_ms())
             return False
         if queue.durable != declaration.durable or queue.policy.stream != declaration.policy.stream:
             kind = "classic" if declaration.durable else "ephemeral"
@@ -107,7 +107,7 @@ class LocalQueues:
             raise PreconditionFailed(f"queue {queue.name!r} exists, but not as {wanted}")
         if queue.policy == definition.policy and queue.topics == definition.topics:
             return False
-        manager.redefine(queue, definition)
+        manager.queues.redefine(queue, definition)
         return True
 
     def exists(self, name: str) -> Answer[bool]:
@@ -121,7 +121,7 @@ class LocalQueues:
     def _look(self, name: str, caller: str, is_use: bool) -> QueueStatus:
         queue = find(self._shard, name, caller)
         if is_use:
-            queue.unused_since_ms = self._shard.clock.now_ms()
+            queue.used(self._shard.clock.now_ms())
         return status_of(queue)
 
     def purge(self, name: str, caller: str = OPERATOR) -> Answer[Dropped]:
@@ -129,7 +129,7 @@ class LocalQueues:
         return Answer.of(lambda: self._purge(find(self._shard, name, caller)))
 
     def _purge(self, queue: Queue) -> Dropped:
-        return Dropped(self._shard.manager.purge(queue, self._shard.clock.now_ms()), queue.durable)
+        return Dropped(queue.purge(self._shard.clock.now_ms()), queue.durable)
 
     def delete(
         self, name: str, caller: str = OPERATOR, *, if_unused: bool = False, if_empty: bool = False
@@ -139,7 +139,7 @@ class LocalQueues:
 
     def _delete(self, queue: Queue, if_unused: bool, if_empty: bool) -> Dropped:
         now_ms = self._shard.clock.now_ms()
-        count = self._shard.manager.delete(queue, now_ms, if_unused=if_unused, if_empty=if_empty)
+        count = self._shard.manager.queues.delete(queue, now_ms, if_unused=if_unused, if_empty=if_empty)
         if isinstance(queue.owner, str):
             self._exclusive.get(queue.owner, {}).pop(queue, None)
         return Dropped(count, queue.durable)
@@ -148,7 +148,7 @@ class LocalQueues:
         """See `QueueClient.forget_caller`."""
         for queue in self._exclusive.pop(caller, ()):
             if not queue.deleted:
-                self._shard.manager.delete(queue, self._shard.clock.now_ms())
+                self._shard.manager.queues.delete(queue, self._shard.clock.now_ms())
 
     async def view(self, name: str) -> QueueView:
         """See `QueueClient.view`."""
@@ -158,8 +158,8 @@ class LocalQueues:
     async def views(self) -> list[QueueView]:
         """See `QueueClient.views`."""
         await self._shard.sweeper.retention_known()
-        queues = self._shard.manager.queues
-        return [counting.queue_view(queues[name]) for name in sorted(queues) if not queues[name].is_lane]
+        queues = sorted(self._shard.manager.queues, key=lambda queue: queue.name)
+        return [counting.queue_view(queue) for queue in queues]
 
 
 def _definition(declaration: QueueDeclaration, owner: str | None) -> QueueDefinition:

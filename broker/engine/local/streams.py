@@ -7,7 +7,7 @@ from broker.engine.local.queues import find
 from broker.engine.shard import Shard
 from queue_manager.api import StreamStart, StreamStatus
 from queue_manager.errors import InvalidArgument
-from queue_manager.streams.stream import Stream
+from queue_manager.queue.stream import Stream
 
 
 class LocalStreams:
@@ -27,8 +27,8 @@ class LocalStreams:
         if not isinstance(stream, Stream):
             raise InvalidArgument(f"queue {queue!r} is no stream")
         committed = None if group is None else self._shard.manager.anchor_group(stream, group, start)
-        place = None if start is None or group is not None else stream.place(start)
-        return StreamStatus(stream.head_offset, stream.tail.next_offset, committed, place)
+        place = None if start is None or group is not None else stream.stream_log.place(start)
+        return StreamStatus(stream.log.head_offset, stream.log.next_offset, committed, place)
 
     def commit_offset(self, queue: str, caller: str, group_id: str, offset: int) -> Answer[None]:
         """See `StreamClient.commit_offset`."""

@@ -14,25 +14,25 @@ from typing import Any
 from broker.engine.local.queues import find
 from broker.engine.shard import Shard
 from queue_manager.api import OPERATOR, StreamStart
-from queue_manager.consumer import UNLIMITED, Consumer, CreditPool, Sink
+from queue_manager.claims.claim import IN_FLIGHT, UNLIMITED, Claim, Consumer, ConsumerGroup, CreditPool, Sink
 from queue_manager.filters.consumer_filter import ConsumerFilter
-from queue_manager.group import Group
-from queue_manager.identities import is_remembered
-from queue_manager.model import IN_FLIGHT, Entry, Message
+from queue_manager.group.stream_group import StreamGroup
+from queue_manager.model import Message
 from queue_manager.options import PLAIN, PublishOptions
-from queue_manager.plan import PublishPlan
-from queue_manager.queue import Queue
-from queue_manager.streams.group import StreamGroup
-from queue_manager.streams.stream import Stream
+from queue_manager.queue.queue import Queue
+from queue_manager.queue.stream import Stream
+from queue_manager.routing.bindings import Route
+from queue_manager.routing.plan import PublishPlan
+from queue_manager.routing.publisher import is_remembered
 from storage.envelope import EnvelopeTemplate
 
 __all__ = [
     "IN_FLIGHT",
     "UNLIMITED",
+    "Claim",
     "Consumer",
     "Consuming",
     "CreditPool",
-    "Entry",
     "Message",
     "PublishPlan",
     "Publishing",
@@ -44,8 +44,8 @@ __all__ = [
     "is_remembered",
 ]
 
-Targets = tuple[Queue, ...]
-"""The queues a publish goes to."""
+Targets = Route
+"""The queues a publish goes to, until bindings change."""
 
 
 class Publishing:
@@ -57,22 +57,21 @@ class Publishing:
     @property
     def creates_queues(self) -> bool:
         """Whether a publish to a name nobody declared makes a queue in memory."""
-        return self._manager.auto_create
+        return self._manager.queues.auto_create
 
     def match(self, topic: str) -> Targets:
         """The queues that are bound to a `$queue/...` address."""
-        return self._manager.bindings.match(topic)
+        return self._manager.queues.bindings.route(topic)
 
     def route(self, topic: str, now_ms: int) -> Targets:
         """As `match`, but a queue in memory is made if there is none. Raises QueueNotFound where that is not
         allowed, InvalidAddress, LimitReached.
         """
-        return self._manager.route(topic, now_ms)
+        return self._manager.publisher.route(topic, now_ms)
 
     def named(self, name: str) -> Targets:
         """The queue of that name, if there is one."""
-        queue = self._manager.named(name)
-        return () if queue is None else (queue,)
+        return self._manager.queues.route_to(name)
 
     def plan(
         self,
@@ -87,11 +86,11 @@ class Publishing:
 
     def aim(self, plan: PublishPlan, targets: Targets) -> None:
         """Point a plan at queues; see `is_current`."""
-        plan.aim(self._manager, targets)
+        plan.aim(targets)
 
     def is_current(self, plan: PublishPlan) -> bool:
         """Whether the plan is aimed as bindings are now."""
-        return plan.generation == self._manager.bindings.generation
+        return plan.is_current
 
     def publish(
         self,
@@ -117,7 +116,7 @@ class Consuming:
 
     def find_or_create(self, name: str, caller: str, now_ms: int) -> Queue:
         """As `find`, but an unknown name makes a queue in memory where that is allowed."""
-        return self._manager.find_or_create(name, sys.intern(caller), now_ms)
+        return self._manager.queues.find_or_create(name, sys.intern(caller), now_ms)
 
     def is_stream(self, name: str) -> bool:
         """Whether there is a stream of that name."""
@@ -157,61 +156,89 @@ class Consuming:
             "wanted": wanted,
             "group_selector": group_selector,
         }
-        manager = self._manager
+        consumption = self._manager.consumption
         if not isinstance(queue, Stream):
-            return manager.subscribe(queue, group_name, pattern, sink, **options)
-        return manager.subscribe_stream(
+            return consumption.subscribe(queue, group_name, pattern, sink, **options)
+        return consumption.subscribe_stream(
             queue, group_name, pattern, sink, start=start, auto_commit=auto_commit, **options
         )
 
     def unsubscribe(self, consumer: Consumer, now_ms: int, *, keep_claims: bool = False) -> None:
         """Take a consumer away, unless its queue is gone; its claims return, or stay with their holder."""
-        if not consumer.group.queue.deleted:
-            self._manager.unsubscribe(consumer, now_ms, keep_claims=keep_claims)
+        if not consumer.group.log.deleted:
+            self._manager.consumption.unsubscribe(consumer, now_ms, keep_claims=keep_claims)
 
     def wake(self, consumer: Consumer) -> None:
         """The consumer's credit grew or it is no longer paused."""
-        self._manager.wake(consumer)
+        self._manager.consumption.wake(consumer)
 
     def puller(self, queue: Queue, sink: Sink, consumer_id: str, *, lease_ms: int) -> Consumer:
         """A consumer of the default group that is given nothing by itself and takes by `pull`."""
-        return self._manager.puller(queue, sink, consumer_id, lease_ms=lease_ms)
+        return self._manager.consumption.puller(queue, sink, consumer_id, lease_ms=lease_ms)
 
     def pull(self, consumer: Consumer, no_ack: bool, now_ms: int) -> bool | None:
         """Claim one message for a puller; whether there was one. None: it is being read (`when_loaded`)."""
-        return self._manager.pull(consumer, no_ack, now_ms)
+        return self._manager.consumption.pull(consumer, no_ack, now_ms)
 
     def when_loaded(self, consumer: Consumer, call: Callable[[int], None]) -> None:
         """Have `call` called, with the time, when what the consumer's group is reading has been read."""
-        consumer.group.on_loaded.append(call)
+        consumer.group.when_loaded(call)
 
     # claims
 
-    def ack(self, claims: Iterable[Entry], now_ms: int) -> int:
+    def ack(self, claims: Iterable[Claim], now_ms: int) -> int:
         """Mark claims done; gives how many came too late."""
         return self._manager.ack(claims, now_ms)
 
-    def requeue(self, claims: Iterable[Entry], now_ms: int, *, delay_ms: int | None = None) -> int:
+    def requeue(self, claims: Iterable[Claim], now_ms: int, *, delay_ms: int | None = None) -> int:
         """Return claims to their places after `delay_ms` (None: the back-off of the queue); gives how many
         came too late.
         """
         return self._manager.requeue(claims, now_ms, delay_ms=delay_ms)
 
-    def reject(self, claims: Iterable[Entry], now_ms: int) -> int:
+    def reject(self, claims: Iterable[Claim], now_ms: int) -> int:
         """Fail claims for good; gives how many came too late."""
         return self._manager.reject(claims, now_ms)
 
-    def extend(self, claim: Entry, lease_ms: int, now_ms: int) -> bool:
+    def extend(self, claim: Claim, lease_ms: int, now_ms: int) -> bool:
         """Give a claim a new lease from now; False if it is no claim any more."""
-        return self._manager.extend(claim, lease_ms, now_ms)
+        return self._manager.consumption.extend(claim, lease_ms, now_ms)
 
-    def find_claim(self, queue: Queue, group_id: str, offset: int) -> Entry:
+    def find_claim(self, queue: Queue, group_id: str, offset: int) -> Claim:
         """The claim a control topic names; raises GroupNotFound, InvalidAddress."""
-        return self._manager.find_claim(queue, group_id, offset)
+        return self._manager.consumption.find_claim(queue, group_id, offset)
 
-    def write_soon(self, group: Group) -> None:
+    def ready_count(self, consumer: Consumer) -> int:
+        """Messages that wait for a claim in the consumer's group."""
+        queue = self._manager.queues.of_log(consumer.group.log)
+        group = None if queue is None else queue.groups.get(consumer.group.group_id)
+        return 0 if group is None else group.ready_count()
+
+    def durable_group_of(self, claim: Claim) -> ConsumerGroup | None:
+        """The group of a claim that is in flight, if its queue is stored; None otherwise."""
+        consumer = claim.consumer
+        return consumer.group if consumer is not None and consumer.group.log.durable else None
+
+    def is_claim_of(self, claim: Claim, queue: Queue) -> bool:
+        """Whether a claim that is in flight is of this queue."""
+        return claim.consumer is not None and self._manager.queues.of_log(claim.consumer.group.log) is queue
+
+    def is_consumer_of(self, consumer: Consumer, queue: Queue) -> bool:
+        """Whether the queue, and not an older one of its name, is what the consumer reads."""
+        return self._manager.queues.of_log(consumer.group.log) is queue
+
+    def is_gone(self, consumer: Consumer) -> bool:
+        """Whether the consumer's queue was deleted."""
+        return consumer.group.log.deleted
+
+    def primary_committed(self, consumer: Consumer) -> int:
+        """How far the primary group of the stream is that the consumer reads."""
+        queue = self._manager.queues.of_log(consumer.group.log)
+        return queue.primary_committed() if isinstance(queue, Stream) else 0
+
+    def write_soon(self, group: ConsumerGroup) -> None:
         """Have what was settled in a group written with the open commit, which can be waited for."""
-        self._manager.flush_with_next_commit(group)
+        group.write_soon()
 
 
 class Turns:
@@ -223,26 +250,15 @@ class Turns:
 
     def has_work(self) -> bool:
         """Whether `settle` has anything to do."""
-        manager = self._manager
-        journal = manager.journal
-        return bool(
-            manager.dispatchable
-            or manager.appended
-            or manager.dirty_groups
-            or manager.loads
-            or manager.timers.is_earlier
-            or journal.puts
-            or journal.deletes
-            or journal.waiters
-        )
+        return self._manager.context.has_work()
 
     def settle(self) -> None:
         """Deliver what can be delivered, commit what must be."""
         manager = self._manager
-        if manager.dispatchable:
+        if manager.context.dispatchable:
             manager.dispatch(self._shard.clock.now_ms())
         self._shard.wake()
 
     def uncommitted_bytes(self) -> int:
         """Memory of what waits for durability; publishers are held back when it grows too much."""
-        return self._manager.uncommitted_bytes()
+        return self._manager.context.uncommitted_bytes()

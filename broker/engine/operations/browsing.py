@@ -9,11 +9,13 @@ from broker.engine.operations import counting, log_view, scheduled
 from broker.engine.shard import Shard
 from config import limits
 from queue_manager.api import STATES, BrowsedMessage, BrowsedPage, State
+from queue_manager.claims.claim import Claim
+from queue_manager.cursor.cursor import Cursor
 from queue_manager.errors import InvalidArgument
-from queue_manager.group import Group
-from queue_manager.model import Entry, Message
-from queue_manager.queue import Queue
-from queue_manager.streams.stream import Stream
+from queue_manager.group.group import Group
+from queue_manager.model import Message
+from queue_manager.queue.part import Part
+from queue_manager.queue.queue import Queue
 from storage import layout
 from storage.encoding import prefix_end
 from storage.envelope import TemplateCache, read_head
@@ -115,9 +117,10 @@ async def _listing(
         async for item in _scheduled(shard, queue, after):
             yield item
         return
-    parts = queue.parts()
+    parts = queue.parts
     if len(parts) == 1:
-        async for item in _part(shard, queue, group, state, _number(after)):
+        cursor = None if group is None else group.cursors[0]
+        async for item in _part(shard, parts[0], cursor, state, _number(after)):
             yield item
         return
     last, rest = len(parts) - 1, None
@@ -126,26 +129,26 @@ async def _listing(
         last = min(_number(first), last)
     for priority in range(last, -1, -1):
         part = parts[priority]
-        part_group = None if group is None else part.groups.get(group.group_id)
-        async for item in _part(shard, part, part_group, state, _number(rest)):
+        cursor = None if group is None else part.cursors.get(group.group_id)
+        async for item in _part(shard, part, cursor, state, _number(rest)):
             yield item._replace(cursor=f"{priority}.{item.cursor}")
         rest = None
 
 
 async def _part(
-    shard: Shard, queue: Queue, group: Group | None, state: State, after: int
+    shard: Shard, part: Part, cursor: Cursor | None, state: State, after: int
 ) -> AsyncIterator[Found]:
     if state == "ready":
-        async for item in _ready(shard, queue, group, after):
+        async for item in _ready(shard, part, cursor, after):
             yield item
-    elif group is None or (isinstance(queue, Stream) and state in ("failed", "done")):
+    elif cursor is None or (part.log.policy.stream and state in ("failed", "done")):
         return
     elif state in ("failed", "done"):
-        async for item in _settled(shard, group, state, after):
+        async for item in _settled(shard, cursor, state, after):
             yield item
     else:
-        entries = counting.claimed_entries(group) if state == "in_flight" else counting.delayed_entries(group)
-        for item in _entries(entries, after):
+        find_claims = counting.held_claims if state == "in_flight" else counting.delayed_claims
+        for item in _of_claims(find_claims(cursor), after):
             yield item
 
 
@@ -157,60 +160,57 @@ def _number(after: str | None) -> int:
     return int(after)
 
 
-def _entries(entries: list[Entry], after: int) -> list[Found]:
+def _of_claims(claims: list[Claim], after: int) -> list[Found]:
     found = []
-    for entry in entries:
-        message = entry.message
+    for claim in claims:
+        message = claim.message
         if message.offset > after:
-            time_ms = entry.lease_deadline_ms if entry.consumer is None else entry.claimed_at_ms
-            holder = "" if entry.consumer is None else entry.consumer.consumer_id
-            found.append(Found(str(message.offset), message, entry.attempts, time_ms, holder))
+            time_ms = claim.deadline_ms if claim.consumer is None else claim.at_ms
+            holder = "" if claim.consumer is None else claim.consumer.consumer_id
+            found.append(Found(str(message.offset), message, claim.attempts, time_ms, holder))
     return found
 
 
-async def _ready(shard: Shard, queue: Queue, group: Group | None, after: int) -> AsyncIterator[Found]:
-    position = queue.head_offset
-    if group is not None:
-        position = group.position
-        for item in _entries(counting.returned_entries(group), after):
+async def _ready(shard: Shard, part: Part, cursor: Cursor | None, after: int) -> AsyncIterator[Found]:
+    position = part.log.head_offset
+    if cursor is not None:
+        position = cursor.position
+        for item in _of_claims(counting.returned_claims(cursor), after):
             yield item
-    wants = None if group is None else group.wants
-    keeper = queue.keeper
-    was_given_up = queue.released.contains if keeper is None else keeper.was_given_up
-    async for part in log_view.read_from(shard, queue, max(position, after + 1)):
-        for message in part:
-            if group is not None and group.has_taken(message.offset):
+    wants = None if cursor is None else cursor.wants
+    async for messages in log_view.read_from(shard, part.log, max(position, after + 1)):
+        for message in messages:
+            if cursor is not None and cursor.has_taken(message.offset):
                 continue  # claimed meanwhile
-            if was_given_up(message.offset):
+            if part.retention.is_gone(message.offset):
                 continue
             if wants is None or wants(message):
                 yield Found(str(message.offset), message, 0, 0, "")
 
 
-async def _settled(shard: Shard, group: Group, state: State, after: int) -> AsyncIterator[Found]:
+async def _settled(shard: Shard, cursor: Cursor, state: State, after: int) -> AsyncIterator[Found]:
     """Done or failed messages, in order of their claims."""
-    queue = group.queue
-    if not queue.durable:
+    if not cursor.log.durable:
         return
     await shard.sweeper.retention_known()
-    shard.manager.flush_with_next_commit(group)
+    cursor.write_soon()
     await shard.barrier()
     record = failed if state == "failed" else done
-    prefix = record.prefix(group.storage_id)
+    prefix = record.prefix(cursor.storage_id)
     start = prefix
     if after >= 0:
-        start = record.key(group.storage_id, layout.bucket_of_claim(after))
+        start = record.key(cursor.storage_id, layout.bucket_of_claim(after))
     templates = TemplateCache()
     end = prefix_end(prefix)
-    while not (queue.deleted or group.removed):
+    while not cursor.is_over():
         rows = await shard.store.scan(start, end, limit=ROWS_PER_SCAN)
         for key, value in rows:
-            if state == "done" and layout.id_number(record.parse_key(key)[1]) < group.first_claim:
+            if state == "done" and layout.id_number(record.parse_key(key)[1]) < cursor.claims.first_claim:
                 continue
             for settled in record.decode(value):
                 _, offset, received_at_ms = read_head(settled.metadata)
                 if settled.claim_id <= after or (
-                    state == "failed" and not group.failed_offsets.contains(offset)
+                    state == "failed" and not cursor.progress.failed.contains(offset)
                 ):
                     continue
                 template = templates.find(settled.metadata)
@@ -229,8 +229,9 @@ async def _scheduled(shard: Shard, queue: Queue, after: str | None) -> AsyncIter
         )
         for item in page:
             body = None
-            if queue.schedule is not None and not queue.durable:
-                body = queue.schedule.planned[item.due_ms, item.message_id].body
+            if not queue.durable:
+                row = queue.schedule.row((item.due_ms, item.message_id))
+                body = None if row is None else row.body
             message = Message(item.message_id, -1, body, item.template, 0)
             yield Found(f"{item.due_ms}.{item.message_id}", message, 0, item.due_ms, "")
         if len(page) < limits.LISTED_MESSAGES_MAX:

@@ -7,16 +7,19 @@ from collections.abc import Iterable
 from broker.engine.operations import log_view
 from broker.engine.shard import Shard
 from queue_manager.api import GroupView, QueueView
-from queue_manager.group import Group
-from queue_manager.model import AVAILABLE, IN_FLIGHT, Entry, Message
-from queue_manager.queue import Queue
-from queue_manager.streams.group import StreamGroup
-from queue_manager.streams.stream import Stream
+from queue_manager.claims.claim import Claim
+from queue_manager.cursor.cursor import Cursor
+from queue_manager.group.group import Group
+from queue_manager.group.stream_group import StreamGroup
+from queue_manager.log.levels import priority_of
+from queue_manager.model import Message
+from queue_manager.queue.queue import Queue
+from queue_manager.queue.stream import Stream
 
 
 def queue_view(queue: Queue) -> QueueView:
     """A queue as it is now; what failed and is done is known from `Shard.retention_known` on."""
-    groups = list(queue.groups.values())
+    groups = list(queue.groups)
     is_stream = isinstance(queue, Stream)
     return QueueView(
         name=queue.name,
@@ -31,14 +34,14 @@ def queue_view(queue: Queue) -> QueueView:
         delayed=sum(group.delayed_count() for group in groups),
         in_flight=sum(group.in_flight_count() for group in groups),
         scheduled=queue.scheduled_count(),
-        failed=sum(map(failed_count, groups)),
+        failed=sum(group.failed_count() for group in groups),
         done=sum(map(done_count, groups)),
         consumers=queue.consumer_count(),
-        first_offset=queue.head_offset,
-        next_offset=queue.tail.next_offset,
-        retained_bytes=queue.chunks.payload_bytes if isinstance(queue, Stream) else 0,
-        memory_bytes=sum(part.tail.memory_bytes + part.scheduled_bytes() for part in queue.parts()),
-        groups=tuple(group_id for group_id, group in queue.groups.items() if has_name(group)),
+        first_offset=queue.log.head_offset,
+        next_offset=queue.log.next_offset,
+        retained_bytes=queue.stream_log.chunks.payload_bytes if isinstance(queue, Stream) else 0,
+        memory_bytes=queue.memory_bytes(),
+        groups=tuple(group.group_id for group in groups if has_name(group)),
     )
 
 
@@ -48,24 +51,24 @@ def has_name(group: Group) -> bool:
 
 
 async def group_view(shard: Shard, group: Group) -> GroupView:
-    """A group as it is now; see `queue_view`. May read one log entry for the age of its oldest message."""
-    parts = group.parts()
-    oldest_ms = min([ms for part in parts if (ms := await _oldest_ms(shard, part))], default=0)
+    """A group as it is now; see `queue_view`. May read one log claim for the age of its oldest message."""
+    oldest_ms = min([ms for cursor in group.cursors if (ms := await _oldest_ms(shard, cursor))], default=0)
     ready, delayed, in_flight = group.ready_count(), group.delayed_count(), group.in_flight_count()
     lag = ready + delayed + in_flight
-    committed, lost = group.position, 0
+    position = group.cursors[-1].position
+    committed, lost = position, 0
     if isinstance(group, StreamGroup):
-        head = group.queue.head_offset
+        head = group.log.head_offset
         committed = group.committed_offset()
-        lag = group.queue.tail.next_offset - max(head, committed)
-        lost = group.lost_count + max(0, head - group.position)
+        lag = group.log.next_offset - max(head, committed)
+        lost = group.cursor.lost_count + max(0, head - position)
     return GroupView(
-        queue=group.queue.name,
+        queue=group.log.title,
         group_id=group.group_id,
         name=group.name,
         pattern=group.pattern,
         selector=group.selector,
-        position=group.position,
+        position=position,
         committed=committed,
         lag=lag,
         oldest_age_ms=max(0, shard.clock.now_ms() - oldest_ms) if lag and oldest_ms else 0,
@@ -73,74 +76,52 @@ async def group_view(shard: Shard, group: Group) -> GroupView:
         unmatched=group.unmatched_count(),
         delayed=delayed,
         in_flight=in_flight,
-        failed=failed_count(group),
+        failed=group.failed_count(),
         done=done_count(group),
         lost=lost,
-        consumers=len(group.consumers),
-        redelivered=sum(part.redelivered_count for part in parts),
+        consumers=len(group.consumers.members),
+        redelivered=group.redelivered_count(),
     )
 
 
-def claimed_entries(group: Group) -> list[Entry]:
+def held_claims(cursor: Cursor) -> list[Claim]:
     """Claims in flight, in order of their messages."""
-    held = [e for c in (*group.consumers, *group.draining) for e in c.in_flight.values()]
-    return _sorted([entry for entry in held if entry.group is group])
+    priority = priority_of(cursor.log.head_offset)
+    held = [claim for consumer in cursor.consumers for claim in consumer.in_flight.values()]
+    return _sorted(claim for claim in held if priority_of(claim.message.offset) == priority)
 
 
-def returned_entries(group: Group) -> list[Entry]:
+def returned_claims(cursor: Cursor) -> list[Claim]:
     """What came back, or was placed for a consumer, and may be claimed at once; in order."""
-    entries = [entry for _, entry in group.returned if entry.state == AVAILABLE]
-    if group.selection is not None:
-        entries += group.selection.waiting.values()
-    if group.sticky is not None:
-        entries += group.sticky.entries(group)
-    return _sorted(entries)
+    return _sorted(cursor.at_once())
 
 
-def delayed_entries(group: Group) -> list[Entry]:
+def delayed_claims(cursor: Cursor) -> list[Claim]:
     """What came back and waits for its next attempt, in order of the messages."""
-    return [] if group.delays is None else _sorted(group.delays.entries())
-
-
-def failed_count(group: Group) -> int:
-    """Messages that failed and are kept."""
-    return sum(part.failed_count for part in group.parts())
+    return _sorted(cursor.claims.delays.claims())
 
 
 def done_count(group: Group) -> int:
     """Messages done and still kept for that; as far as they are in the log."""
-    if not group.queue.durable or isinstance(group, StreamGroup):
+    if not group.log.durable or isinstance(group, StreamGroup):
         return 0
-    return sum(map(_done_in, group.parts()))
+    return sum(cursor.done_offsets().count() for cursor in group.cursors)
 
 
-def _done_in(group: Group) -> int:
-    queue = group.queue
-    taken = group.taken()
-    taken.drop_before(queue.head_offset)
-    taken.discard_all(queue.released if len(queue.groups) == 1 else group.released)
-    for bucket in group.buckets.values():
-        if bucket.open_count:
-            for entry in bucket.entries:
-                if entry is not None and entry.state in (AVAILABLE, IN_FLIGHT):
-                    taken.discard(entry.message.offset, entry.message.offset + 1)
-    return taken.count()
+def _sorted(claims: Iterable[Claim]) -> list[Claim]:
+    return sorted(claims, key=lambda claim: claim.message.offset)
 
 
-def _sorted(entries: Iterable[Entry]) -> list[Entry]:
-    return sorted(entries, key=lambda entry: entry.message.offset)
-
-
-async def _oldest_ms(shard: Shard, group: Group) -> int:
+async def _oldest_ms(shard: Shard, cursor: Cursor) -> int:
     """When the oldest message the group has not done was published; 0 if there is none."""
-    queue = group.queue
-    entries = [*claimed_entries(group), *returned_entries(group), *delayed_entries(group)]
-    times = [entry.message.received_at_ms for entry in entries]
+    log = cursor.log
+    claims = [*held_claims(cursor), *returned_claims(cursor), *delayed_claims(cursor)]
+    times = [claim.message.received_at_ms for claim in claims]
     message: Message | None = None
-    if group.position >= queue.tail.first_offset:
-        message = next(iter(queue.tail.slice(group.position, 1)), None)
+    if cursor.position >= log.tail.first_offset:
+        message = next(iter(log.tail.slice(cursor.position, 1)), None)
     else:
-        async for part in log_view.read_from(shard, queue, group.position):
+        async for part in log_view.read_from(shard, log, cursor.position):
             message = part[0]
             break
     if message is not None:

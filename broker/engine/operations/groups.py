@@ -5,29 +5,29 @@ from __future__ import annotations
 from broker.engine.operations import log_view
 from broker.engine.shard import Shard
 from queue_manager.api import GroupDefinition, GroupStart
-from queue_manager.door.administering import Place
 from queue_manager.errors import InvalidArgument, PreconditionFailed, QueueManagerError, QueueNotFound
 from queue_manager.filters import FilterError, parse_selector
-from queue_manager.group import Group
-from queue_manager.group_start import EARLIEST
-from queue_manager.manager import QueueManager
-from queue_manager.queue import Queue
-from queue_manager.streams.start import FIRST, NEXT, OFFSET, TIMESTAMP, StreamStart
-from queue_manager.streams.stream import Stream
+from queue_manager.group.group import Group
+from queue_manager.group.start import EARLIEST
+from queue_manager.log.queue_log import QueueLog
+from queue_manager.log.stream_start import FIRST, NEXT, OFFSET, TIMESTAMP, StreamStart
+from queue_manager.queue.groups import Place
+from queue_manager.queue.queue import Queue
+from queue_manager.queue.stream import Stream
 
 
-def chosen(manager: QueueManager, queue: Queue, group_id: str | None) -> Group | None:
+def chosen(queue: Queue, group_id: str | None) -> Group | None:
     """The group of that ID; without one the default group, or the only one; None: there is none.
 
     Raises GroupNotFound, InvalidArgument when there are several to choose from.
     """
     if group_id is not None:
-        return manager.find_group(queue, group_id)
-    if "" in queue.groups or not queue.groups or isinstance(queue, Stream):
+        return queue.groups.find(group_id)
+    if "" in queue.groups or not len(queue.groups) or isinstance(queue, Stream):
         return queue.groups.get("")
     if len(queue.groups) > 1:
         raise InvalidArgument(f"queue {queue.name!r} has several consumer groups: say which")
-    return next(iter(queue.groups.values()))
+    return next(iter(queue.groups))
 
 
 async def create(shard: Shard, queue: Queue, wanted: GroupDefinition) -> Group:
@@ -56,8 +56,7 @@ async def ensure(shard: Shard, queue: Queue, wanted: GroupDefinition) -> None:
         try:
             await create(shard, queue, wanted)
         except QueueManagerError as error:
-            reason = f"queue {queue.name!r}, group {wanted.name!r}: {error.reason}"
-            raise type(error)(reason) from error
+            raise error.at(f"queue {queue.name!r}, group {wanted.name!r}") from error
     elif known.selector != wanted.selector:
         raise PreconditionFailed(
             f"group {known.group_id!r} of queue {queue.name!r} has the selector {known.selector!r}: "
@@ -68,49 +67,48 @@ async def ensure(shard: Shard, queue: Queue, wanted: GroupDefinition) -> None:
 async def reset(shard: Shard, queue: Queue, group_id: str, to: GroupStart, force: bool) -> Group:
     """Reset a group; see `GroupClient.reset`."""
     manager = shard.manager
-    group = manager.find_group(queue, group_id)
+    queue.groups.find(group_id)
     if isinstance(queue, Stream):
         now_ms = shard.clock.now_ms()
-        return manager.reset_group(group, (), now_ms, start=_stream_start(to), force=force)
+        return manager.reset_group(queue, group_id, (), now_ms, start=_stream_start(to), force=force)
     _check_offset(queue, to)
     await shard.sweeper.retention_known()
     async with shard.redriving:
         places = await _places(shard, queue, to)
         _check(queue)
-        group = manager.find_group(queue, group_id)
-        return manager.reset_group(group, places, shard.clock.now_ms(), force=force)
+        return manager.reset_group(queue, group_id, places, shard.clock.now_ms(), force=force)
 
 
 async def delete(shard: Shard, queue: Queue, group_id: str, force: bool) -> None:
     """Delete a group; see `GroupClient.delete`."""
-    shard.manager.find_group(queue, group_id)
+    queue.groups.find(group_id)
     await shard.sweeper.retention_known()
     async with shard.redriving:
         _check(queue)
         shard.manager.delete_group(queue, group_id, shard.clock.now_ms(), force=force)
 
 
-async def place_in(shard: Shard, queue: Queue, start: GroupStart) -> Place:
-    """The offset that `start` means in a queue, and a log sequence at or before it (0: not known)."""
+async def place_in(shard: Shard, log: QueueLog, start: GroupStart) -> Place:
+    """The offset that `start` means in a log, and a log sequence at or before it (0: not known)."""
     if start.time_ms is not None:
-        offset = await log_view.offset_at(shard, queue, start.time_ms)
+        offset = await log_view.offset_at(shard, log, start.time_ms)
     else:
-        offset = start.offset_in(queue)
-    if not queue.durable or offset >= queue.tail.first_offset:
+        offset = start.offset_in(log)
+    if not log.durable or offset >= log.tail.first_offset:
         return offset, 0
-    return offset, await log_view.sequence_of(shard, queue, max(offset, queue.head_offset))
+    return offset, await log_view.sequence_of(shard, log, max(offset, log.head_offset))
 
 
 async def cursor_at(shard: Shard, queue: Queue, start: GroupStart) -> str | None:
     """Behind which cursor a listing of ready messages begins at `start`."""
-    if len(queue.parts()) > 1:
+    if len(queue.parts) > 1:
         raise InvalidArgument(f"queue {queue.name!r} has priorities: it is looked at from its beginning")
-    offset, _ = await place_in(shard, queue, start)
+    offset, _ = await place_in(shard, queue.log, start)
     return str(offset - 1) if offset else None
 
 
 async def _places(shard: Shard, queue: Queue, start: GroupStart) -> list[Place]:
-    return [await place_in(shard, part, start) for part in queue.parts()]
+    return [await place_in(shard, part.log, start) for part in queue.parts]
 
 
 def _check(queue: Queue) -> None:
@@ -120,7 +118,7 @@ def _check(queue: Queue) -> None:
 
 
 def _check_offset(queue: Queue, start: GroupStart) -> None:
-    if start.is_place and len(queue.parts()) > 1:
+    if start.is_place and len(queue.parts) > 1:
         raise InvalidArgument(
             f"queue {queue.name!r} has priorities, each with offsets of its own: begin at 'earliest', "
             "'latest' or a time"

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from broker.engine.shard import Shard
+from queue_manager.log.queue_log import QueueLog
+from queue_manager.log.tail import RELEASED
 from queue_manager.model import Message
-from queue_manager.queue import Queue
-from queue_manager.tail import RELEASED
 from storage.envelope import TemplateCache, read_head
 from storage.records import metadata
 
@@ -18,19 +18,19 @@ SEARCH_STEPS_MAX: Final = 64
 Place = tuple[int, int, int]  # sequence, offset and receipt time of the first message of a log entry
 
 
-async def read_from(shard: Shard, queue: Queue, offset: int) -> AsyncIterator[list[Message]]:
-    """The messages of a queue from `offset` on, in parts, those on the store without body. Nothing is
+async def read_from(shard: Shard, log: QueueLog, offset: int) -> AsyncIterator[list[Message]]:
+    """The messages of a log from `offset` on, in parts, those on the store without body. Nothing is
     touched.
 
     Messages whose payload was let go of are among them, as far as the log still tells of them.
     """
     templates = TemplateCache()
-    offset = max(offset, queue.head_offset)
-    if offset < queue.tail.first_offset:
-        sequence = await sequence_of(shard, queue, offset)
-        for scan in shard.manager.log.scan_bounds(queue.log_id, sequence):
+    offset = max(offset, log.head_offset)
+    if offset < log.tail.first_offset:
+        sequence = await sequence_of(shard, log, offset)
+        for scan in shard.manager.context.metadata_log.scan_bounds(log.log_id, sequence):
             start = scan.start
-            while offset < queue.tail.first_offset and not queue.deleted:
+            while offset < log.tail.first_offset and not log.deleted:
                 rows = await shard.store.scan(start, scan.end, limit=ENTRIES_PER_SCAN)
                 if not rows:
                     break
@@ -38,16 +38,16 @@ async def read_from(shard: Shard, queue: Queue, offset: int) -> AsyncIterator[li
                 for _, value in rows:
                     for message_id, envelope in metadata.decode(value):
                         _, at, received_at_ms = read_head(envelope)
-                        if offset <= at < queue.tail.first_offset:
+                        if offset <= at < log.tail.first_offset:
                             template = templates.find(envelope)
                             part.append(Message(message_id, at, None, template, received_at_ms))
                 if part:
                     offset = part[-1].offset + 1
                     yield part
                 start = rows[-1][0] + b"\x00"
-    while not queue.deleted:
-        offset = max(offset, queue.tail.first_offset)
-        tail_part = queue.tail.slice(offset, 1_000)
+    while not log.deleted:
+        offset = max(offset, log.tail.first_offset)
+        tail_part = log.tail.slice(offset, 1_000)
         if not tail_part:
             return
         offset += len(tail_part)
@@ -55,39 +55,39 @@ async def read_from(shard: Shard, queue: Queue, offset: int) -> AsyncIterator[li
             yield kept
 
 
-async def sequence_of(shard: Shard, queue: Queue, offset: int) -> int:
+async def sequence_of(shard: Shard, log: QueueLog, offset: int) -> int:
     """A metadata-log sequence at or before the entry that holds `offset`, near it."""
-    known = queue.sequence_at(offset)
+    known = log.sequence_at(offset)
     if known is not None:
         return known
-    place = await _last_entry(shard, queue, lambda place: place[1] <= offset)
-    return queue.head_sequence if place is None else place[0]
+    place = await _last_entry(shard, log, lambda place: place[1] <= offset)
+    return log.head_sequence if place is None else place[0]
 
 
-async def offset_at(shard: Shard, queue: Queue, time_ms: int) -> int:
+async def offset_at(shard: Shard, log: QueueLog, time_ms: int) -> int:
     """The offset of the first message kept that was published at `time_ms` or later."""
     await shard.barrier()
-    start = queue.head_offset
-    if queue.durable and start < queue.tail.first_offset:
-        place = await _last_entry(shard, queue, lambda place: place[2] < time_ms)
+    start = log.head_offset
+    if log.durable and start < log.tail.first_offset:
+        place = await _last_entry(shard, log, lambda place: place[2] < time_ms)
         if place is not None:
             start = place[1]
-    async for part in read_from(shard, queue, start):
+    async for part in read_from(shard, log, start):
         for message in part:
             if message.received_at_ms >= time_ms:
                 return message.offset
-    return queue.tail.next_offset
+    return log.tail.next_offset
 
 
-async def _last_entry(shard: Shard, queue: Queue, is_before: Callable[[Place], bool]) -> Place | None:
+async def _last_entry(shard: Shard, log: QueueLog, is_before: Callable[[Place], bool]) -> Place | None:
     """The last entry of the queue's log that `is_before`, which holds for all entries up to some place."""
-    low, high = queue.head_sequence, shard.manager.log.next_sequence
+    low, high = log.head_sequence, shard.manager.context.metadata_log.next_sequence
     found = None
     for _ in range(SEARCH_STEPS_MAX):
         if low >= high:
             break
         middle = (low + high) // 2
-        place = await _first_entry(shard, queue, middle)
+        place = await _first_entry(shard, log, middle)
         if place is None or not is_before(place):
             high = middle
         else:
@@ -96,8 +96,8 @@ async def _last_entry(shard: Shard, queue: Queue, is_before: Callable[[Place], b
     return found
 
 
-async def _first_entry(shard: Shard, queue: Queue, sequence: int) -> Place | None:
-    for scan in shard.manager.log.scan_bounds(queue.log_id, sequence):
+async def _first_entry(shard: Shard, log: QueueLog, sequence: int) -> Place | None:
+    for scan in shard.manager.context.metadata_log.scan_bounds(log.log_id, sequence):
         rows = await shard.store.scan(scan.start, scan.end, limit=1)
         if rows:
             _, offset, received_at_ms = read_head(metadata.decode(rows[0][1])[0][1])

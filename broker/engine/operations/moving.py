@@ -7,12 +7,14 @@ from broker.engine.operations.pace import Pace, bounded, loaded, note
 from broker.engine.shard import Shard
 from config import limits
 from queue_manager.api import State
+from queue_manager.cursor.cursor import Cursor
 from queue_manager.errors import InvalidArgument
-from queue_manager.group import Group
-from queue_manager.lanes.queue import priority_of
-from queue_manager.move import FailedMove, ReadyMove, append_copy
-from queue_manager.queue import Queue
-from queue_manager.streams.stream import Stream
+from queue_manager.group.group import Group
+from queue_manager.log.levels import priority_of
+from queue_manager.moving.move import FailedMove, append_copy, to_queue
+from queue_manager.moving.redrive import Drain
+from queue_manager.queue.queue import Queue
+from queue_manager.queue.stream import Stream
 from storage.encoding import prefix_end
 from storage.records import done, failed
 
@@ -35,8 +37,8 @@ async def move(
         return await _move_ready(shard, source, group, target, bound, pace)
     if state == "failed":
         moved = 0
-        for part in () if group is None or not source.durable else group.parts():
-            moved += await _move_failed(shard, part, target, bound - moved, pace)
+        for cursor in () if group is None or not source.durable else group.cursors:
+            moved += await _move_failed(shard, source, cursor, target, bound - moved, pace)
         return moved
     raise InvalidArgument(f"only ready and failed messages can be moved, not {state}")
 
@@ -45,7 +47,7 @@ async def _move_ready(
     shard: Shard, source: Queue, group: Group | None, target: Queue, bound: int, pace: Pace
 ) -> int:
     manager = shard.manager
-    moving = ReadyMove(manager, source, group, target, bound)
+    moving = Drain(manager, source, to_queue(target), bound, group)
     try:
         while True:
             room = await pace.next_step()
@@ -66,16 +68,18 @@ async def _move_ready(
     return bound - moving.left
 
 
-async def _move_failed(shard: Shard, group: Group, target: Queue, bound: int, pace: Pace) -> int:
+async def _move_failed(
+    shard: Shard, source: Queue, cursor: Cursor, target: Queue, bound: int, pace: Pace
+) -> int:
     await shard.sweeper.retention_known()
     async with shard.redriving:
-        await shard.sweeper.groups_removed(group.queue)
-        moving = FailedMove(group, target, bound)
-        start = failed.prefix(group.storage_id)
+        await shard.sweeper.groups_removed(source)
+        moving = FailedMove(cursor, target, bound)
+        start = failed.prefix(cursor.storage_id)
         while moving.left:
-            shard.manager.flush_with_next_commit(group)
+            cursor.write_soon()
             await shard.barrier()
-            rows = await shard.store.scan(start, prefix_end(failed.prefix(group.storage_id)), limit=1)
+            rows = await shard.store.scan(start, prefix_end(failed.prefix(cursor.storage_id)), limit=1)
             if not rows:
                 break
             key, value = rows[0]
@@ -91,8 +95,8 @@ async def _move_failed(shard: Shard, group: Group, target: Queue, bound: int, pa
                 # closed for good: what is durable now is all there will be
                 await shard.barrier()
                 value = await shard.store.get(key) or b""
-                done_value = await shard.store.get(done.key(group.storage_id, bucket_id))
-            if _is_gone(group) or not value:
+                done_value = await shard.store.get(done.key(cursor.storage_id, bucket_id))
+            if cursor.is_over() or not value:
                 break
             if is_open and not moving.is_open(bucket_id):
                 continue
@@ -118,7 +122,7 @@ async def copy(
         raise InvalidArgument("scheduled messages can be cancelled, not copied")
     pace = Pace(shard, per_second)
     left = bound = bounded(limit, limits.MOVED_MESSAGES_PER_CALL_MAX)
-    ends = [part.tail.next_offset for part in source.parts()]
+    ends = [part.log.next_offset for part in source.parts]
     after = start
     while left:
         count = min(left, await pace.next_step())
@@ -130,7 +134,7 @@ async def copy(
             offset = item.message.offset
             body = bodies.get(item.message.message_id)
             if body is not None and offset < ends[priority_of(offset)]:  # what is newer came meanwhile
-                copied += append_copy(shard.manager, target, item.message, body, shard.clock.now_ms())
+                copied += append_copy(target, item.message, body, shard.clock.now_ms())
             elif offset >= ends[0] and len(ends) == 1:
                 more = False
         left -= copied
@@ -140,7 +144,3 @@ async def copy(
             break
     await shard.barrier()
     return bound - left
-
-
-def _is_gone(group: Group) -> bool:
-    return group.queue.deleted or group.removed

@@ -9,7 +9,7 @@ from typing import Protocol
 from broker.engine.ending import resolve
 from broker.engine.shard import Shard
 from config import limits
-from queue_manager.consumer import Consumer
+from queue_manager.claims.claim import Consumer
 from queue_manager.errors import InvalidArgument
 
 
@@ -70,6 +70,6 @@ async def loaded(shard: Shard, puller: Puller) -> None:
         await shard.load_once()
         return
     loaded = shard.ending.future()
-    puller.consumer.group.on_loaded.append(lambda now_ms: resolve(loaded))
+    puller.consumer.group.when_loaded(lambda now_ms: resolve(loaded))
     shard.wake()
     await loaded

@@ -8,8 +8,8 @@ from broker.engine.operations.pace import Pace, bounded, loaded, note
 from broker.engine.scan import scan_prefix
 from broker.engine.shard import Shard
 from config import limits
-from queue_manager.errors import GroupNotFound, InvalidArgument
-from queue_manager.redrive import DeadLetterRedrive, FailedRedrive
+from queue_manager.errors import InvalidArgument
+from queue_manager.moving.redrive import Drain, FailedRedrive, to_origin
 from storage.records import done, failed
 
 
@@ -29,40 +29,39 @@ async def redrive_failed(
     InvalidArgument, StorageError.
     """
     pace = Pace(shard, per_second)
-    group = shard.manager.find(queue).groups.get(group_id)
-    if group is None:
-        raise GroupNotFound(f"queue {queue!r} has no consumer group {group_id!r}")
-    if not group.queue.durable:
+    source = shard.manager.queues.find(queue)
+    group = source.groups.find(group_id)
+    if not source.durable:
         return 0
     await shard.sweeper.retention_known()
     total = 0
     most = bounded(limit, limits.REDRIVEN_MESSAGES_PER_CALL_MAX)
     async with shard.redriving:
-        for part in group.parts():
-            await shard.sweeper.groups_removed(part.queue)
-            if part.removed:
+        await shard.sweeper.groups_removed(source)
+        for cursor in group.cursors:
+            if cursor.is_removed:
                 return total
-            redrive = FailedRedrive(part, most - total, offsets)
-            total += await _redrive_group(shard, redrive, pace)
+            redrive = FailedRedrive(cursor, most - total, offsets)
+            total += await _redrive(shard, redrive, pace)
     return total
 
 
-async def _redrive_group(shard: Shard, redrive: FailedRedrive, pace: Pace) -> int:
-    group = redrive.group
+async def _redrive(shard: Shard, redrive: FailedRedrive, pace: Pace) -> int:
+    cursor = redrive.cursor
     total = 0
     await shard.barrier()
-    prefix = failed.prefix(group.storage_id)
+    prefix = failed.prefix(cursor.storage_id)
     async for key, value in scan_prefix(shard.store, prefix, limits.FAILED_ROWS_PER_SCAN):
         bucket_id = failed.parse_key(key)[1]
         if not redrive.wants(bucket_id, value):
             continue
         await pace.next_step()
-        done_value = await shard.store.get(done.key(group.storage_id, bucket_id))
-        if group.queue.deleted or group.removed:
+        done_value = await shard.store.get(done.key(cursor.storage_id, bucket_id))
+        if cursor.is_over():
             break
         total += note(shard, pace, redrive.take_closed(bucket_id, value, done_value, shard.clock.now_ms()))
         await shard.commits.room_for_deletes()
-    while redrive.left and not (group.queue.deleted or group.removed):
+    while redrive.left and not cursor.is_over():
         count = redrive.take_open(shard.clock.now_ms(), await pace.next_step())
         if not count:
             break
@@ -86,13 +85,13 @@ async def redrive_dead_letters(
     QueueNotFound, InvalidArgument, StorageError.
     """
     manager = shard.manager
-    source = manager.find(dlq)
-    destination = None if target is None else manager.find(target)
+    source = manager.queues.find(dlq)
+    destination = None if target is None else manager.queues.find(target)
     if destination is source:
         raise InvalidArgument(f"queue {dlq!r} cannot be redriven into itself")
     pace = Pace(shard, per_second)
     bound = bounded(limit, limits.REDRIVEN_MESSAGES_PER_CALL_MAX)
-    redrive = DeadLetterRedrive(manager, source, destination, bound)
+    redrive = Drain(manager, source, to_origin(manager, source, destination), bound)
     try:
         while True:
             room = await pace.next_step()

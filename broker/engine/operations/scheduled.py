@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from broker.engine.shard import Shard
 from config import limits
-from queue_manager.queue import Queue
-from queue_manager.schedule import Key
+from queue_manager.queue.queue import Queue
+from queue_manager.rules.schedule import Key
 from storage.encoding import prefix_end
 from storage.envelope import EnvelopeTemplate, TemplateCache, decode_envelope
 from storage.records import payload_refs, scheduled
@@ -30,7 +30,7 @@ async def list_scheduled(
     `after` is the (due_ms, message_id) of the last one of the page before. Raises QueueNotFound,
     StorageError.
     """
-    queue = shard.manager.find(queue_name)
+    queue = shard.manager.queues.find(queue_name)
     limit = min(limit, limits.LISTED_MESSAGES_MAX)
     if not queue.durable:
         return _list_memory(queue, after, limit)
@@ -46,10 +46,7 @@ async def list_scheduled(
 
 
 def _list_memory(queue: Queue, after: Key, limit: int) -> list[ScheduledMessage]:
-    if queue.schedule is None:
-        return []
-    keys = [key for key in queue.schedule.order if key > after][:limit]
-    return [ScheduledMessage(*key, queue.schedule.planned[key].template) for key in keys]
+    return [ScheduledMessage(*key, row.template) for key, row in queue.schedule.rows_after(after, limit)]
 
 
 async def cancel_scheduled(shard: Shard, queue_name: str, due_ms: int, message_id: int) -> bool:
@@ -58,10 +55,10 @@ async def cancel_scheduled(shard: Shard, queue_name: str, due_ms: int, message_i
     Raises QueueNotFound, StorageError.
     """
     manager = shard.manager
-    queue = manager.find(queue_name)
+    queue = manager.queues.find(queue_name)
     key = (due_ms, message_id)
     if not queue.durable:
-        if queue.schedule is None or key not in queue.schedule.planned:
+        if queue.schedule.row(key) is None:
             return False
         queue.schedule.cancel(key)
         queue.schedule.cancelled(key)
@@ -77,11 +74,10 @@ async def cancel_scheduled(shard: Shard, queue_name: str, due_ms: int, message_i
         return False
     if shared:
         if left > 0:
-            manager.journal.put(payload_refs.key(message_id), payload_refs.encode(left))
+            manager.context.commit.put(payload_refs.key(message_id), payload_refs.encode(left))
         else:
-            manager.journal.delete(payload_refs.key(message_id))
+            manager.context.commit.delete(payload_refs.key(message_id))
     manager.cancel_scheduled(queue, key, keep_payload=left > 0)
     await shard.barrier()
-    if queue.schedule is not None:
-        queue.schedule.cancelled(key)
+    queue.schedule.cancelled(key)
     return True

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from broker.engine.scan import scan_prefix
 from config import limits
-from queue_manager import recovery
-from queue_manager.group import Group
+from queue_manager.cursor.cursor import Cursor
+from queue_manager.recovery.buckets import restore_bucket
 from storage import layout
 from storage.envelope import TemplateCache
 from storage.records import active, done, failed
 from storage.store import Store
 
 
-async def restore_buckets(store: Store, groups: dict[str, Group], now_ms: int) -> None:
+async def restore_buckets(store: Store, cursors: dict[str, Cursor], now_ms: int) -> None:
     """Read the three records of each open bucket, those of many buckets together."""
     templates = TemplateCache()
-    found = await _open_buckets(store, groups)
+    found = await _open_buckets(store, cursors)
     for first in range(0, len(found), limits.RECOVERY_BUCKETS_AT_ONCE):
         part = found[first : first + limits.RECOVERY_BUCKETS_AT_ONCE]
         keys = [
@@ -27,22 +27,23 @@ async def restore_buckets(store: Store, groups: dict[str, Group], now_ms: int) -
         for (storage_id, bucket_id, active_value), done_value, failed_value in zip(
             part, settled[::2], settled[1::2], strict=True
         ):
-            recovery.restore_bucket(
-                groups[storage_id], bucket_id, active_value, done_value, failed_value, templates, now_ms
+            restore_bucket(
+                cursors[storage_id], bucket_id, active_value, done_value, failed_value, templates, now_ms
             )
 
 
-async def _open_buckets(store: Store, groups: dict[str, Group]) -> list[tuple[str, int, bytes | None]]:
-    """Storage ID of the group, bucket ID and active record of each, in order."""
+async def _open_buckets(store: Store, cursors: dict[str, Cursor]) -> list[tuple[str, int, bytes | None]]:
+    """Storage ID of the cursor, bucket ID and active record of each, in order."""
     found: dict[tuple[str, int], bytes | None] = {}
     async for key, value in scan_prefix(store, active.PREFIX):
         found[active.parse_key(key)] = value
-    for storage_id, group in groups.items():
-        first = group.next_claim - group.next_claim % group.capacity
-        if first != group.next_claim:
-            found.setdefault((storage_id, group.claim_base | first), None)
+    for storage_id, cursor in cursors.items():
+        claims = cursor.claims
+        first = claims.next_claim - claims.next_claim % claims.capacity
+        if first != claims.next_claim:
+            found.setdefault((storage_id, claims.claim_base | first), None)
     return [
         (storage_id, bucket_id, value)
         for (storage_id, bucket_id), value in sorted(found.items(), key=lambda item: item[0])
-        if storage_id in groups and bucket_id & layout.NUMBER_MASK >= groups[storage_id].first_claim
+        if storage_id in cursors and bucket_id & layout.NUMBER_MASK >= cursors[storage_id].claims.first_claim
     ]

@@ -6,11 +6,20 @@ import asyncio
 from typing import Final
 
 from broker.engine.scan import scan_prefix
-from queue_manager import recovery
-from queue_manager.definitions import UNBORN, StoredQueue
-from queue_manager.group import Group
+from queue_manager.cursor.cursor import Cursor, storage_id
+from queue_manager.definitions import AWAITS_HISTORY, StoredQueue
+from queue_manager.group.group import Group
+from queue_manager.log.levels import split_level_name
 from queue_manager.manager import QueueManager
-from queue_manager.streams.stream import Stream
+from queue_manager.queue.queue import Queue
+from queue_manager.queue.stream import Stream
+from queue_manager.recovery.queues import (
+    StoredCursor,
+    StoredLog,
+    has_default_group,
+    restore_group,
+    restore_queue,
+)
 from storage import layout
 from storage.envelope import read_head
 from storage.metadata_log import MetadataLog
@@ -30,8 +39,8 @@ from storage.store import Store
 SCANS_AT_ONCE: Final = 32  # one by one where there are no more queues than that
 
 
-async def restore_queues(store: Store, manager: QueueManager, now_ms: int) -> dict[str, Group]:
-    """Restore every durable queue; gives the groups by their storage IDs."""
+async def restore_queues(store: Store, manager: QueueManager, now_ms: int) -> dict[Cursor, Group]:
+    """Restore every durable queue; gives the cursors of the groups."""
     specs = {
         queue_spec.parse_key(key): queue_spec.decode(value)
         async for key, value in scan_prefix(store, queue_spec.PREFIX)
@@ -41,33 +50,35 @@ async def restore_queues(store: Store, manager: QueueManager, now_ms: int) -> di
         async for key, value in scan_prefix(store, queue_meta.PREFIX)
     }
     places = await _Places.read(store)
-    groups: dict[str, Group] = {}
-    log_ends = await _log_ends(store, manager.log, specs)
-    for storage_id, spec in sorted(specs.items()):
-        name, group_id = layout.split_group_queue_id(storage_id)
+    log_ends = await _log_ends(store, manager.context.metadata_log, specs)
+    logs: dict[str, StoredLog] = {
+        name: (specs[name], metas.get(name), log_end) for name, log_end in log_ends.items()
+    }
+    cursors: dict[Cursor, Group] = {}
+    for spec_id, spec in sorted(specs.items()):
+        name, group_id = layout.split_group_queue_id(spec_id)
+        if split_level_name(name)[1]:
+            continue  # goes with its queue
         if not group_id:
-            log_end = log_ends[storage_id]
-            queue = recovery.restore_queue(manager, name, spec, metas.get(name), log_end, now_ms)
+            queue = restore_queue(manager.context, manager.queues, name, logs, now_ms)
             if isinstance(queue, Stream):
                 await _restore_chunks(store, queue, now_ms)
                 continue
-            if not recovery.has_default_group(spec):
+            if not has_default_group(spec):
                 continue
-        elif name not in manager.queues:
-            continue  # its queue was being deleted
         else:
-            queue = manager.queues[name]
-        groups[storage_id] = recovery.restore_group(
-            queue,
-            spec if group_id else None,
-            places.positions.get(storage_id),
-            places.cursors.get(storage_id),
-            places.claims.get(storage_id),
-            spec.selector,
-        )
-        if UNBORN in spec.extensions:
-            recovery.hold_back(groups[storage_id])
-    return groups
+            known = manager.queues.get(name)
+            if known is None:
+                continue  # its queue was being deleted
+            queue = known
+        stored = [places.of(part_id, specs) for part_id in _storage_ids(queue, group_id)]
+        group = restore_group(queue, spec, group_id, stored)
+        cursors.update(dict.fromkeys(group.cursors, group))
+    return cursors
+
+
+def _storage_ids(queue: Queue, group_id: str) -> list[str]:
+    return [storage_id(part.log, group_id) for part in queue.parts]
 
 
 class _Places:
@@ -81,6 +92,16 @@ class _Places:
         self.cursors = cursors
         self.claims = claims
         self.positions = positions
+
+    def of(self, storage_id: str, specs: dict[str, QueueSpec]) -> StoredCursor:
+        """What the records tell of one group in one log."""
+        spec = specs.get(storage_id)
+        return StoredCursor(
+            self.positions.get(storage_id),
+            self.cursors.get(storage_id),
+            self.claims.get(storage_id),
+            awaits_history=spec is not None and AWAITS_HISTORY in spec.extensions,
+        )
 
     @classmethod
     async def read(cls, store: Store) -> _Places:

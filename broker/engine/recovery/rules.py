@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from broker.engine.scan import scan_prefix
-from queue_manager import recovery
-from queue_manager.identities import Identities
 from queue_manager.manager import QueueManager
-from queue_manager.staging.restoring import FoundAttempt, found_attempt, restore_stage
+from queue_manager.recovery.queues import restore_expiry
+from queue_manager.rules.staging.restoring import FoundAttempt, found_attempt, restore_stage
 from storage import layout
 from storage.encoding import prefix_end
 from storage.records import (
@@ -37,7 +36,7 @@ async def restore_schedules(store: Store, manager: QueueManager) -> None:
         name = scheduled.parse_key(rows[0][0]).queue_id
         queue = manager.queues.get(name)
         if queue is not None:
-            manager.restore_schedule(queue)
+            queue.restore_schedule()
         start = prefix_end(scheduled.prefix(name))
 
 
@@ -53,7 +52,6 @@ async def restore_identities(store: Store, manager: QueueManager, now_ms: int) -
     for queue_name, (seen, producers) in found.items():
         queue = manager.queues.get(queue_name)
         if queue is not None:
-            queue.identities = Identities(queue)
             queue.identities.restore(seen, producers, now_ms)
 
 
@@ -80,23 +78,30 @@ async def restore_stages(store: Store, manager: QueueManager, now_ms: int) -> No
     for name in {**producers, **decided, **found}:
         queue = manager.queues.get(name)
         if queue is not None:
-            restore_stage(queue, producers.get(name, {}), decided.get(name, []), found.get(name, []), now_ms)
+            restore_stage(
+                queue.stage,
+                name,
+                producers.get(name, {}),
+                decided.get(name, []),
+                found.get(name, []),
+                now_ms,
+            )
 
 
-async def restore_keepers(store: Store, manager: QueueManager) -> None:
-    """Find out what expires, and what was given up out of order."""
+async def restore_expiries(store: Store, manager: QueueManager) -> None:
+    """Find out what expires, and what was let go of out of order."""
     counts: dict[tuple[str, int], queue_account.Bytes] = {}
     async for key, value in scan_prefix(store, queue_account.PREFIX):
-        queue_id, kind, part = queue_account.parse_key(key)
-        queue = manager.queues.get(layout.split_group_queue_id(queue_id)[0])
-        if queue is None:
+        queue_id, kind, number = queue_account.parse_key(key)
+        part = manager.queues.part(layout.split_group_queue_id(queue_id)[0])
+        if part is None:
             continue
         if kind == queue_account.AHEAD:
-            queue.keep().restore_ahead(part, queue_account.decode_ranges(value))
-        elif queue.policy.counts_bytes():
+            part.restore_expired(number, queue_account.decode_ranges(value))
+        elif part.log.policy.counts_bytes():
             counts[queue_id, kind] = queue_account.decode_bytes(value)
         else:
-            manager.journal.delete(key)  # the bound is gone
+            manager.context.commit.delete(key)  # the bound is gone
     start: bytes | None = expiry.PREFIX
     end = prefix_end(expiry.PREFIX)
     while start is not None:
@@ -104,8 +109,10 @@ async def restore_keepers(store: Store, manager: QueueManager) -> None:
         if not rows:
             break
         name = expiry.parse_key(rows[0][0]).queue_id
-        if name in manager.queues:
-            manager.queues[name].keep().restore_own()
+        part = manager.queues.part(name)
+        if part is not None:
+            part.use_rules().restore_own()
         start = prefix_end(expiry.prefix(name))
-    for queue in manager.queues.values():
-        recovery.restore_keeper(queue, counts)
+    for queue in manager.queues:
+        for part in queue.parts:
+            restore_expiry(part, counts)

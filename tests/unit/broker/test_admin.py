@@ -10,7 +10,7 @@ import pytest
 from broker.admin.views import MessageView, Page
 from broker.app import Broker
 from config.queue_settings import QueueSettings
-from queue_manager.consumer import Consumer
+from queue_manager.claims.claim import Consumer
 from queue_manager.errors import (
     GroupNotFound,
     InvalidAddress,
@@ -35,8 +35,8 @@ class Worker:
         self.broker = broker
         self.manager = broker.hub.client.shard.manager
         self.sink = Sink()
-        self.consumer: Consumer = self.manager.subscribe(
-            self.manager.find(queue),
+        self.consumer: Consumer = self.manager.consumption.subscribe(
+            self.manager.queues.find(queue),
             group,
             pattern,
             self.sink,
@@ -57,12 +57,12 @@ class Worker:
         self.broker.hub.settle_turn()
 
     def settle(self, kind: str, *offsets: int) -> None:
-        entries = [self.consumer.in_flight[offset] for offset in offsets]
-        getattr(self.manager, kind)(entries, self.now_ms)
+        claims = [self.consumer.in_flight[offset] for offset in offsets]
+        getattr(self.manager, kind)(claims, self.now_ms)
         self.run()
 
     def close(self) -> None:
-        self.manager.unsubscribe(self.consumer, self.now_ms)
+        self.manager.consumption.unsubscribe(self.consumer, self.now_ms)
         self.run()
 
 
@@ -124,8 +124,8 @@ async def test_browsing_shows_every_state_and_disturbs_nothing(broker: Broker) -
     worker.settle("ack", 0)
     worker.settle("reject", 1)
     worker.settle("requeue", 2)
-    entry = worker.consumer.in_flight[3]
-    worker.manager.requeue([entry], worker.now_ms, delay_ms=60_000)
+    claim = worker.consumer.in_flight[3]
+    worker.manager.requeue([claim], worker.now_ms, delay_ms=60_000)
     await admin.publish("jobs", b"later", headers={"x-delay": 60_000})
     expected = {
         "ready": [b"2", b"5", b"6", b"7"],

@@ -11,10 +11,11 @@ import pytest
 from broker.admin.views import MessageView
 from broker.app import Broker
 from config.queue_settings import QueueSettings
-from queue_manager.consumer import Consumer
+from queue_manager.claims.claim import Consumer
 from queue_manager.errors import GroupNotFound, InvalidArgument, LimitReached, PreconditionFailed
 from queue_manager.filters.consumer_filter import consumer_filter
 from tests.unit.broker.test_admin import Worker
+from tests.unit.queue_manager.managers import waiting_bytes
 
 
 @pytest.fixture
@@ -145,8 +146,8 @@ async def test_what_no_filter_wants_is_counted_and_listed(broker: Broker) -> Non
     worker.close()
     manager = broker.hub.client.shard.manager
     wanted = consumer_filter("n = 1", {})
-    consumer = manager.subscribe(
-        manager.find("jobs"), "", "#", worker.sink, consumer_id="picky", credit_max=2, no_ack=False,
+    consumer = manager.consumption.subscribe(
+        manager.queues.find("jobs"), "", "#", worker.sink, consumer_id="picky", credit_max=2, no_ack=False,
         exclusive=False, lease_ms=30_000, wanted=wanted,
     )  # fmt: skip
     for number in range(8):
@@ -208,9 +209,9 @@ async def test_groups_have_selectors_from_the_api_and_the_configuration(broker: 
 
 def picky(broker: Broker, worker: Worker, group: str, credit: int) -> Consumer:
     manager = broker.hub.client.shard.manager
-    consumer = manager.subscribe(
-        manager.find("jobs"), group, "#", worker.sink, consumer_id="picky", credit_max=credit, no_ack=False,
-        exclusive=False, lease_ms=30_000, wanted=consumer_filter("n = 1", {}),
+    consumer = manager.consumption.subscribe(
+        manager.queues.find("jobs"), group, "#", worker.sink, consumer_id="picky", credit_max=credit,
+        no_ack=False, exclusive=False, lease_ms=30_000, wanted=consumer_filter("n = 1", {}),
     )  # fmt: skip
     worker.run()
     return consumer
@@ -242,12 +243,10 @@ async def test_a_reset_counts_bytes_anew_and_brings_nothing_back_that_expired(br
     worker = Worker(broker, "jobs", "g")
     worker.settle("ack", *range(6))
     worker.close()
-    queue = broker.hub.client.shard.manager.find("jobs")
-    assert queue.keeper is not None
-    assert queue.keeper.bytes is not None
+    queue = broker.hub.client.shard.manager.queues.find("jobs")
     await admin.reset_group("jobs", "g", to=2)
     for _ in range(2_000):
-        if queue.keeper.bytes.of(queue.groups["g"]).total() == 4:
+        if waiting_bytes(queue) == 4:
             break
         await asyncio.sleep(0.001)  # what is not in memory is read and counted
     else:
@@ -256,11 +255,11 @@ async def test_a_reset_counts_bytes_anew_and_brings_nothing_back_that_expired(br
     with pytest.raises(LimitReached):
         await publish(broker, b"x")
     await admin.reset_group("jobs", "g", to="latest")
-    assert queue.keeper.bytes.of(queue.groups["g"]).total() == 0
+    assert waiting_bytes(queue) == 0
     await publish(broker, b"y")
     await admin.delete_group("jobs", "g")
     await admin.create_group("jobs", "h", start="latest")
-    assert queue.keeper.bytes.of(queue.groups["h"]).total() == 0
+    assert waiting_bytes(queue) == 0
     await publish(broker, *[b"%d" % number for number in range(8)])
     with pytest.raises(LimitReached):
         await publish(broker, b"x")

@@ -11,7 +11,7 @@ from broker.amqp.channel import AmqpChannel
 from broker.amqp.confirms import Confirms
 from broker.engine.local.commits import LocalCommits
 from protocols.amqp091 import hot
-from queue_manager.journal import Journal
+from queue_manager.shard.commit import Commit
 
 
 class Connection:
@@ -19,7 +19,7 @@ class Connection:
 
     def __init__(self) -> None:
         self.output: list[bytes] = []
-        self.manager = SimpleNamespace(journal=Journal())
+        self.manager = SimpleNamespace(context=SimpleNamespace(commit=Commit()))
         client: Any = SimpleNamespace(connection=self, transport=self)
         shard: Any = SimpleNamespace(manager=self.manager)
         client.hub = SimpleNamespace(client=SimpleNamespace(commits=LocalCommits(shard)))
@@ -38,14 +38,14 @@ class Connection:
     def refuse(self) -> None:
         self.confirms.nack_when_durable()
 
-    def commit(self, journal: Journal) -> None:
-        for waiter, tokens in journal.waiters.items():
+    def commit(self, commit: Commit) -> None:
+        for waiter, tokens in commit.waiters.items():
             waiter.committed(tokens)
 
-    def seal(self) -> Journal:
-        journal: Journal = self.manager.journal
-        self.manager.journal = Journal()
-        return journal
+    def seal(self) -> Commit:
+        commit: Commit = self.manager.context.commit
+        self.manager.context.commit = Commit()
+        return commit
 
 
 def ack(number: int, multiple: bool) -> bytes:

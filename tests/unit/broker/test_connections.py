@@ -96,8 +96,7 @@ async def test_a_late_tag_among_others_is_no_error(broker, amqp):
 
         def end_lease():
             claim = channel.unacked.claim(2)
-            claim.lease_deadline_ms = 1
-            claim.consumer.extended = True
+            claim.consumer.group.extend(claim, 1)
             broker.hub.client.shard.expire_once()
 
         on_loop(broker, end_lease)
@@ -106,7 +105,7 @@ async def test_a_late_tag_among_others_is_no_error(broker, amqp):
         return raw.call(1, commands.Queue.Declare(queue="q", passive=True), commands.Queue.DeclareOk)
 
     assert (await asyncio.to_thread(client)).message_count == 0
-    group = broker.hub.client.shard.manager.queues["q"].groups[""]
+    group = broker.hub.client.shard.manager.queues.find("q").groups.find("")
     assert group.in_flight_count() == 0
 
 
@@ -288,9 +287,9 @@ async def test_a_get_that_waits_for_the_store_ends_when_the_queue_is_deleted(bro
         raw.call(1, commands.Queue.Declare(queue="q", passive=True), commands.Queue.DeclareOk)
 
         def forget():
-            for queue in broker.hub.client.shard.manager.queues.values():
-                queue.durable_offset = 1
-                queue.tail.drop_before(1)
+            for queue in broker.hub.client.shard.manager.queues:
+                queue.log.became_durable(1)
+                queue.log.tail.drop_before(1)
 
         on_loop(broker, forget)
         raw.send(1, commands.Basic.Get(queue="stuck"))
@@ -299,7 +298,7 @@ async def test_a_get_that_waits_for_the_store_ends_when_the_queue_is_deleted(bro
         other = amqp()
         other.call(1, commands.Queue.Delete(queue="q"), commands.Queue.DeleteOk)
         monkeypatch.undo()
-        loads = broker.hub.client.shard.manager.loads
+        loads = broker.hub.client.shard.manager.context.loads
         on_loop(broker, lambda: loads.pop(0))
         asyncio.run_coroutine_threadsafe(broker.hub.client.shard.load_once(), broker.hub.loop).result(5)
         return waiting.close_reason()
@@ -345,7 +344,7 @@ async def test_a_message_whose_properties_fit_no_frame_fails_and_the_next_is_del
 
     assert (await asyncio.to_thread(client)).method.delivery_tag == 2
     assert broker.hub.counters.dropped_too_large == 1
-    assert broker.hub.client.shard.manager.queues["q"].groups[""].failed_count == 1
+    assert broker.hub.client.shard.manager.queues.find("q").groups.find("").failed_count() == 1
 
 
 async def test_no_local_on_a_queue_is_refused(broker, mqtt):
@@ -370,4 +369,4 @@ async def test_clients_whose_identifiers_look_alike_are_groups_of_their_own(brok
             assert received.body[2 : 2 + size] == b"$queue/q"
 
     await asyncio.to_thread(client)
-    assert len(broker.hub.client.shard.manager.queues["q"].groups) == 3
+    assert len(broker.hub.client.shard.manager.queues.find("q").groups) == 3

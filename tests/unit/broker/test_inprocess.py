@@ -51,7 +51,7 @@ async def test_a_durable_declaration_takes_over_what_was_published_before(broker
         return declared, bodies
 
     assert await in_thread(client) == (5, [b"0", b"1", b"2", b"3", b"4"])
-    assert broker.hub.client.shard.manager.queues["orders"].durable
+    assert broker.hub.client.shard.manager.queues.find("orders").durable
 
 
 async def test_a_queue_made_by_its_first_use_and_read_stays_what_it_is(broker):

@@ -29,9 +29,9 @@ from queue_manager.errors import (
     QueueNotFound,
     ResourceLocked,
 )
+from queue_manager.log.stream_start import NEXT
 from queue_manager.options import PublishOptions
 from queue_manager.policy import QueuePolicy
-from queue_manager.streams.start import NEXT
 from storage.memory_store import MemoryStore
 from tests.model.harness import FakeClock
 
@@ -185,7 +185,7 @@ async def test_configuring_applies_another_policy_once(client: LocalClient) -> N
 
 async def test_only_asking_that_is_a_use_keeps_a_queue(client: LocalClient) -> None:
     await client.queues.declare(declaration("q", durable=False))
-    queue = client.shard.manager.find("q")
+    queue = client.shard.manager.queues.find("q")
     clock = client.shard.clock
     clock.ms += 5_000  # type: ignore[attr-defined]
     client.queues.look("q", "one").result()

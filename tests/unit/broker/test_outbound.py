@@ -8,7 +8,7 @@ from broker.counters import Counters
 from broker.mqtt.outbound import Outbound, Outgoing
 from config import limits
 from protocols.mqtt import constants as c
-from queue_manager.model import DONE, IN_FLIGHT, STALE
+from queue_manager.claims.claim import DONE, IN_FLIGHT, STALE
 
 
 class Client:
@@ -22,7 +22,7 @@ class Client:
             buffered_bytes=lambda: 0, want_flush=lambda: None, flush=self.connection.output.clear, peer=""
         )
         self.unsendable = []
-        consuming = SimpleNamespace(reject=lambda entries, now_ms: self.unsendable.extend(entries))
+        consuming = SimpleNamespace(reject=lambda claims, now_ms: self.unsendable.extend(claims))
         self.hub = SimpleNamespace(
             counters=Counters(),
             client=SimpleNamespace(consuming=consuming),
@@ -37,12 +37,12 @@ class Client:
         return len(self.connection.output)
 
 
-def entry(state=IN_FLIGHT):
+def make_claim(state=IN_FLIGHT):
     return SimpleNamespace(state=state)
 
 
-def outgoing(payloads, entries=None, **options):
-    return Outgoing(b"t", 1, False, b"", payloads, entries, **options)
+def outgoing(payloads, claims=None, **options):
+    return Outgoing(b"t", 1, False, b"", payloads, claims, **options)
 
 
 @pytest.fixture
@@ -51,43 +51,43 @@ def client():
 
 
 def test_what_is_too_large_for_the_client_does_not_hold_up_what_follows(client):
-    entries = [entry() for _ in range(21)]
-    client.outbound.send(outgoing([b"x" * 1_000] * 20 + [b"small"], entries))
-    assert client.unsendable == entries[:20]
+    claims = [make_claim() for _ in range(21)]
+    client.outbound.send(outgoing([b"x" * 1_000] * 20 + [b"small"], claims))
+    assert client.unsendable == claims[:20]
     assert client.sent_count() == 1
     assert client.outbound.window.in_use == set(client.outbound.claims)
 
 
 def test_a_claim_settled_by_hand_fails_too_when_the_client_cannot_take_its_message(client):
-    claim = entry()
+    claim = make_claim()
     client.outbound.send(outgoing([b"x" * 1_000], [claim], by_ack=False))
     assert client.unsendable == [claim]
 
 
 def test_the_acknowledgement_of_what_is_settled_by_hand_settles_nothing(client):
-    client.outbound.send(outgoing([b"x"], [entry()], by_ack=False))
+    client.outbound.send(outgoing([b"x"], [make_claim()], by_ack=False))
     assert client.outbound.finished([1]) == []
     assert client.outbound.window.free() == 10
 
 
 def test_claims_whose_lease_ended_are_not_sent_any_more(client):
-    entries = [entry() for _ in range(30)]
-    client.outbound.send(outgoing([b"%d" % n for n in range(30)], entries))
+    claims = [make_claim() for _ in range(30)]
+    client.outbound.send(outgoing([b"%d" % n for n in range(30)], claims))
     sent = client.sent_count()
-    for claim in [*entries[:5], *entries[10:]]:
+    for claim in [*claims[:5], *claims[10:]]:
         claim.state = STALE
     client.outbound.forget_ended()
     assert client.outbound._pending_count == 0
     assert client.outbound._pending_bytes == 0
-    assert client.outbound.finished(list(range(1, 11))) == entries[5:10]
+    assert client.outbound.finished(list(range(1, 11))) == claims[5:10]
     assert client.sent_count() == sent
 
 
 def test_an_identifier_that_is_not_acknowledged_takes_credit_though_its_claim_is_gone(client):
     client.pool.in_flight = 4
-    entries = [entry() for _ in range(4)]
-    client.outbound.send(outgoing([b"x"] * 4, entries))
-    for claim in entries[:3]:
+    claims = [make_claim() for _ in range(4)]
+    client.outbound.send(outgoing([b"x"] * 4, claims))
+    for claim in claims[:3]:
         claim.state = DONE
         client.pool.in_flight -= 1  # as the group does
     client.outbound.forget_ended()

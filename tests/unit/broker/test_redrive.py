@@ -15,7 +15,7 @@ from broker.properties.readers import READERS
 from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import GroupNotFound, InvalidArgument, QueueNotFound
 from queue_manager.options import PublishOptions
-from queue_manager.queue import Queue
+from queue_manager.queue.queue import Queue
 from storage.memory_store import MemoryStore
 from storage.records import payload
 from tests.unit.queue_manager.managers import Sink, consume, make_policy
@@ -43,13 +43,13 @@ async def running(store: MemoryStore | None = None) -> AsyncIterator[Shard]:
 
 def declare(shard: Shard, name: str, **fields: object) -> Queue:
     policy = make_policy(**fields)  # type: ignore[arg-type]
-    return shard.manager.declare(QueueDefinition(name, durable=True, policy=policy), CLOCK.now_ms())
+    return shard.manager.queues.declare(QueueDefinition(name, durable=True, policy=policy), CLOCK.now_ms())
 
 
 def publish(shard: Shard, topic: str, count: int) -> None:
     manager = shard.manager
     plan = manager.plan(topic, 0, b"", True)
-    plan.aim(manager, manager.route(topic, CLOCK.now_ms()))
+    plan.aim(manager.publisher.route(topic, CLOCK.now_ms()))
     manager.publish(plan, [b"%d" % number for number in range(count)], CLOCK.now_ms())
     shard.wake()
 
@@ -57,10 +57,10 @@ def publish(shard: Shard, topic: str, count: int) -> None:
 async def delivered(sink: Sink, count: int) -> None:
     """Wait until the sink was given so many."""
     for _ in range(300):
-        if len(sink.entries) >= count:
+        if len(sink.claims) >= count:
             return
         await asyncio.sleep(0.01)
-    raise AssertionError(f"{len(sink.entries)} of {count} came")
+    raise AssertionError(f"{len(sink.claims)} of {count} came")
 
 
 async def reject_all(shard: Shard, queue: Queue, count: int) -> None:
@@ -68,13 +68,13 @@ async def reject_all(shard: Shard, queue: Queue, count: int) -> None:
     consumer, sink = consume(shard.manager, queue)
     shard.manager.dispatch(CLOCK.now_ms())
     for _ in range(200):
-        if len(sink.entries) >= count:
+        if len(sink.claims) >= count:
             break
         shard.wake()
         await asyncio.sleep(0.01)
-    assert len(sink.entries) == count
-    shard.manager.reject(sink.entries, CLOCK.now_ms())
-    shard.manager.unsubscribe(consumer, CLOCK.now_ms())
+    assert len(sink.claims) == count
+    shard.manager.reject(sink.claims, CLOCK.now_ms())
+    shard.manager.consumption.unsubscribe(consumer, CLOCK.now_ms())
     await shard.barrier()
 
 
@@ -94,23 +94,21 @@ def test_failed_messages_of_closed_buckets_after_a_restart() -> None:
             await reject_all(shard, queue, 35)
         async with running(store.crash()) as shard:
             assert await redrive_failed(shard, "jobs", "", limit=5) == 5  # the oldest
-            assert [number for number, _ in sorted(shard.manager.find("jobs").groups[""].returned)] == [
-                *range(5)
-            ]
+            group = shard.manager.queues.find("jobs").groups.find("")
+            assert sorted(claim.message.offset for claim in group.cursors[0].at_once()) == [*range(5)]
             assert await redrive_failed(shard, "jobs", "", offsets=[12, 30, 99]) == 2
             assert await redrive_failed(shard, "jobs", "") == 28
-            group = shard.manager.find("jobs").groups[""]
-            assert (group.failed_count, group.ready_count()) == (0, 35)
+            assert (group.failed_count(), group.ready_count()) == (0, 35)
             store = shard.store  # type: ignore[assignment]
         async with running(store.crash()) as shard:
-            queue = shard.manager.find("jobs")
+            queue = shard.manager.queues.find("jobs")
             _, sink = consume(shard.manager, queue)
             shard.manager.dispatch(CLOCK.now_ms())
             shard.wake()
             await delivered(sink, 35)
             assert sink.offsets == list(range(35))
-            assert {entry.attempts for entry in sink.entries} == {1}
-            assert queue.groups[""].failed_count == 0
+            assert {claim.attempts for claim in sink.claims} == {1}
+            assert queue.groups.find("").failed_count() == 0
 
     run(test)
 
@@ -122,22 +120,22 @@ def test_what_was_redriven_goes_with_its_queue() -> None:
             publish(shard, "$queue/jobs", 6)
             await reject_all(shard, queue, 6)
             await shard.sweep_once()
-            assert queue.head_offset == 6
+            assert queue.log.head_offset == 6
             assert await redrive_failed(shard, "jobs", "", limit=4) == 4
             consumer, sink = consume(shard.manager, queue, credit_max=2)
             shard.manager.dispatch(CLOCK.now_ms())
             shard.wake()
             await delivered(sink, 2)
-            shard.manager.ack(sink.entries[:1], CLOCK.now_ms())
+            shard.manager.ack(sink.claims[:1], CLOCK.now_ms())
             await asyncio.sleep(0.05)
             await shard.barrier()
-            shard.manager.delete(queue, CLOCK.now_ms())
+            shard.manager.queues.delete(queue, CLOCK.now_ms())
             for _ in range(300):
-                if not shard.manager.removing:
+                if not shard.manager.queues.is_removing:
                     break
                 shard.wake()
                 await asyncio.sleep(0.01)
-            assert not shard.manager.removing
+            assert not shard.manager.queues.is_removing
             await shard.barrier()
             rows = await shard.store.scan(payload.PREFIX, None, limit=100)
             assert not [key for key, _ in rows if key.startswith(payload.PREFIX)]
@@ -160,7 +158,7 @@ def test_rate_and_named_target() -> None:
             assert 0.14 < CLOCK.monotonic() - begin < 2
             assert await redrive_dead_letters(shard, "dead", target="other") == 2
             assert (queue.ready_count(), other.depth()) == (4, 2)
-            assert other.tail.slice(0, 1)[0].template.topic == "$queue/jobs/eu"
+            assert other.log.tail.slice(0, 1)[0].template.topic == "$queue/jobs/eu"
 
     run(test)
 
@@ -193,11 +191,11 @@ def test_what_has_nowhere_to_go_stays() -> None:
             dead = declare(shard, "dead")
             publish(shard, "$queue/jobs", 3)
             await reject_all(shard, queue, 3)
-            shard.manager.delete(queue, CLOCK.now_ms())
+            shard.manager.queues.delete(queue, CLOCK.now_ms())
             assert await redrive_dead_letters(shard, "dead") == 0
             _, sink = consume(shard.manager, dead)
             shard.manager.dispatch(CLOCK.now_ms())
-            assert [entry.attempts for entry in sink.entries] == [1, 1, 1]
+            assert [claim.attempts for claim in sink.claims] == [1, 1, 1]
 
     run(test)
 
@@ -217,7 +215,7 @@ def test_a_crash_in_the_middle_neither_loses_nor_doubles() -> None:
         await asyncio.gather(redriving, return_exceptions=True)
         await shard.close()
         async with running(after) as shard:
-            jobs, dead = shard.manager.find("jobs"), shard.manager.find("dead")
+            jobs, dead = shard.manager.queues.find("jobs"), shard.manager.queues.find("dead")
             sinks: list[Sink] = []
             for target in (jobs, dead):
                 _, sink = consume(shard.manager, target)
@@ -225,13 +223,13 @@ def test_a_crash_in_the_middle_neither_loses_nor_doubles() -> None:
             shard.manager.dispatch(CLOCK.now_ms())
             shard.wake()
             for _ in range(300):
-                if sum(len(sink.entries) for sink in sinks) >= 60:
+                if sum(len(sink.claims) for sink in sinks) >= 60:
                     break
                 await asyncio.sleep(0.01)
             await asyncio.sleep(0.05)
-            bodies = [entry.message.body for sink in sinks for entry in sink.entries]
+            bodies = [claim.message.body for sink in sinks for claim in sink.claims]
             assert sorted(bodies, key=lambda body: int(body or b"0")) == [b"%d" % n for n in range(60)]
-            assert 0 < len(sinks[0].entries) < 60
+            assert 0 < len(sinks[0].claims) < 60
 
     run(test)
 
@@ -244,14 +242,14 @@ def test_all_priorities_are_redriven() -> None:
             declare(shard, "dead", priority_max=2)
             for priority in (0, 1, 2, 2):
                 plan = manager.plan("jobs", 0, b"", True, PublishOptions(priority=priority))
-                plan.aim(manager, (queue,))
+                plan.aim_at((queue,), 1)
                 manager.publish(plan, [b"%d" % priority], CLOCK.now_ms())
             await reject_all(shard, queue, 4)
             assert await redrive_failed(shard, "jobs", "", limit=3) == 3
             assert await redrive_failed(shard, "jobs", "") == 1
-            assert queue.groups[""].ready_count() == 4
+            assert queue.groups.find("").ready_count() == 4
             assert await redrive_dead_letters(shard, "jobs", target="dead") == 4
-            _, sink = consume(manager, manager.find("dead"))
+            _, sink = consume(manager, manager.queues.find("dead"))
             manager.dispatch(CLOCK.now_ms())
             assert [offset >> 56 for offset in sink.offsets] == [2, 2, 1, 0]
 

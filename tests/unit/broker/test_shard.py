@@ -31,14 +31,14 @@ class Sink:
     """Keeps the claims it is given."""
 
     def __init__(self) -> None:
-        self.entries = []
+        self.claims = []
 
-    def deliver(self, consumer, messages, entries):
-        self.entries += entries
+    def deliver(self, consumer, messages, claims):
+        self.claims += claims
         return True
 
-    def revoked(self, consumer, entries):
-        self.revoked_count = len(entries)
+    def revoked(self, consumer, claims):
+        self.revoked_count = len(claims)
 
     def cancelled(self, consumer, reason):
         pass
@@ -78,9 +78,9 @@ async def shard():
 
 def publish(shard, count, name="q"):
     manager = shard.manager
-    queue = manager.declare(QueueDefinition(name, durable=True, policy=POLICY), shard.clock.now_ms())
+    queue = manager.queues.declare(QueueDefinition(name, durable=True, policy=POLICY), shard.clock.now_ms())
     plan = manager.plan(f"$queue/{name}", PROPERTIES_NONE, b"", True)
-    plan.aim(manager, (queue,))
+    plan.aim_at((queue,), 1)
     for _ in range(0, count, 1_000):
         manager.publish(plan, [b"x"] * min(count, 1_000), shard.clock.now_ms())
     return queue
@@ -89,7 +89,7 @@ def publish(shard, count, name="q"):
 def consume(shard, queue, **options):
     sink = Sink()
     options = {"credit_max": 1 << 20, "lease_ms": 100, **options}
-    consumer = shard.manager.subscribe(
+    consumer = shard.manager.consumption.subscribe(
         queue, "", "#", sink, consumer_id="c", no_ack=False, exclusive=False, **options
     )
     shard.manager.dispatch(shard.clock.now_ms())
@@ -99,24 +99,24 @@ def consume(shard, queue, **options):
 async def test_one_sweep_purges_all_that_is_due(shard):
     queue = publish(shard, 45_000)
     _, sink = consume(shard, queue)
-    shard.manager.ack(sink.entries, shard.clock.now_ms())
+    shard.manager.ack(sink.claims, shard.clock.now_ms())
     await shard.commit_once(everything=True)
     shard.clock.ms += 10_000
     await shard.sweep_once()
-    assert queue.head_offset == 45_000
+    assert queue.log.head_offset == 45_000
 
 
 async def test_a_purge_of_a_backlog_is_many_small_commits(shard, monkeypatch):
     monkeypatch.setattr(limits, "BACKGROUND_DELETES_PER_COMMIT_MAX", 1_000)
     monkeypatch.setattr(limits, "LOG_ENTRY_MESSAGES_MAX", 50)
     queue = publish(shard, 30_000)
-    shard.manager.group(queue, "")
+    queue.group("")
     await shard.commit_once(everything=True)
     shard.store.sizes.clear()
-    shard.manager.purge(queue, shard.clock.now_ms())
+    queue.purge(shard.clock.now_ms())
     await shard.sweep_once()
     await shard.sweep_once()
-    assert queue.head_offset == 30_000
+    assert queue.log.head_offset == 30_000
     assert max(shard.store.sizes) < 3_000
 
 
@@ -127,7 +127,7 @@ async def test_a_deleted_queue_found_at_the_start_goes_in_bounded_commits(monkey
     shard = await Shard.open(store, clock, **options)
     queue = publish(shard, 30_000)
     await shard.commit_once(everything=True)
-    shard.manager.delete(queue, clock.now_ms())
+    shard.manager.queues.delete(queue, clock.now_ms())
     await shard.commit_once(everything=True)  # and here the broker ends
     monkeypatch.setattr(limits, "BACKGROUND_DELETES_PER_COMMIT_MAX", 1_000)
     store.sizes.clear()
@@ -150,21 +150,21 @@ async def test_leases_end_while_something_large_is_removed(shard, monkeypatch):
 
     monkeypatch.setattr(shard.store, "scan", scan_for_ever)
     shard.done_records.are_known = True
-    shard.manager.delete(doomed, shard.clock.now_ms())
+    shard.manager.queues.delete(doomed, shard.clock.now_ms())
     shard.start()
     shard.wake()
     await asyncio.sleep(0.02)
     shard.clock.ms += 1_000
     await asyncio.sleep(0.05)
     assert sink.revoked_count == 1
-    assert len(sink.entries) == 2
+    assert len(sink.claims) == 2
 
 
 async def test_a_loop_that_ends_by_our_own_bug_is_a_failure_and_not_silence(shard):
     failures = []
     shard.on_failure(failures.append)
     shard.start()
-    shard.manager.journal.wait(Waiter(KeyError("bug")), 0)
+    shard.manager.context.commit.wait(Waiter(KeyError("bug")), 0)
     shard.wake()
     await asyncio.sleep(0.05)
     assert [failure.reason for failure in failures] == ["internal error: KeyError: 'bug'"]
@@ -172,7 +172,9 @@ async def test_a_loop_that_ends_by_our_own_bug_is_a_failure_and_not_silence(shar
 
 @pytest.mark.parametrize("loop", ["timers", "sweep"])
 async def test_a_loop_woken_as_the_shard_closes_ends_all_the_same(loop, shard):
-    shard.manager.timers.set(shard, shard.clock.now_ms() + 60_000)  # anybody: its loop has a time to wait for
+    shard.manager.context.timers.set(
+        shard, shard.clock.now_ms() + 60_000
+    )  # anybody: its loop has a time to wait for
     shard.start()
     await asyncio.sleep(0.01)
     getattr(shard.wakeups, loop).set()
@@ -184,12 +186,12 @@ async def test_a_loop_woken_as_the_shard_closes_ends_all_the_same(loop, shard):
 async def test_who_waits_for_a_load_is_called_when_the_queue_is_deleted_instead(shard):
     queue = publish(shard, 1_000)
     await shard.commit_once(everything=True)
-    group = shard.manager.group(queue, "")
-    queue.tail.drop_before(1_000)
+    group = queue.group("")
+    queue.log.tail.drop_before(1_000)
     called = []
-    puller = shard.manager.puller(queue, Sink(), "p", lease_ms=100)
-    assert shard.manager.pull(puller, False, shard.clock.now_ms()) is None
-    group.on_loaded.append(called.append)
-    shard.manager.delete(queue, shard.clock.now_ms())
+    puller = shard.manager.consumption.puller(queue, Sink(), "p", lease_ms=100)
+    assert shard.manager.consumption.pull(puller, False, shard.clock.now_ms()) is None
+    group.when_loaded(called.append)
+    shard.manager.queues.delete(queue, shard.clock.now_ms())
     await shard.load_once()
     assert len(called) == 1

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from broker.engine.shard import Shard
-from queue_manager.consumer import UNLIMITED, Consumer
+from queue_manager.claims.claim import UNLIMITED, Claim, Consumer
 from queue_manager.definitions import QueueDefinition
-from queue_manager.model import Entry, Message
-from queue_manager.queue import Queue
+from queue_manager.model import Message
+from queue_manager.queue.queue import Queue
 from storage.errors import StorageError, StoreFull, StoreUnavailable
 from storage.memory_store import MemoryStore
 from tests.model.harness import DEFAULT_POLICY, FakeClock
@@ -22,14 +22,14 @@ class Sink:
 
     def __init__(self) -> None:
         self.offsets: list[int] = []
-        self.entries: list[Entry] = []
+        self.claims: list[Claim] = []
 
-    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
+    def deliver(self, consumer: Consumer, messages: list[Message], claims: list[Claim] | None) -> bool:
         self.offsets += [message.offset for message in messages]
-        self.entries += entries or []
+        self.claims += claims or []
         return True
 
-    def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
+    def revoked(self, consumer: Consumer, claims: list[Claim]) -> None:
         pass
 
     def cancelled(self, consumer: Consumer, reason: str) -> None:
@@ -58,19 +58,19 @@ async def open_shard(store: MemoryStore) -> Shard:
 
 def declare(shard: Shard, name: str = "jobs", topics: tuple[str, ...] = ()) -> Queue:
     definition = QueueDefinition(name, durable=True, policy=DEFAULT_POLICY, topics=topics)
-    return shard.manager.declare(definition, shard.clock.now_ms())
+    return shard.manager.queues.declare(definition, shard.clock.now_ms())
 
 
 def publish(shard: Shard, count: int, topic: str = "$queue/jobs/eu") -> None:
     manager = shard.manager
     plan = manager.plan(topic, 0, b"", True)
-    plan.aim(manager, manager.route(topic, shard.clock.now_ms()))
+    plan.aim(manager.publisher.route(topic, shard.clock.now_ms()))
     manager.publish(plan, [b"%d" % number for number in range(count)], shard.clock.now_ms())
 
 
 def subscribe(shard: Shard, queue: Queue, group: str = "") -> Sink:
     sink = Sink()
-    shard.manager.subscribe(
+    shard.manager.consumption.subscribe(
         queue,
         group,
         "#",
@@ -86,7 +86,7 @@ def subscribe(shard: Shard, queue: Queue, group: str = "") -> Sink:
 
 async def quiesce(shard: Shard) -> None:
     shard.manager.dispatch(shard.clock.now_ms())
-    while shard.manager.loads:
+    while shard.manager.context.loads:
         await shard.load_once()
 
 
@@ -106,18 +106,18 @@ async def test_confirms_come_after_durability_and_in_order() -> None:
     tasks = []
     for token in range(3):
         publish(shard, 2)
-        shard.manager.journal.wait(confirms, token)
+        shard.manager.context.commit.wait(confirms, token)
         tasks.append(asyncio.create_task(shard.commit_once()))
         await asyncio.sleep(0)
     assert confirms.tokens == []
-    assert shard.manager.uncommitted_bytes() >= 6
+    assert shard.manager.context.uncommitted_bytes() >= 6
     store.make_durable(1)
     await tasks[0]
     assert confirms.tokens == [0]
     store.make_durable()
     await asyncio.gather(*tasks)
     assert confirms.tokens == [0, 1, 2]
-    assert shard.manager.uncommitted_bytes() == 0
+    assert shard.manager.context.uncommitted_bytes() == 0
 
 
 async def test_messages_are_delivered_before_they_are_durable() -> None:
@@ -159,14 +159,14 @@ async def test_what_was_pending_in_a_crash_is_gone_and_the_rest_is_there() -> No
     sink = subscribe(shard, queue)
     publish(shard, 4)
     await quiesce(shard)
-    shard.manager.ack(sink.entries, shard.clock.now_ms())
+    shard.manager.ack(sink.claims, shard.clock.now_ms())
     commit = asyncio.create_task(shard.commit_once(everything=True))
     await until_pending(store)
     after = store.crash()
     with pytest.raises(StorageError):
         await commit
     shard = await open_shard(after)
-    sink = subscribe(shard, shard.manager.find("jobs"))
+    sink = subscribe(shard, shard.manager.queues.find("jobs"))
     await quiesce(shard)
     assert sink.offsets == [0, 1, 2]
 
@@ -178,7 +178,7 @@ async def test_passing_trouble_is_waited_out_before_anything_is_confirmed(error:
     confirms = Confirms()
     declare(shard)
     publish(shard, 2)
-    shard.manager.journal.wait(confirms, 7)
+    shard.manager.context.commit.wait(confirms, 7)
     store.fail_next_write(error)
     commit = asyncio.create_task(shard.commit_once())
     await asyncio.sleep(0)
@@ -195,10 +195,10 @@ async def test_a_write_that_was_done_although_it_failed_is_written_again_without
     store.fail_next_write(StoreUnavailable("the answer was lost"), applied=True)
     await shard.commit_once(everything=True)
     await quiesce(shard)
-    shard.manager.ack(sink.entries[:2], shard.clock.now_ms())
+    shard.manager.ack(sink.claims[:2], shard.clock.now_ms())
     await shard.commit_once(everything=True)
     shard = await open_shard(store.crash())
-    sink = subscribe(shard, shard.manager.find("jobs"))
+    sink = subscribe(shard, shard.manager.queues.find("jobs"))
     await quiesce(shard)
     assert sink.offsets == [2, 3, 4]
 
@@ -212,7 +212,7 @@ async def test_lasting_trouble_ends_the_tasks_and_is_told_once() -> None:
     declare(shard)
     shard.start()
     publish(shard, 2)
-    shard.manager.journal.wait(confirms, 1)
+    shard.manager.context.commit.wait(confirms, 1)
     store.fail_next_write(StorageError("broken"))
     shard.wake()
     assert (await failed.get()).reason == "broken"
@@ -231,7 +231,7 @@ async def test_references_count_what_is_not_in_the_store_yet() -> None:
     assert await shard.references.count(0) == 2
     sink = subscribe(shard, two)
     shard.manager.dispatch(shard.clock.now_ms())
-    shard.manager.ack(sink.entries, shard.clock.now_ms())
+    shard.manager.ack(sink.claims, shard.clock.now_ms())
     sealed = asyncio.create_task(shard.commit_once(everything=True))
     await until_pending(store)
     await shard.sweep_once()

@@ -77,7 +77,9 @@ def test_a_load_cut_short_by_bytes_goes_on_where_it_stopped(
 async def test_a_load_of_large_payloads_stops_soon_after_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     h = backlog([9_000])
     monkeypatch.setattr(limits, "LOAD_BYTES_MAX", 10_000)
-    bodies, _ = await h.shard.reader.read_payloads(list(range(h.shard.manager.message_ids.next_value)))
+    bodies, _ = await h.shard.reader.read_payloads(
+        list(range(h.shard.manager.context.message_ids.next_value))
+    )
     assert len(bodies) <= 4
 
 
@@ -85,7 +87,7 @@ async def test_a_load_of_large_payloads_stops_soon_after_its_bytes(monkeypatch: 
 async def test_payloads_of_every_tenth_id_are_scanned_if_they_are_small(size: int, get_count: int) -> None:
     h = backlog([size], count=300)
     store = CountingStore(rows=dict(all_rows(h.store)))
-    reader = LogReader(store, h.manager.log)
+    reader = LogReader(store, h.manager.context.metadata_log)
     await reader.read_payloads([0, 1, 2, 3])  # now it knows their size
     wanted = list(range(0, 300, 10))
     bodies, read_count = await reader.read_payloads(wanted)
@@ -96,7 +98,7 @@ async def test_payloads_of_every_tenth_id_are_scanned_if_they_are_small(size: in
 def test_a_consumer_without_credit_does_not_have_the_store_read_again_and_again() -> None:
     h = backlog([0])
     store = CountingStore(rows=dict(all_rows(h.store)))
-    h.shard.reader = LogReader(store, h.manager.log)
+    h.shard.reader = LogReader(store, h.manager.context.metadata_log)
     h.subscribe(jobs(h), credit_max=8)
     h.quiesce()
     before = store.scan_count
@@ -127,7 +129,7 @@ def test_a_purge_while_a_load_is_under_way() -> None:
     h = backlog([0, 0])
     h.subscribe(jobs(h), credit_max=3)
     h.manager.dispatch(h.clock.ms)
-    assert h.manager.loads
+    assert h.manager.context.loads
     h.purge(jobs(h))
     h.publish("$queue/jobs/eu", 4)
     h.quiesce()
@@ -140,8 +142,8 @@ def test_what_was_read_ahead_is_let_go_of_with_the_last_consumer() -> None:
     h.subscribe(jobs(h), credit_max=3)
     h.quiesce()
     h.unsubscribe(0, keep_claims=False)
-    group = h.manager.queues["jobs"].groups[""]
-    assert not group.loaded
+    group = h.manager.queues.find("jobs").groups.find("")
+    assert not group.cursors[0].reader._loaded
     h.subscribe(jobs(h))
     h.quiesce()
     assert len(h.held_items()) == 20
@@ -172,7 +174,7 @@ def test_a_log_entry_s_worth_of_other_groups_messages_is_read_for_a_late_group()
         h.publish("$queue/jobs/eu", 40)
         h.quiesce()
         h.commit(everything=True)
-        assert len(h.manager.queues["jobs"].tail) == 0
+        assert len(h.manager.queues.find("jobs").log.tail) == 0
         h.subscribe(jobs(h), "late")
         h.quiesce()
         assert len(jobs(h).groups["late"].held()) == 40
@@ -223,7 +225,7 @@ def test_tails_of_many_queues_share_the_cache() -> None:
             h.publish(f"$queue/q{number}", 60)
             h.commit(everything=True)
         h.sweep()
-        assert sum(queue.tail.memory_bytes for queue in h.manager.queues.values()) <= 40_000
+        assert sum(queue.log.tail.memory_bytes for queue in h.manager.queues) <= 40_000
         drain(h)
 
 
@@ -237,6 +239,6 @@ def test_memory_of_consumed_messages_goes_without_another_publish() -> None:
     h.settle("ack", h.held_items())
     h.commit(everything=True)
     h.sweep()
-    assert len(h.manager.queues["jobs"].tail) == 0
+    assert len(h.manager.queues.find("jobs").log.tail) == 0
     clean_up(h)
     drain(h)

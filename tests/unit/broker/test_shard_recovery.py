@@ -203,8 +203,8 @@ def test_a_purge_is_durable_with_the_next_commit() -> None:
     h.commit(everything=False)
     h.oracle.committed_everything()
     h.crash()
-    assert h.manager.find("one").ready_count() == 2
-    assert h.manager.find("two").ready_count() == 0
+    assert h.manager.queues.find("one").ready_count() == 2
+    assert h.manager.queues.find("two").ready_count() == 0
     drain(h)
 
 
@@ -221,7 +221,7 @@ def test_a_queue_s_offsets_go_on_after_everything_was_consumed() -> None:
         h.commit(everything=True)
         h.crash()
     h.publish("$queue/one", 1)
-    assert h.manager.find("one").tail.next_offset == 22
+    assert h.manager.queues.find("one").log.next_offset == 22
     drain(h)
 
 
@@ -262,5 +262,5 @@ async def test_the_records_of_open_buckets_are_read_together(monkeypatch: pytest
     assert store.key_counts == [6, 6, 6, 2]
     await shard.sweep_once()
     for name in ("one", "two"):
-        group = shard.manager.find(name).groups[""]
-        assert (group.ready_count(), group.failed_count) == (40, 5)
+        group = shard.manager.queues.find(name).groups.find("")
+        assert (group.ready_count(), group.failed_count()) == (40, 5)

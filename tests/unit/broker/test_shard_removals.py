@@ -7,7 +7,7 @@ import pytest
 from broker.engine.removals import Removals
 from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import QueueBusy
-from queue_manager.removal import Removal
+from queue_manager.log.removals import Removal
 from storage import metadata_log
 from tests.model.drain import drain
 from tests.model.harness import DEFAULT_POLICY, Harness
@@ -149,18 +149,18 @@ def test_a_name_is_free_again_when_nothing_is_left_of_its_queue() -> None:
     h.declare("one", policy())
     h.publish("$queue/one", 5)
     h.commit(everything=True)
-    real = h.manager.find("one")
+    real = h.manager.queues.find("one")
     h.delete(queue(h, "one"))
     definition = QueueDefinition("one", durable=True, policy=DEFAULT_POLICY)
     with pytest.raises(QueueBusy):
-        h.manager.declare(definition, h.clock.ms)
+        h.manager.queues.declare(definition, h.clock.ms)
     h.sweep()
     h.declare("one", policy())
-    assert h.manager.find("one").log_id != real.log_id
+    assert h.manager.queues.find("one").log.log_id != real.log.log_id
     h.publish("$queue/one", 3)
     h.commit(everything=True)
     h.crash()
-    assert h.manager.find("one").ready_count() == 3
+    assert h.manager.queues.find("one").ready_count() == 3
     drain(h)
 
 

@@ -7,9 +7,9 @@ import asyncio
 from broker.engine.operations.redrive import redrive_dead_letters, redrive_failed
 from broker.engine.shard import Shard
 from queue_manager.definitions import QueueDefinition
-from queue_manager.queue import Queue
+from queue_manager.queue.queue import Queue
 from storage.memory_store import MemoryStore
-from storage.records import payload, queue_spec, taken_ahead
+from storage.records import claimed_bitmap, payload, queue_spec
 from tests.model.harness import DEFAULT_POLICY, FakeClock, drive
 from tests.unit.queue_manager.managers import Sink, make_policy
 from tests.unit.queue_manager.selecting import fields_of, select, send
@@ -31,10 +31,10 @@ class Broker:
             )
         )
         self.manager = self.shard.manager
-        self.manager.fields.of_template = fields_of
+        self.manager.context.fields.of_template = fields_of
 
     def jobs(self) -> Queue:
-        return self.manager.find("jobs")
+        return self.manager.queues.find("jobs")
 
     def send(self, *keys: str) -> None:
         send(self.manager, *keys)
@@ -42,7 +42,7 @@ class Broker:
 
     def settle_down(self) -> None:
         self.manager.dispatch(self.clock.ms)
-        while self.manager.loads:
+        while self.manager.context.loads:
             drive(self.shard.load_once())
         drive(self.shard.commit_once(everything=True))
 
@@ -52,8 +52,8 @@ class Broker:
         return sink
 
     def ack(self, sink: Sink) -> None:
-        self.manager.ack(sink.entries, self.clock.ms)
-        sink.entries = []
+        self.manager.ack(sink.claims, self.clock.ms)
+        sink.claims = []
         self.settle_down()
 
     def sweep(self) -> None:
@@ -72,7 +72,7 @@ class Broker:
 
 def with_queue() -> Broker:
     broker = Broker()
-    broker.manager.declare(
+    broker.manager.queues.declare(
         QueueDefinition("jobs", durable=True, policy=make_policy(done_retention_ms=60_000)), broker.clock.ms
     )
     return broker
@@ -84,20 +84,20 @@ def test_a_start_knows_what_was_taken_ahead() -> None:
     for key in ("us/1", "eu/1", "us/2", "eu/2", "us/3"):
         broker.send(key)  # each a log entry by itself
     broker.ack(sink)
-    assert broker.rows(taken_ahead.PREFIX) == 1
+    assert broker.rows(claimed_bitmap.PREFIX) == 1
     for _ in range(3):
         broker = broker.crashed()
         broker.sweep()
         assert broker.rows(payload.PREFIX) == 3
-        assert broker.jobs().groups[""].ready_count() == 3
+        assert broker.jobs().groups.find("").ready_count() == 3
     rest = broker.take()
     assert rest.offsets == [0, 2, 4]
     broker.ack(rest)
-    assert broker.rows(taken_ahead.PREFIX) == 0
+    assert broker.rows(claimed_bitmap.PREFIX) == 0
     for _ in range(2):
         broker.sweep()
     assert broker.rows(payload.PREFIX) == 0
-    assert broker.jobs().head_offset == 5
+    assert broker.jobs().log.head_offset == 5
 
 
 def test_what_was_in_flight_comes_back_to_whom_it_is_for() -> None:
@@ -109,7 +109,7 @@ def test_what_was_in_flight_comes_back_to_whom_it_is_for() -> None:
     assert us.offsets == [0, 2]
     again = broker.take("region = 'eu' AND JMSXDeliveryCount = 2")
     assert again.offsets == [1, 3]
-    assert [entry.attempts for entry in again.entries] == [2, 2]
+    assert [claim.attempts for claim in again.claims] == [2, 2]
 
 
 def test_a_purge_keeps_what_is_in_flight() -> None:
@@ -117,7 +117,7 @@ def test_a_purge_keeps_what_is_in_flight() -> None:
     sink = broker.take("region = 'eu'", credit_max=1)
     broker.send("us/1", "eu/1", "us/2", "eu/2")
     assert sink.offsets == [1]
-    assert broker.manager.purge(broker.jobs(), broker.clock.ms) == 3
+    assert broker.jobs().purge(broker.clock.ms) == 3
     for _ in range(2):
         broker.sweep()
     broker = broker.crashed()
@@ -137,12 +137,12 @@ def test_a_groups_selector_is_kept_in_its_specification() -> None:
     broker.send("us/2", "eu/2")
     assert broker.take(group="eu").offsets == [1, 3]
     assert broker.take(group_selector="qty > 1").offsets == [2, 3]
-    broker.manager.redefine(
+    broker.manager.queues.redefine(
         broker.jobs(), QueueDefinition("jobs", durable=True, policy=make_policy(attempts_max=3))
     )
     broker.settle_down()
     broker = broker.crashed()
-    assert broker.jobs().groups[""].selector == "qty > 1"
+    assert broker.jobs().groups.find("").selector == "qty > 1"
 
 
 def test_deleting_takes_the_records_along() -> None:
@@ -150,15 +150,17 @@ def test_deleting_takes_the_records_along() -> None:
     sink = broker.take("region = 'eu'")
     broker.send("us/1", "eu/1", "us/2", "eu/2")
     broker.ack(sink)
-    broker.manager.delete(broker.jobs(), broker.clock.ms)
+    broker.manager.queues.delete(broker.jobs(), broker.clock.ms)
     for _ in range(3):
         broker.sweep()
-    assert broker.rows(taken_ahead.PREFIX) == broker.rows(payload.PREFIX) == 0
+    assert broker.rows(claimed_bitmap.PREFIX) == broker.rows(payload.PREFIX) == 0
 
 
 def test_redriving_takes_what_filters_left() -> None:
     broker = with_queue()
-    broker.manager.declare(QueueDefinition("back", durable=True, policy=make_policy()), broker.clock.ms)
+    broker.manager.queues.declare(
+        QueueDefinition("back", durable=True, policy=make_policy()), broker.clock.ms
+    )
     sink = broker.take("region = 'eu'", credit_max=2)
     broker.send("us/1", "eu/1", "us/2", "eu/2", "eu/3")
     assert sink.offsets == [1, 3]
@@ -166,15 +168,15 @@ def test_redriving_takes_what_filters_left() -> None:
     assert count == 3
     broker.ack(sink)
     broker = broker.crashed()
-    assert broker.jobs().groups[""].ready_count() == 0
-    assert broker.manager.find("back").ready_count() == 3
+    assert broker.jobs().groups.find("").ready_count() == 0
+    assert broker.manager.queues.find("back").ready_count() == 3
 
 
 def test_failed_messages_return_to_whom_they_are_for() -> None:
     broker = with_queue()
     eu = broker.take("region = 'eu'")
     broker.send("us/1", "eu/1", "us/2", "eu/2")
-    broker.manager.reject(eu.entries, broker.clock.ms)
+    broker.manager.reject(eu.claims, broker.clock.ms)
     broker.settle_down()
     broker.sweep()
     us = broker.take("region = 'us'")

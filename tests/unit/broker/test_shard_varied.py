@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from broker.engine.shard import Shard
-from queue_manager.manager import ACCEPTED
 from queue_manager.options import PublishOptions
-from queue_manager.staging.tags import EpochPart, StageTag
+from queue_manager.outcomes import ACCEPTED
+from queue_manager.stage_tags import EpochPart, StageTag
 from storage.envelope import PROPERTIES_AMQP, vary
 from storage.memory_store import MemoryStore
 from tests.model.harness import DEFAULT_POLICY, FakeClock, drive, load
@@ -29,7 +29,7 @@ def open_shard(store: MemoryStore, clock: FakeClock) -> Shard:
 def stage(shard: Shard, clock: FakeClock, part: int, names: str) -> None:
     options = PublishOptions(stage=StageTag("job", 1, part, "a"))
     plan = shard.manager.plan("$queue/jobs", PROPERTIES_AMQP, b"", True, options)
-    plan.aim(shard.manager, shard.manager.route(plan.topic, clock.ms))
+    plan.aim(shard.manager.publisher.route(plan.topic, clock.ms))
     bodies = [name.encode() for name in names]
     templates = vary(plan.template, bodies, [True] * len(bodies))
     assert shard.manager.publish(plan, bodies, clock.ms, templates) == ACCEPTED
@@ -52,10 +52,10 @@ def test_rows_of_attempts_that_take_turns(crashes: bool, priority_max: int) -> N
         load(shard)
     if crashes:
         shard = open_shard(store.crash(), clock)
-        queue = shard.manager.find("jobs")
+        queue = shard.manager.queues.find("jobs")
     _, sink = consume(shard.manager, queue)
     for _ in range(6):
         shard.manager.dispatch(clock.ms)
         load(shard)
-    found = [(e.message.body, e.message.template.properties) for e in sink.entries]
+    found = [(claim.message.body, claim.message.template.properties) for claim in sink.claims]
     assert found == [(name.encode(), name.encode()) for name in "xyzabcdef"]

@@ -5,8 +5,8 @@ import pytest
 from broker.amqp import arguments, stream_arguments
 from broker.mqtt.subscribe_options import stream_options
 from queue_manager.errors import InvalidArgument
+from queue_manager.log.stream_start import OFFSET, StreamStart
 from queue_manager.policy import QueuePolicy
-from queue_manager.streams.start import OFFSET, StreamStart
 
 DEFAULT = QueuePolicy(visibility_timeout_ms=1, message_bytes_max=1, expires_ms=5, attempts_max=9)
 STREAM = {"x-queue-type": "stream"}

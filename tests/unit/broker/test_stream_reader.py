@@ -4,11 +4,11 @@ import pytest
 
 from broker.engine.shard import Shard
 from config import limits
-from queue_manager.consumer import UNLIMITED
+from queue_manager.claims.claim import UNLIMITED
 from queue_manager.definitions import QueueDefinition
-from queue_manager.manager import ACCEPTED
+from queue_manager.log.stream_start import FIRST, OFFSET, StreamStart
 from queue_manager.options import PublishOptions
-from queue_manager.streams.start import FIRST, OFFSET, StreamStart
+from queue_manager.outcomes import ACCEPTED
 from storage.memory_store import MemoryStore
 from tests.model.harness import FakeClock, drive
 from tests.unit.queue_manager.managers import Sink, make_policy
@@ -23,7 +23,7 @@ class Side:
         self.clock = FakeClock()
         self.open(MemoryStore())
         for name in ("s", "t"):
-            self.manager.declare(QueueDefinition(name, durable=True, policy=STREAM), self.clock.ms)
+            self.manager.queues.declare(QueueDefinition(name, durable=True, policy=STREAM), self.clock.ms)
         self.commit()
 
     def open(self, store: MemoryStore) -> None:
@@ -41,20 +41,21 @@ class Side:
 
     def publish(self, name: str, *bodies: bytes, delay_ms: int = 0, properties: bytes = b"") -> None:
         plan = self.manager.plan(f"$queue/{name}", 2, properties, True, PublishOptions(delay_ms=delay_ms))
-        plan.aim(self.manager, self.manager.route(f"$queue/{name}", self.clock.ms))
+        plan.aim(self.manager.publisher.route(f"$queue/{name}", self.clock.ms))
         assert self.manager.publish(plan, list(bodies), self.clock.ms) == ACCEPTED
 
     def read(self, group: str, start: StreamStart | None = None) -> Sink:
         sink = BodySink()
-        self.manager.subscribe_stream(
-            self.manager.queues["s"], group, "#", sink, start=start or StreamStart(FIRST), auto_commit=True,
-            consumer_id="c", credit_max=UNLIMITED, no_ack=True, exclusive=False, lease_ms=1_000,
+        self.manager.consumption.subscribe_stream(
+            self.manager.queues.find("s"), group, "#", sink, start=start or StreamStart(FIRST),
+            auto_commit=True, consumer_id="c", credit_max=UNLIMITED, no_ack=True, exclusive=False,
+            lease_ms=1_000,
         )  # fmt: skip
         return sink
 
     def run(self) -> None:
         self.manager.dispatch(self.clock.ms)
-        while self.manager.loads:
+        while self.manager.context.loads:
             drive(self.shard.load_once())
             self.manager.dispatch(self.clock.ms)
 
@@ -67,8 +68,8 @@ class BodySink(Sink):
         self.bodies: list[bytes] = []
         self.properties: list[bytes] = []
 
-    def deliver(self, consumer, messages, entries) -> bool:
-        super().deliver(consumer, messages, entries)
+    def deliver(self, consumer, messages, claims) -> bool:
+        super().deliver(consumer, messages, claims)
         self.bodies += [message.body for message in messages]
         self.properties += [message.template.properties for message in messages]
         return True
@@ -89,13 +90,13 @@ def test_groups_share_reads(side):
     sinks = [side.read(f"g{number}") for number in range(4)]
     side.run()
     assert [sink.bodies for sink in sinks] == [bodies] * 4
-    reader = side.manager.queues["s"].reader
-    assert reader.read_count == 10
-    assert reader.memory_bytes == 0, "nobody needs it any more"
+    blocks = side.manager.queues.find("s").retention.blocks
+    assert blocks.read_count == 10
+    assert blocks.memory_bytes == 0, "nobody needs it any more"
     late = side.read("late", StreamStart(OFFSET, 42))
     side.run()
     assert late.bodies == bodies[42:]
-    assert reader.read_count == 16
+    assert blocks.read_count == 16
 
 
 def test_streams_that_are_published_in_turns(side):
@@ -149,7 +150,7 @@ def test_what_is_too_large_is_read_bit_by_bit(side, monkeypatch):
     sink = side.read("g")
     side.run()
     assert sink.bodies == bodies
-    assert side.manager.queues["s"].reader.read_count > 5
+    assert side.manager.queues.find("s").retention.blocks.read_count > 5
 
 
 def test_memory_for_reads_is_bounded(side, monkeypatch):
@@ -161,19 +162,19 @@ def test_memory_for_reads_is_bounded(side, monkeypatch):
     sink = side.read("g")
     side.run()
     assert len(sink.bodies) == 300
-    assert side.manager.queues["s"].reader.memory_bytes <= 10_000
+    assert side.manager.queues.find("s").retention.blocks.memory_bytes <= 10_000
 
 
 def test_a_crash_between_the_cut_and_the_deletes(side):
     side.publish("s", *[b"x"] * 25)
     side.publish("s", b"y")
     side.commit()
-    side.manager.purge(side.manager.queues["s"], side.clock.ms)
+    side.manager.queues.find("s").purge(side.clock.ms)
     side.publish("s", b"z")
     side.commit()
     side.restart()
-    stream = side.manager.queues["s"]
-    assert (stream.head_offset, stream.ready_count()) == (26, 1)
+    stream = side.manager.queues.find("s")
+    assert (stream.log.head_offset, stream.ready_count()) == (26, 1)
     sink = side.read("g")
     side.run()
     assert sink.bodies == [b"z"]

@@ -7,7 +7,7 @@ import pytest
 from broker.consumer_filters import Filters
 from broker.mqtt.subscribe_options import StreamOptions, SubscribeOptions, read_options
 from queue_manager.errors import InvalidArgument
-from queue_manager.streams.start import OFFSET, StreamStart
+from queue_manager.log.stream_start import OFFSET, StreamStart
 
 NOW_MS = 1_767_225_600_000
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from queue_manager.consumer import UNLIMITED, Consumer, CreditPool
+from queue_manager.claims.claim import UNLIMITED, Claim, Consumer, CreditPool
 from queue_manager.definitions import QueueDefinition
 from queue_manager.manager import QueueManager
-from queue_manager.model import Entry, Message
+from queue_manager.model import Message
 from queue_manager.policy import QueuePolicy
-from queue_manager.queue import Queue
+from queue_manager.queue.queue import Queue
 from storage.metadata_log import MetadataLog
 from storage.records import message_ids
 from storage.sequence import SequenceAllocator
@@ -22,7 +22,7 @@ class Sink:
 
     def __init__(self) -> None:
         self.calls: list[list[int]] = []
-        self.entries: list[Entry] = []
+        self.claims: list[Claim] = []
         self.revoked_count = 0
         self.cancelled_reasons: list[str] = []
 
@@ -30,13 +30,13 @@ class Sink:
     def offsets(self) -> list[int]:
         return [offset for call in self.calls for offset in call]
 
-    def deliver(self, consumer: Consumer, messages: list[Message], entries: list[Entry] | None) -> bool:
+    def deliver(self, consumer: Consumer, messages: list[Message], claims: list[Claim] | None) -> bool:
         self.calls.append([message.offset for message in messages])
-        self.entries += entries or []
+        self.claims += claims or []
         return True
 
-    def revoked(self, consumer: Consumer, entries: list[Entry]) -> None:
-        self.revoked_count += len(entries)
+    def revoked(self, consumer: Consumer, claims: list[Claim]) -> None:
+        self.revoked_count += len(claims)
 
     def cancelled(self, consumer: Consumer, reason: str) -> None:
         self.cancelled_reasons.append(reason)
@@ -60,13 +60,15 @@ def make_manager(*, auto_create: bool = True) -> QueueManager:
 
 def make_queue(manager: QueueManager, name: str = "jobs", *, durable: bool = True, **fields: Any) -> Queue:
     """A queue whose policy has the fields given."""
-    return manager.declare(QueueDefinition(name, durable=durable, policy=make_policy(**fields)), NOW_MS)
+    return manager.queues.declare(
+        QueueDefinition(name, durable=durable, policy=make_policy(**fields)), NOW_MS
+    )
 
 
 def publish(manager: QueueManager, count: int, topic: str = "$queue/jobs/eu", size: int = 1) -> int:
     """Publish `count` messages; gives the outcome."""
     plan = manager.plan(topic, 0, b"", True)
-    plan.aim(manager, manager.route(topic, NOW_MS))
+    plan.aim(manager.publisher.route(topic, NOW_MS))
     return manager.publish(plan, [b"x" * size] * count, NOW_MS)
 
 
@@ -85,7 +87,7 @@ def consume(
 ) -> tuple[Consumer, Sink]:
     """A consumer and its sink."""
     sink = Sink()
-    consumer = manager.subscribe(
+    consumer = manager.consumption.subscribe(
         queue,
         group,
         pattern,
@@ -99,3 +101,8 @@ def consume(
         priority=priority,
     )
     return consumer, sink
+
+
+def waiting_bytes(queue: Queue) -> int:
+    """The bytes of payload that wait in the group with most of them, as the queue counts them."""
+    return queue._levels.waiting_bytes()

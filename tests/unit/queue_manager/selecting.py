@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from queue_manager.consumer import UNLIMITED, Consumer
+from queue_manager.claims.claim import UNLIMITED, Consumer
 from queue_manager.filters.consumer_filter import consumer_filter
 from queue_manager.filters.fields import Fields
 from queue_manager.manager import QueueManager
-from queue_manager.queue import Queue
+from queue_manager.queue.queue import Queue
 from storage.envelope import EnvelopeTemplate
 from tests.unit.queue_manager.managers import NOW_MS, Sink
 
@@ -27,7 +27,7 @@ def send(manager: QueueManager, *keys: str) -> None:
     for key in keys:
         topic = f"$queue/jobs/{key}"
         plan = manager.plan(topic, 0, b"", True)
-        plan.aim(manager, manager.route(topic, NOW_MS))
+        plan.aim(manager.publisher.route(topic, NOW_MS))
         manager.publish(plan, [key.encode()], NOW_MS)
 
 
@@ -45,7 +45,7 @@ def select(
 ) -> tuple[Consumer, Sink]:
     """A consumer with a selector, and its sink."""
     sink = Sink()
-    consumer = manager.subscribe(
+    consumer = manager.consumption.subscribe(
         queue,
         group,
         pattern,

@@ -5,8 +5,6 @@ from hypothesis import strategies as st
 from queue_manager.definitions import (
     QueueDefinition,
     StoredQueue,
-    definition_of,
-    encode_spec,
     stored_group,
 )
 from queue_manager.errors import InvalidAddress
@@ -39,13 +37,13 @@ def test_a_spec_record_gives_back_what_the_queue_was_made_with(
 ) -> None:
     manager = make_manager()
     definition = QueueDefinition("jobs", durable=True, policy=policy, topics=topics, arguments=arguments)
-    queue = manager.declare(definition, 0)
-    spec = queue_spec.decode(encode_spec(queue))
+    queue = manager.queues.declare(definition, 0)
+    spec = queue_spec.decode(manager.context.commit.puts[queue_spec.key("jobs")])
     stored = StoredQueue(spec)
     assert stored.policy == policy
     assert stored.arguments == arguments
     assert stored.topics == (topics or ("$queue/jobs/#",))
-    assert stored.log_id == queue.log_id
+    assert stored.log_id == queue.log.log_id
     assert not stored.has_default_group
     assert spec.bucket_exponent == policy.bucket_size
     assert spec.max_attempts == policy.attempts_max
@@ -55,18 +53,18 @@ def test_a_spec_record_gives_back_what_the_queue_was_made_with(
 
 def test_the_record_says_whether_the_default_group_was_used() -> None:
     manager = make_manager()
-    queue = manager.declare(QueueDefinition("jobs", durable=True, policy=POLICY), 0)
-    manager.group(queue, "")
-    value = manager.journal.puts[queue_spec.key("jobs")]
+    queue = manager.queues.declare(QueueDefinition("jobs", durable=True, policy=POLICY), 0)
+    queue.group("")
+    value = manager.context.commit.puts[queue_spec.key("jobs")]
     assert StoredQueue(queue_spec.decode(value)).has_default_group
 
 
 @pytest.mark.parametrize("pattern", ["#", "eu/#", "+"])
 def test_a_group_s_record_names_it(pattern: str) -> None:
     manager = make_manager()
-    queue = manager.declare(QueueDefinition("jobs", durable=True, policy=POLICY), 0)
-    group = manager.group(queue, "billing", pattern)
-    spec = queue_spec.decode(manager.journal.puts[queue_spec.key(group.storage_id)])
+    queue = manager.queues.declare(QueueDefinition("jobs", durable=True, policy=POLICY), 0)
+    group = queue.group("billing", pattern)
+    spec = queue_spec.decode(manager.context.commit.puts[queue_spec.key(group.cursors[0].storage_id)])
     assert stored_group(spec) == ("billing", pattern)
     assert spec.topic_filters == (f"$queue/jobs/{pattern}",)
 
@@ -104,9 +102,9 @@ def test_a_redeclaration_names_what_it_contradicts(
 def test_the_definition_of_a_queue_agrees_with_it() -> None:
     manager = make_manager()
     definition = QueueDefinition("jobs", durable=True, policy=POLICY, arguments={"x": 1})
-    queue = manager.declare(definition, 0)
-    assert definition_of(queue).difference(definition) == ""
-    assert manager.declare(definition, 0) is queue
+    queue = manager.queues.declare(definition, 0)
+    assert queue.definition().difference(definition) == ""
+    assert manager.queues.declare(definition, 0) is queue
 
 
 @pytest.mark.parametrize(("name", "topics"), [("a/b", ()), ("", ()), ("a", ("x#",))])

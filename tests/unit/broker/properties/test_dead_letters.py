@@ -9,8 +9,8 @@ import pytest
 
 from broker.properties import dead_letters
 from protocols.amqp091.content import Properties, decode_headers, decode_properties, encode_properties
-from queue_manager.dead_letters import Death
 from queue_manager.model import Message
+from queue_manager.rules.dead_letters import Death
 from storage.envelope import PROPERTIES_AMQP, PROPERTIES_MQTT, EnvelopeTemplate
 
 NOW_MS = 1_767_225_600_123

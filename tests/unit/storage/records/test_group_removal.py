@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.errors import CorruptRecord
-from storage.records import group_removal, holes, passed
+from storage.records import group_removal, released_offsets, skipped_offsets
 from storage.records.group_removal import DELETE, RESET, PendingGroupRemoval
 from tests.unit.storage.record_checks import QUEUE, T0, check_key_strict, check_strict, queue_ids, u64, unhex
 
@@ -27,12 +27,14 @@ def test_records_match_the_documented_vectors() -> None:
         "02 00 71 33 01  64 00 00 00 00 00 00 00  00 00 00 00 00 00 00 00  07 00 00 00 00 00 00 00"
         "01 00 00 00  07 00 00 00 00 00 00 00  09 00 00 00 00 00 00 00  00 00 00 00"
     )
-    assert passed.key("orders\x1fbi") == unhex("01 1d 6f 72 64 65 72 73 1f 62 69 00")
-    assert passed.encode(T0, [(7, 9)]) == unhex(
+    assert skipped_offsets.key("orders\x1fbi") == unhex("01 1d 6f 72 64 65 72 73 1f 62 69 00")
+    assert skipped_offsets.encode(T0, [(7, 9)]) == unhex(
         "00 a8 da 76 9b 01 00 00  01 00 00 00  07 00 00 00 00 00 00 00  09 00 00 00 00 00 00 00"
     )
-    assert holes.key(QUEUE) == unhex("01 1e 6f 72 64 65 72 73")
-    assert holes.encode([(7, 9)]) == unhex("01 00 00 00  07 00 00 00 00 00 00 00  09 00 00 00 00 00 00 00")
+    assert released_offsets.key(QUEUE) == unhex("01 1e 6f 72 64 65 72 73")
+    assert released_offsets.encode([(7, 9)]) == unhex(
+        "01 00 00 00  07 00 00 00 00 00 00 00  09 00 00 00 00 00 00 00"
+    )
 
 
 @given(queue_ids, u64)
@@ -41,9 +43,9 @@ def test_keys_round_trip(queue_id: str, number: int) -> None:
     assert group_removal.parse_key(key) == (queue_id, number)
     assert key.startswith(group_removal.prefix(queue_id))
     check_key_strict(group_removal.parse_key, key)
-    assert holes.parse_key(holes.key(queue_id)) == queue_id
-    assert passed.parse_key(passed.key(queue_id)) == queue_id
-    check_key_strict(passed.parse_key, passed.key(queue_id))
+    assert released_offsets.parse_key(released_offsets.key(queue_id)) == queue_id
+    assert skipped_offsets.parse_key(skipped_offsets.key(queue_id)) == queue_id
+    check_key_strict(skipped_offsets.parse_key, skipped_offsets.key(queue_id))
 
 
 @given(st.integers(0, RESET), u64, u64, u64, RANGES, RANGES)
@@ -59,18 +61,18 @@ def test_values_round_trip(
     value = group_removal.encode(pending)
     assert group_removal.decode(value) == pending
     check_strict(group_removal.decode, value)
-    value = holes.encode(log)
-    assert holes.decode(value) == log
-    check_strict(holes.decode, value)
-    value = passed.encode(head, log)
-    assert passed.decode(value) == (head, log)
-    check_strict(passed.decode, value)
+    value = released_offsets.encode(log)
+    assert released_offsets.decode(value) == log
+    check_strict(released_offsets.decode, value)
+    value = skipped_offsets.encode(head, log)
+    assert skipped_offsets.decode(value) == (head, log)
+    check_strict(skipped_offsets.decode, value)
 
 
 @pytest.mark.parametrize("ranges", [[(3, 3)], [(4, 3)], [(1, 5), (4, 8)], [(5, 8), (1, 2)], [(1, 2), (2, 3)]])
 def test_ranges_out_of_order_are_corrupt(ranges: list[tuple[int, int]]) -> None:
     with pytest.raises(CorruptRecord, match="order"):
-        holes.decode(holes.encode(ranges))
+        released_offsets.decode(released_offsets.encode(ranges))
 
 
 def test_unknown_mode_is_corrupt() -> None:

@@ -1,0 +1,72 @@
+"""The attempts of messages that ended without success: when, and by which consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from config import limits
+from queue_manager.shard.commit import Commit
+from storage.records import attempts
+
+Attempt = tuple[int, str]  # claimed at, in ms; consumer ID
+
+
+class AttemptLog:
+    """What is known of the attempts of one cursor's messages, by message ID.
+
+    In memory only of what is still active, beyond `limits.ATTEMPTS_LOGS_PER_GROUP_MAX`; the records stay.
+    """
+
+    __slots__ = ("_dirty", "_logs", "_storage_id")
+
+    def __init__(self, storage_id: str) -> None:
+        self._storage_id = storage_id
+        self._logs: dict[int, list[Attempt]] = {}
+        self._dirty: set[int] = set()
+
+    def __contains__(self, message_id: int) -> bool:
+        return message_id in self._logs
+
+    def of(self, message_id: int) -> list[Attempt]:
+        """The attempts of a message, oldest first."""
+        return self._logs.get(message_id, [])
+
+    def add(self, message_id: int, claimed_at_ms: int, consumer_id: str) -> None:
+        """Remember an attempt that ended without success."""
+        history = self._logs.setdefault(message_id, [])
+        history.append((claimed_at_ms, consumer_id))
+        if len(history) > limits.ATTEMPTS_KEPT_MAX:
+            del history[0]
+        self._dirty.add(message_id)
+
+    def restore(self, message_id: int, attempts_before: Sequence[tuple[int, str]]) -> None:
+        """Take in what was written before the start."""
+        self._logs[message_id] = [*attempts_before, *self._logs.get(message_id, [])]
+
+    def forget(self, message_id: int) -> bool:
+        """Forget a message in memory; give whether it was known."""
+        self._dirty.discard(message_id)
+        return self._logs.pop(message_id, None) is not None
+
+    def erase(self, message_id: int, commit: Commit) -> None:
+        """Forget a message, and delete its record."""
+        self.forget(message_id)
+        commit.delete(attempts.key(self._storage_id, message_id))
+
+    def write(self, commit: Commit) -> None:
+        """Put what changed into the commit."""
+        for message_id in self._dirty:
+            history = self._logs.get(message_id)
+            if history:
+                commit.put(attempts.key(self._storage_id, message_id), attempts.encode(history))
+        self._dirty.clear()
+
+    def is_full(self) -> bool:
+        """Whether there is more than is to be kept of settled messages."""
+        return len(self._logs) > limits.ATTEMPTS_LOGS_PER_GROUP_MAX
+
+    def keep_only(self, message_ids: Iterable[int]) -> None:
+        """Forget all but these in memory."""
+        kept = set(message_ids)
+        for message_id in [known for known in self._logs if known not in kept]:
+            del self._logs[message_id]

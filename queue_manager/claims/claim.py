@@ -1,0 +1,567 @@
+"""Claims, who holds them, and the buckets they are stored in.
+
+A message is claimed straight from the log when a consumer has credit for it; only then does it get a claim
+number, a `Claim` and a place in a bucket. A claim number is given once per message and cursor and never
+again. Plain slotted classes: they are made once per message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from config import limits
+from queue_manager.filters.consumer_filter import ConsumerFilter
+from queue_manager.log.queue_log import QueueLog
+from queue_manager.log.runs import Run
+from queue_manager.model import Message
+from storage.envelope import EnvelopeTemplate
+from storage.records import active, done
+from storage.visible_at import with_visible_at
+
+AVAILABLE: Final = 0
+IN_FLIGHT: Final = 1
+DONE: Final = 2
+FAILED: Final = 3
+STALE: Final = 4  # replaced by a newer claim of the same message: its ack comes too late
+
+LEGAL_MOVES: Final = frozenset(
+    {
+        (AVAILABLE, IN_FLIGHT),  # claimed
+        (AVAILABLE, DONE),  # purged, expired, dead-lettered
+        (AVAILABLE, FAILED),  # attempts used up, rejected
+        (AVAILABLE, STALE),  # its group was reset or deleted
+        (IN_FLIGHT, DONE),  # acknowledged
+        (IN_FLIGHT, STALE),  # returned: a new claim takes its place
+        (FAILED, STALE),  # redriven or moved: a new claim takes its place
+    }
+)
+
+UNLIMITED: Final = 1 << 62
+
+SETTLED_MESSAGE: Final = Message(0, 0, None, EnvelopeTemplate(""), 0)
+
+
+class Claim:
+    """One message of one cursor: claim number, attempt, holder.
+
+    A redelivery replaces the claim by a new one, so that whoever still holds the old one holds something
+    STALE (record layout, R-14). `at_ms` is when it was claimed or settled. `deadline_ms`: 0: `at_ms` + the
+    consumer's lease; while AVAILABLE, when it may be claimed (0: at once). `packed` is its done or failed
+    record, once written.
+    """
+
+    __slots__ = (
+        "at_ms",
+        "attempts",
+        "bucket",
+        "claim_number",
+        "consumer",
+        "deadline_ms",
+        "message",
+        "packed",
+        "state",
+    )
+
+    def __init__(
+        self,
+        message: Message,
+        claim_number: int,
+        bucket: Bucket | None,
+        attempts: int,
+        state: int,
+        consumer: Consumer | None,
+        at_ms: int,
+        packed: bytes = b"",
+    ) -> None:
+        self.message = message
+        self.claim_number = claim_number
+        self.bucket = bucket
+        self.attempts = attempts
+        self.state = state
+        self.consumer = consumer
+        self.at_ms = at_ms
+        self.deadline_ms = 0
+        self.packed = packed
+
+    def __lt__(self, other: Claim) -> bool:
+        return self.claim_number < other.claim_number
+
+
+class BucketOwner(Protocol):
+    """The claims that a bucket belongs to."""
+
+    def touch(self, bucket: Bucket) -> None:
+        """Have the bucket written with one of the next commits."""
+
+
+class Bucket:
+    """The claims `first .. first + capacity - 1`: what one active, done and failed record holds.
+
+    `claims[i]` is claim `first + i`; None once its done record was purged. `open_count` counts claims neither
+    done nor failed. `runs` are the messages as they were claimed; as long as the bucket `is_plain` (nothing
+    of it returned, failed, was purged, or is shared with other queues) they are what goes with it.
+    """
+
+    __slots__ = (
+        "active_written",
+        "capacity",
+        "claim_base",
+        "claims",
+        "done_written",
+        "failed_written",
+        "first",
+        "is_dirty",
+        "is_plain",
+        "open_count",
+        "owner",
+        "runs",
+    )
+
+    def __init__(self, owner: BucketOwner, first: int, capacity: int, claim_base: int) -> None:
+        self.owner = owner
+        self.first = first
+        self.capacity = capacity
+        self.claim_base = claim_base
+        self.claims: list[Claim | None] = []
+        self.open_count = 0
+        self.is_dirty = False
+        self.is_plain = True
+        self.active_written = False
+        self.done_written = False
+        self.failed_written = False
+        self.runs: list[Run] = []
+
+    @property
+    def bucket_id(self) -> int:
+        """The ID of the bucket in record keys."""
+        return self.claim_base | self.first
+
+    @property
+    def end(self) -> int:
+        """The first claim number behind it."""
+        return self.first + self.capacity
+
+    def skip(self, count: int) -> None:
+        """Leave out claim numbers, as at a change of bucket size."""
+        self.claims += [None] * count
+
+    def add(self, claims: list[Claim], open_count: int) -> None:
+        """Take in new claims; `open_count` of them are neither done nor failed."""
+        self.claims += claims
+        self.open_count += open_count
+
+    def add_run(self, messages: list[Message], *, mixes_payloads: bool) -> None:
+        """Note messages that were just claimed into it, in order of their offsets."""
+        if not self.is_plain:
+            return
+        first = messages[0]
+        last = messages[-1]
+        span = len(messages) - 1
+        contiguous = last.offset - first.offset == span and last.message_id - first.message_id == span
+        if not contiguous or mixes_payloads:
+            self.is_plain = False
+        else:
+            self.runs.append((first.offset, first.message_id, span + 1))
+
+    def replace(self, claim: Claim) -> None:
+        """Put a claim in the place of an older one of the same number."""
+        self.is_plain = False
+        self.claims[claim.claim_number - self.first] = claim
+
+    def drop(self, index: int) -> None:
+        """Forget a claim whose done record is purged, or never written."""
+        self.is_plain = False
+        self.claims[index] = None
+
+    def restore(self, claims: list[Claim | None], open_count: int) -> None:
+        """Take over what was written."""
+        self.is_plain = False
+        self.claims = claims
+        self.open_count = open_count
+
+    def note_written(self, *, active: bool = False, done: bool = False, failed: bool = False) -> None:
+        """These records of the bucket are on the store."""
+        self.active_written |= active
+        self.done_written |= done
+        self.failed_written |= failed
+
+    def note_deleted(self, *, active: bool = False, failed: bool = False) -> None:
+        """These records of the bucket are not on the store any more."""
+        self.active_written &= not active
+        self.failed_written &= not failed
+
+    def mark(self, *, is_dirty: bool) -> None:
+        """Note whether it has to be written."""
+        self.is_dirty = is_dirty
+
+    def mix(self) -> None:
+        """Its runs do not tell any more what goes with it."""
+        self.is_plain = False
+
+    def close_one(self) -> None:
+        """One of its claims is done or failed."""
+        self.open_count -= 1
+
+    def open_one(self) -> None:
+        """A failed claim waits again."""
+        self.open_count += 1
+
+    def encode_active(self) -> bytes | None:
+        """The value of the active record, or None when nothing is available or in flight."""
+        if not self.open_count:
+            return None
+        base = self.claim_base
+        available = []
+        in_flight = []
+        for claim in self.claims:
+            if claim is None:
+                continue
+            message = claim.message
+            if claim.state == AVAILABLE:
+                envelope = message.envelope()
+                if claim.deadline_ms:
+                    envelope = with_visible_at(envelope, claim.deadline_ms)
+                available.append(
+                    active.pack_available(
+                        message.message_id, base | claim.claim_number, claim.attempts, envelope
+                    )
+                )
+            elif claim.state == IN_FLIGHT:
+                deadline_ms = claim.deadline_ms
+                if not deadline_ms and claim.consumer is not None:
+                    deadline_ms = claim.at_ms + claim.consumer.lease_ms
+                in_flight.append(
+                    active.pack_in_flight(
+                        message.message_id,
+                        base | claim.claim_number,
+                        claim.at_ms,
+                        deadline_ms,
+                        claim.attempts,
+                        message.envelope(),
+                    )
+                )
+        return active.encode_packed(available, in_flight)
+
+    def encode_settled(self, state: int) -> bytes | None:
+        """The value of the done (state DONE) or failed (FAILED) record, or None when there is none such."""
+        base = self.claim_base
+        packed = []
+        for claim in self.claims:
+            if claim is None or claim.state != state:
+                continue
+            if not claim.packed:
+                message = claim.message
+                claim.packed = done.pack_done(
+                    message.message_id,
+                    base | claim.claim_number,
+                    claim.at_ms,
+                    claim.attempts,
+                    message.envelope(),
+                )
+                if state == DONE:
+                    claim.message = SETTLED_MESSAGE  # lets go of the payload
+            packed.append(claim.packed)
+        return done.encode_packed(packed) if packed else None
+
+
+class Sink(Protocol):
+    """What a front-end gives for each consumer: where deliveries go."""
+
+    def deliver(self, consumer: Consumer, messages: list[Message], claims: list[Claim] | None) -> bool:
+        """Send `messages`, in order; give whether that could be done.
+
+        `claims` are theirs; None: first deliveries to a `no_ack` consumer. Claims of a `no_ack` consumer are
+        done once this gives True, and not to be kept. All messages of one call are either first deliveries or
+        all redeliveries (`claims[0].attempts > 1`). A consumer whose sink gives False had better go: what it
+        could not send returns when it does.
+        """
+
+    def revoked(self, consumer: Consumer, claims: list[Claim]) -> None:
+        """The leases of `claims` ended: their delivery tags mean nothing any more."""
+
+    def cancelled(self, consumer: Consumer, reason: str) -> None:
+        """The consumer is gone because its queue or group is."""
+
+
+class ConsumerGroup(Protocol):
+    """The group of a consumer."""
+
+    @property
+    def group_id(self) -> str:
+        """Its name, or `name@pattern`."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def pattern(self) -> str: ...
+
+    @property
+    def selector(self) -> str: ...
+
+    @property
+    def log(self) -> QueueLog:
+        """The log of its queue, that of priority 0."""
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether it was deleted, or a reset put another in its place."""
+
+    def want_dispatch(self) -> None:
+        """Have the group look for messages again."""
+
+    def rank_again(self) -> None:
+        """A consumer takes part again that stood back."""
+
+    def cancel(self, consumer: Consumer) -> None:
+        """Deliver nothing more to the consumer; what it holds stays with it."""
+
+    def remove(self, consumer: Consumer, now_ms: int) -> None:
+        """Forget the consumer; what it holds returns at once."""
+
+    def has_exclusive(self) -> bool:
+        """Whether a consumer keeps others out."""
+
+    def drain(self, consumer: Consumer) -> None:
+        """A consumer pulls one by one."""
+
+    def pull(self, consumer: Consumer, count: int, now_ms: int) -> int | None:
+        """Claim and deliver up to `count` messages; give how many. None: they have to be read back first."""
+
+    def when_loaded(self, call: Callable[[int], None]) -> None:
+        """Have `call(now_ms)` called once something was read back, or nothing will be."""
+
+    def give_back(
+        self, claims: list[Claim], now_ms: int, *, failed: bool = False, delay_ms: int | None = None
+    ) -> None:
+        """Return claims to their place, or fail them."""
+
+    def extend(self, claim: Claim, deadline_ms: int) -> bool:
+        """Give a claim a lease of its own; False if it is no claim any more."""
+
+    def write_soon(self) -> None:
+        """Have what was settled written with the open commit."""
+
+
+class CreditPool:
+    """A limit on unsettled messages that several consumers share (AMQP `basic.qos` global)."""
+
+    __slots__ = ("consumers", "credit_max", "in_flight")
+
+    def __init__(self, credit_max: int) -> None:
+        self.credit_max = credit_max
+        self.in_flight = 0
+        self.consumers: list[Consumer] = []
+
+    def adopt(self, consumer: Consumer) -> None:
+        """Count a consumer that was there before the pool; what it holds counts too."""
+        if consumer.join_pool(self):
+            self.consumers.append(consumer)
+            self.in_flight += len(consumer.in_flight)
+
+    def set_credit(self, credit_max: int) -> None:
+        """Set another limit."""
+        self.credit_max = credit_max
+
+    def claimed(self, count: int) -> None:
+        """Consumers of the pool were given so many messages."""
+        self.in_flight += count
+
+    def released(self, count: int) -> None:
+        """They hold so many fewer: all of them may have credit again."""
+        self.in_flight -= count
+        for consumer in self.consumers:
+            consumer.group.want_dispatch()
+
+    def leave(self, consumer: Consumer) -> None:
+        """A consumer takes no more messages."""
+        if consumer in self.consumers:
+            self.consumers.remove(consumer)
+
+
+class Consumer:
+    """One consumer of one group.
+
+    `credit_max` is how many unsettled messages it may hold (UNLIMITED when it set no bound). `in_flight` maps
+    message offset to Claim in order of claiming. `no_ack` consumers hold only what is being sent, or could
+    not be. Of consumers with credit only those of the highest `priority` are given messages. `late_held`: how
+    many claims it had left when it last let a lease end; -1 if that does not count any more. `extended`: some
+    claim has a lease of its own.
+    """
+
+    __slots__ = (
+        "active",
+        "bytes_in_flight",
+        "consumer_id",
+        "credit_max",
+        "exclusive",
+        "extended",
+        "filter",
+        "group",
+        "in_flight",
+        "late_held",
+        "lease_ms",
+        "no_ack",
+        "paused",
+        "pool",
+        "priority",
+        "sink",
+    )
+
+    def __init__(
+        self,
+        group: ConsumerGroup,
+        consumer_id: str,
+        sink: Sink,
+        *,
+        credit_max: int,
+        no_ack: bool,
+        exclusive: bool,
+        lease_ms: int,
+        pool: CreditPool | None,
+        priority: int = 0,
+        wanted: ConsumerFilter | None = None,
+    ) -> None:
+        self.group = group
+        self.consumer_id = consumer_id
+        self.sink = sink
+        self.credit_max = credit_max
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+        self.lease_ms = lease_ms
+        self.pool = pool
+        self.priority = priority
+        self.filter = wanted
+        self.in_flight: dict[int, Claim] = {}
+        self.bytes_in_flight = 0
+        self.extended = False
+        self.late_held = -1
+        self.paused = False
+        self.active = True
+        if pool is not None:
+            pool.consumers.append(self)
+
+    # credit
+
+    def credit(self) -> int:
+        """How many messages may be claimed for it now."""
+        if self.paused or not self.active:
+            return 0
+        if self.no_ack:
+            return limits.NO_ACK_BURST_MAX
+        held = len(self.in_flight)
+        free = min(self.credit_max, limits.CLAIMS_PER_CONSUMER_MAX) - held
+        if self.pool is not None:
+            free = min(free, self.pool.credit_max - self.pool.in_flight)
+        if held and self.bytes_in_flight >= limits.CLAIMED_BYTES_PER_CONSUMER_MAX:
+            return 0
+        return free
+
+    def set_credit(self, credit_max: int) -> None:
+        """Set another bound."""
+        self.credit_max = credit_max
+
+    def join_pool(self, pool: CreditPool) -> bool:
+        """Share a limit from now on; give whether it does not share another already."""
+        if self.no_ack or self.pool is not None:
+            return False
+        self.pool = pool
+        return True
+
+    def pause(self) -> None:
+        """Give it nothing until `resume`."""
+        self.paused = True
+
+    def resume(self) -> None:
+        """Give it messages again."""
+        self.paused = False
+
+    def pull_without_ack(self, no_ack: bool) -> None:
+        """Say whether what is pulled next is settled by being sent."""
+        self.no_ack = no_ack
+
+    # claims
+
+    def hold(self, claims: list[Claim]) -> None:
+        """Take claims that were just made."""
+        self.in_flight.update([(claim.message.offset, claim) for claim in claims])
+        self.bytes_in_flight += sum([len(claim.message.body or b"") for claim in claims])
+        if self.pool is not None:
+            self.pool.claimed(len(claims))
+
+    def hold_again(self, claim: Claim) -> None:
+        """As `hold`, for one that came back."""
+        self.in_flight[claim.message.offset] = claim
+        self.bytes_in_flight += len(claim.message.body or b"")
+        if self.pool is not None:
+            self.pool.claimed(1)
+
+    def release(self, claim: Claim) -> None:
+        """Give a claim up that it may hold."""
+        if self.in_flight.pop(claim.message.offset, None) is None:
+            return
+        self.bytes_in_flight -= len(claim.message.body or b"")
+        if self.pool is not None:
+            self.pool.released(1)
+
+    def expired(self, now_ms: int) -> list[Claim]:
+        """The claims whose lease has ended."""
+        expired: list[Claim] = []
+        extended = False
+        for claim in self.in_flight.values():
+            if claim.deadline_ms:
+                if claim.deadline_ms <= now_ms:
+                    expired.append(claim)
+                else:
+                    extended = True
+            elif claim.at_ms + self.lease_ms <= now_ms:
+                expired.append(claim)
+            elif not self.extended:
+                break  # claims are in order of time
+        self.extended = extended
+        return expired
+
+    def keep_claims_in(self, in_flight: dict[int, Claim]) -> None:
+        """Hold claims in another mapping from now on."""
+        self.in_flight = in_flight
+
+    def extend(self) -> None:
+        """One of its claims got a lease of its own: it is at work."""
+        self.extended = True
+        self.came_late()
+
+    # its life
+
+    def move_to(self, group: ConsumerGroup) -> None:
+        """Go on in another group."""
+        self.group = group
+
+    def stop(self) -> bool:
+        """Take no more messages; give whether it took some until now."""
+        was_active = self.active
+        self.active = False
+        return was_active
+
+    def is_late(self) -> bool:
+        """Whether it let a lease end and has neither settled anything nor waited long since."""
+        return 0 <= self.late_held <= len(self.in_flight)
+
+    def be_late(self) -> None:
+        """It let a lease end."""
+        self.late_held = len(self.in_flight)
+
+    def be_on_time(self) -> None:
+        """That it was late does not count any more."""
+        self.late_held = -1
+
+    def came_late(self) -> None:
+        """It settled a claim it does not hold any more: it is slow, but at work."""
+        if self.late_held >= 0:
+            self.on_timer(0)
+
+    def on_timer(self, now_ms: int) -> None:
+        """It was late for long enough: let it take part again."""
+        self.late_held = -1
+        if self.active:
+            self.group.rank_again()

@@ -1,0 +1,199 @@
+"""The consumers of one group, and which of those with credit come first.
+
+A consumer that let a lease end is late: it stands back while another one could have what it would get, until
+it settles something or has waited long enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from config import limits
+from queue_manager.claims.claim import Claim, Consumer
+from queue_manager.log.queue_log import QueueLog
+
+Covers = Callable[[Consumer, Consumer], bool]
+"""Whether the first consumer takes whatever the second wants."""
+
+
+class Consumers:
+    """Who takes part, in the order of joining.
+
+    `members` take messages. `draining` were cancelled, or pull one by one; they may hold claims. `is_ranked`:
+    not every consumer with credit may have messages. `active` is the one that may, where the queue wants a
+    single one.
+    """
+
+    __slots__ = ("_log", "_turn", "active", "draining", "is_ranked", "members")
+
+    def __init__(self, log: QueueLog) -> None:
+        self._log = log
+        self.members: list[Consumer] = []
+        self.draining: list[Consumer] = []
+        self.is_ranked = False
+        self.active: Consumer | None = None
+        self._turn = 0
+
+    def __iter__(self) -> Iterator[Consumer]:
+        """Everybody who may hold claims."""
+        return iter((*self.members, *self.draining))
+
+    @property
+    def is_single_active(self) -> bool:
+        """Whether one consumer at a time is given messages."""
+        return self._log.policy.single_active
+
+    def has_exclusive(self) -> bool:
+        """Whether a consumer keeps others out."""
+        return any(consumer.exclusive for consumer in self.members)
+
+    def in_flight_count(self) -> int:
+        """Messages claimed and not settled."""
+        return sum(len(consumer.in_flight) for consumer in self)
+
+    def find_claim(self, offset: int) -> Claim | None:
+        """The in-flight claim of the message at `offset`, whoever holds it."""
+        for consumer in self:
+            claim = consumer.in_flight.get(offset)
+            if claim is not None:
+                return claim
+        return None
+
+    # coming and going
+
+    def add(self, consumer: Consumer) -> None:
+        """Let a consumer take part."""
+        self.members.append(consumer)
+        self.is_ranked = self.is_ranked or consumer.priority != 0 or self.is_single_active
+
+    def drain(self, consumer: Consumer) -> None:
+        """A consumer takes nothing by itself, but may hold claims."""
+        if consumer not in self.draining and consumer not in self.members:
+            self.draining.append(consumer)
+
+    def cancel(self, consumer: Consumer) -> bool:
+        """Deliver nothing more to a consumer; give whether it took part."""
+        if consumer not in self.members:
+            return False
+        self.members.remove(consumer)
+        self.draining.append(consumer)
+        return True
+
+    def remove(self, consumer: Consumer) -> None:
+        """Forget a consumer."""
+        if consumer in self.members:
+            self.members.remove(consumer)
+        elif consumer in self.draining:
+            self.draining.remove(consumer)
+
+    def stop(self, consumer: Consumer) -> None:
+        """A consumer takes no more messages."""
+        consumer.stop()
+        if consumer.late_held >= 0:
+            self._log.context.timers.forget(consumer)
+        if consumer.pool is not None:
+            consumer.pool.leave(consumer)
+        if self.active is consumer:
+            self.active = None
+        if not self.members:
+            self.is_ranked = False
+
+    def forget_drained(self) -> None:
+        """Forget those who take nothing and hold nothing any more."""
+        self.draining = [consumer for consumer in self.draining if consumer.in_flight]
+
+    def clear(self) -> list[Consumer]:
+        """Forget everybody; give who that was."""
+        everybody = [*self.members, *self.draining]
+        self.members = []
+        self.draining = []
+        return everybody
+
+    def take_over(self, other: Consumers) -> list[Consumer]:
+        """Those of `other` that drain drain here; give those that have yet to be added, in order."""
+        members = other.members
+        self.draining += [consumer for consumer in other.draining if consumer.active]
+        other.clear()
+        return members
+
+    def make_active(self, consumer: Consumer | None) -> None:
+        """Have this be the single active one."""
+        self.active = consumer
+
+    def policy_changed(self) -> None:
+        """The queue may want a single active consumer now."""
+        self.is_ranked |= self.is_single_active
+
+    # turns
+
+    def in_turn(self) -> list[Consumer]:
+        """Members, beginning with the one whose turn it is."""
+        turn = self._turn % len(self.members)
+        return self.members[turn:] + self.members[:turn] if turn else self.members
+
+    def had_turn(self, consumer: Consumer) -> None:
+        """A consumer was given something: the next one comes first."""
+        if len(self.members) > 1 and consumer in self.members:
+            self._turn = self.members.index(consumer) + 1
+
+    # ranks
+
+    def entitled(self, takers: list[Consumer], covers: Covers | None = None) -> list[Consumer]:
+        """Those of `takers` (who have credit) that come first.
+
+        That is the single active one, or those of the highest priority that do not stand back.
+        """
+        if self.is_single_active:
+            if self.active is None:
+                self.active = self._next_in_line()
+            return [self.active] if self.active in takers else []
+        takers = [consumer for consumer in takers if not self.stands_back(consumer, covers)]
+        if not takers:
+            return takers
+        for consumer in takers:
+            consumer.be_on_time()  # nobody else could, or it did what it had to
+        highest = max(consumer.priority for consumer in takers)
+        return [consumer for consumer in takers if consumer.priority == highest]
+
+    def stands_back(self, consumer: Consumer, covers: Covers | None = None) -> bool:
+        """Whether it is late and another consumer that is not, with credit or without, may have its
+        messages.
+        """
+        if not consumer.is_late():
+            return False
+        return any(
+            not other.is_late() and (covers is None or covers(other, consumer)) for other in self.members
+        )
+
+    def rank_again(self) -> None:
+        """A consumer takes part again that stood back."""
+        self.is_ranked = self.is_single_active or any(
+            consumer.priority or consumer.is_late() for consumer in self.members
+        )
+
+    def lease_ended(self, consumer: Consumer, now_ms: int) -> None:
+        """The consumer let leases end, and does not hold these claims any more."""
+        if self.is_single_active or len(self.members) < 2 or consumer not in self.members:
+            return
+        consumer.be_late()
+        self.is_ranked = True
+        timers = self._log.context.timers
+        timers.forget(consumer)  # it may have been late before
+        timers.set(consumer, now_ms + min(consumer.lease_ms, limits.LATE_CONSUMER_WAIT_MS_MAX))
+
+    def pass_on(self) -> bool:
+        """The active consumer let a lease end: it goes to the end of the line, so that another has its turn.
+
+        False if there is no other.
+        """
+        active = self.active
+        self.active = None
+        if active is not None and active in self.members:
+            self.members.remove(active)
+            self.active = self._next_in_line() if self.members else active
+            self.members.append(active)
+        return self.active is not active
+
+    def _next_in_line(self) -> Consumer:
+        """The consumer of the highest priority; of equals the one waiting longest."""
+        return max(self.members, key=lambda consumer: consumer.priority)

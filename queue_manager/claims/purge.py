@@ -1,0 +1,101 @@
+"""Done records whose retention has passed, and the payloads that go with them."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, Protocol
+
+from queue_manager.claims.attempts import AttemptLog
+from queue_manager.claims.claim import DONE, Bucket
+from queue_manager.log.runs import Run, add_to_runs
+from storage.envelope import read_head
+
+_SHARED_FLAG: Final = 0x10
+_MESSAGE_ID: Final = struct.Struct("<Q").unpack_from
+_ENVELOPE_AT: Final = 30
+_ATTEMPTS: Final = struct.Struct("<H").unpack_from
+_ATTEMPTS_AT: Final = 24
+
+NO_BUCKET: Final = -1  # a purge that only releases payloads
+
+
+class PurgeOwner(Protocol):
+    """Whose done record it is."""
+
+    def apply_purge(self, purge: Purge, references: dict[int, int]) -> None:
+        """Put the purge into the open commit, if it is still to be done."""
+
+
+class Purge:
+    """A done record that goes at `due_ms`.
+
+    `items` are runs of payloads of this queue alone, `shared_items` of those that other queues hold too,
+    `attempt_ids` the messages with an attempts record. `bucket` is still in use: its record stays, without
+    them.
+    """
+
+    __slots__ = ("attempt_ids", "bucket", "bucket_id", "due_ms", "items", "owner", "shared_items")
+
+    def __init__(
+        self, owner: PurgeOwner, bucket_id: int, due_ms: int, shared_items: list[Run] | None = None
+    ) -> None:
+        self.owner = owner
+        self.bucket_id = bucket_id
+        self.due_ms = due_ms
+        self.items: list[Run] = []
+        self.shared_items: list[Run] = shared_items or []
+        self.attempt_ids: list[int] = []
+        self.bucket: Bucket | None = None
+
+    @classmethod
+    def of_bucket(cls, owner: PurgeOwner, bucket: Bucket, attempt_log: AttemptLog, due_ms: int) -> Purge:
+        """The purge of a closed bucket."""
+        if bucket.is_plain:
+            purge = cls(owner, bucket.bucket_id, due_ms)
+            purge.items = bucket.runs
+            return purge
+        packed = [claim.packed for claim in bucket.claims if claim is not None and claim.state == DONE]
+        return cls.of_packed(owner, bucket.bucket_id, packed, attempt_log, due_ms)
+
+    @classmethod
+    def of_open_bucket(
+        cls, owner: PurgeOwner, bucket: Bucket, attempt_log: AttemptLog, retention_ms: int, now_ms: int
+    ) -> Purge | None:
+        """What is due already in a bucket still in use, taken out of it; None if nothing is."""
+        packed = []
+        for index, claim in enumerate(bucket.claims):
+            if (
+                claim is not None
+                and claim.state == DONE
+                and claim.packed
+                and claim.at_ms + retention_ms <= now_ms
+            ):
+                packed.append(claim.packed)
+                bucket.drop(index)
+        if not packed:
+            return None
+        purge = cls.of_packed(owner, bucket.bucket_id, packed, attempt_log, now_ms)
+        purge.bucket = bucket
+        return purge
+
+    @classmethod
+    def of_packed(
+        cls, owner: PurgeOwner, bucket_id: int, packed: list[bytes], attempt_log: AttemptLog, due_ms: int
+    ) -> Purge:
+        """The purge of the elements of a done record."""
+        purge = cls(owner, bucket_id, due_ms)
+        for element in packed:
+            message_id: int = _MESSAGE_ID(element, 0)[0]
+            flags, offset, _ = read_head(element[_ENVELOPE_AT : _ENVELOPE_AT + 18])
+            add_to_runs(purge.shared_items if flags & _SHARED_FLAG else purge.items, offset, message_id)
+            if _ATTEMPTS(element, _ATTEMPTS_AT)[0] > 1 or message_id in attempt_log:
+                purge.attempt_ids.append(message_id)
+        return purge
+
+    def message_count(self) -> int:
+        """How many messages it lets go of."""
+        return sum(count for _, _, count in self.items) + sum(count for _, _, count in self.shared_items)
+
+    def apply(self, references: dict[int, int]) -> None:
+        """Write the purge. `references` holds the stored counts of all `shared_items`; they are updated."""
+        self.owner.apply_purge(self, references)

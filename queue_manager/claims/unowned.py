@@ -1,0 +1,53 @@
+"""Letting go of messages that no group had."""
+
+from __future__ import annotations
+
+from queue_manager.claims.purge import NO_BUCKET, Purge
+from queue_manager.log.removals import Row
+from queue_manager.log.retention import M, Retention
+from queue_manager.log.runs import Run, add_to_runs
+from queue_manager.shard.commit import Commit
+
+
+class Unowned:
+    """Messages of a log without groups that were dropped, or expired, and have yet to go."""
+
+    __slots__ = ("_purges", "_retention", "_rows")
+
+    def __init__(self, retention: Retention[M]) -> None:
+        self._retention: Retention[M] = retention
+        self._rows: list[Row] = []
+        self._purges: list[Purge] = []
+
+    def release(self, rows: list[Row]) -> None:
+        """Let go of these with the open commit."""
+        log = self._retention.log
+        if rows and not log.deleted:
+            self._rows += rows
+            log.context.skipping[self] = None
+
+    def skipped_count(self) -> int:
+        """See `queue_manager.shard.context.Skipping`."""
+        return len(self._rows)
+
+    def release_skipped(self, commit: Commit) -> None:
+        """See `queue_manager.shard.context.Skipping`."""
+        runs: list[Run] = []
+        shared_runs: list[Run] = []
+        for offset, message_id, shared in self._rows:
+            add_to_runs(shared_runs if shared else runs, offset, message_id)
+        self._rows = []
+        self._retention.delete_payloads(runs)
+        if shared_runs:
+            self._purges.append(Purge(self, NO_BUCKET, 0, shared_runs))
+            self._retention.log.context.purgeable[self] = None
+
+    def take_purges(self, now_ms: int, count_max: int) -> tuple[list[Purge], bool]:
+        """See `queue_manager.shard.context.Purged`."""
+        purges = self._purges
+        self._purges = []
+        return purges, False
+
+    def apply_purge(self, purge: Purge, references: dict[int, int]) -> None:
+        """See `PurgeOwner`."""
+        self._retention.take_references(purge.shared_items, references)

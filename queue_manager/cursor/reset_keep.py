@@ -1,0 +1,73 @@
+"""What a group passed by a reset is kept for `done_retention`, as what it did is."""
+
+from __future__ import annotations
+
+from queue_manager.cursor.cursor import Cursor
+from queue_manager.log.ranges import RangeSet
+from queue_manager.policy import FOREVER
+from storage.records import skipped_offsets
+
+
+class ResetKeep:
+    """Offsets below a cursor's position that stay kept, for a later reset, since `passed_at_ms`.
+
+    Until its queue's done retention ends the group does not count as having let go of them; failed messages
+    are never among them.
+    """
+
+    __slots__ = ("_cursor", "passed_at_ms", "ranges")
+
+    def __init__(self, cursor: Cursor, ranges: RangeSet, passed_at_ms: int) -> None:
+        self._cursor = cursor
+        self.ranges = ranges
+        self.passed_at_ms = passed_at_ms
+
+    def write(self) -> None:
+        """Put its record into the open commit."""
+        record = skipped_offsets.encode(self.passed_at_ms, self.ranges.pairs())
+        self._cursor.log.context.commit.put(skipped_offsets.key(self._cursor.storage_id), record)
+
+    def arm(self) -> None:
+        """Have it end in time."""
+        log = self._cursor.log
+        retention_ms = log.policy.done_retention_ms
+        if retention_ms != FOREVER:
+            log.context.timers.set(self, self.passed_at_ms + retention_ms)
+
+    def end(self) -> None:
+        """Keep nothing any more: the group is gone, or was reset again."""
+        self._cursor.log.context.timers.forget(self)
+
+    def on_timer(self, now_ms: int) -> None:
+        """Let go of what no other group needs."""
+        cursor = self._cursor
+        if cursor.is_over():
+            return
+        retention = cursor.retention
+        cursor.forget_reset()
+        cursor.log.context.commit.delete(skipped_offsets.key(cursor.storage_id))
+        ranges = self.ranges
+        ranges.drop_before(cursor.log.head_offset)
+        cursor.progress.released.add_all(ranges)
+        for other in retention.others(cursor):
+            ranges = ranges.intersection(other.progress.released)
+        ranges.discard_all(retention.released)
+        retention.release_ranges(cursor.storage_id, ranges)
+
+
+def keep_passed(old: Cursor, new: Cursor, now_ms: int) -> RangeSet:
+    """Keep what `new`, which takes the place of `old`, begins behind and `old` had not let go of; give it."""
+    log = new.log
+    held = RangeSet()
+    if log.policy.done_retention_ms:
+        held.add(log.head_offset, new.position)
+        for gone in (new.retention.released, old.progress.released, new.progress.failed):
+            held.discard_all(gone)
+    if held.starts:
+        keep = ResetKeep(new, held, now_ms)
+        keep.write()
+        keep.arm()
+        new.keep_after_reset(keep)
+    else:
+        log.context.commit.delete(skipped_offsets.key(new.storage_id))
+    return held

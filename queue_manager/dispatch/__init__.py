@@ -1,0 +1,1 @@
+"""Who is given which message: in order, by selector, by key."""

@@ -1,0 +1,1 @@
+"""Message groups: the messages of one key go to one consumer at a time."""

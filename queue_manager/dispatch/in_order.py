@@ -1,0 +1,111 @@
+"""Messages go out in the order of the log, in even shares to the consumers with credit, in turn."""
+
+from __future__ import annotations
+
+from queue_manager.claims.claim import AVAILABLE, Claim, Consumer
+from queue_manager.claims.consumers import Consumers
+from queue_manager.cursor.cursor import Cursor
+from queue_manager.model import Message
+from queue_manager.shard.loads import LogLoad
+
+
+class InOrder:
+    """Hands out the messages of cursors; holds nothing itself."""
+
+    __slots__ = ("_consumers",)
+
+    def __init__(self, consumers: Consumers) -> None:
+        self._consumers = consumers
+
+    def dispatch(self, cursor: Cursor, now_ms: int) -> None:
+        """Hand out messages while there are both messages and credit."""
+        consumers = self._consumers
+        claims = cursor.claims
+        while consumers.members:
+            waiting = len(claims.returned) or cursor.at_hand()
+            if not waiting or (not claims.returned and claims.delays.is_full()):
+                return
+            takers = [c for c in consumers.in_turn() if c.credit() > 0]
+            if consumers.is_ranked:
+                takers = consumers.entitled(takers)
+            if not takers:
+                return
+            share = max(1, waiting // len(takers))
+            for consumer in takers:
+                count = min(share, consumer.credit())
+                if count <= 0:
+                    continue
+                if not self.claim(cursor, consumer, count, now_ms):
+                    break
+                consumers.had_turn(consumer)
+            else:
+                continue
+            first = claims.next_returned()
+            if not cursor.at_hand() or (first is not None and first.message.body is None):
+                return
+
+    def claim(self, cursor: Cursor, consumer: Consumer, count: int, now_ms: int) -> int:
+        """Claim and deliver up to `count` messages; give how many it were."""
+        while cursor.claims.returned:
+            claims = self._claim_returned(cursor, consumer, count, now_ms)
+            if claims:
+                cursor.hand_out(consumer, claims)
+            if claims or cursor.reader.is_loading:
+                return len(claims)
+        messages = cursor.rules.choose(cursor, cursor.take(count), now_ms)
+        if messages:
+            cursor.hand_out_fresh(consumer, messages, now_ms)
+        return len(messages)
+
+    def _claim_returned(self, cursor: Cursor, consumer: Consumer, count: int, now_ms: int) -> list[Claim]:
+        waiting = cursor.claims
+        first = waiting.next_returned()
+        if first is not None and first.message.body is None:
+            cursor.request_payloads()
+            return []
+        claims: list[Claim] = []
+        while (claim := waiting.next_returned()) is not None and len(claims) < count:
+            if claim.message.body is None:
+                break
+            if claims and (claim.attempts > 0) != (claims[0].attempts > 1):
+                break  # a redriven message is at its first attempt again
+            waiting.pop_returned()
+            if claim.state == AVAILABLE and cursor.claim_again(claim, consumer, now_ms):
+                claims.append(claim)
+        return claims
+
+    # nothing is held here (see `Dispatcher`)
+
+    def held(self, cursor: Cursor) -> list[Claim]:
+        """See `Dispatcher`."""
+        return []
+
+    def held_count(self, cursor: Cursor) -> int:
+        """See `Dispatcher`."""
+        return 0
+
+    def take_out(self, cursor: Cursor, claim: Claim) -> bool:
+        """See `Dispatcher`."""
+        return False
+
+    def forget_ended(self) -> None:
+        """See `Dispatcher`."""
+
+    def drop(self, cursor: Cursor, message_ids: set[int] | None = None) -> list[Claim]:
+        """See `Dispatcher`."""
+        return []
+
+    def passed(self, cursor: Cursor, messages: list[Message]) -> None:
+        """See `Dispatcher`."""
+
+    def log_loaded(
+        self, cursor: Cursor, load: LogLoad, rows: list[Message], next_offset: int, sequence: int
+    ) -> bool:
+        """See `Dispatcher`."""
+        return False
+
+    def written(self, cursor: Cursor) -> None:
+        """See `Dispatcher`."""
+
+    def purged(self, cursor: Cursor) -> None:
+        """See `Dispatcher`."""

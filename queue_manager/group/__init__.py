@@ -1,0 +1,1 @@
+"""Consumer groups: consumers that share the messages of a queue."""

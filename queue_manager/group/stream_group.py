@@ -1,0 +1,186 @@
+"""A consumer group of a stream: one cursor, and readers that share the messages between them.
+
+A group without a name belongs to one consumer, goes with it, and is not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from config import limits
+from queue_manager.claims.claim import IN_FLIGHT, Claim, Consumer
+from queue_manager.cursor.stream_cursor import StreamCursor
+from queue_manager.dispatch.by_key.keys import GroupKeyOf
+from queue_manager.filters.consumer_filter import ConsumerFilter
+from queue_manager.group.condition import both, condition_of_filter
+from queue_manager.group.group import Group
+from queue_manager.log.queue_log import QueueLog
+from queue_manager.log.stream_start import StreamStart
+
+
+class StreamGroup(Group):
+    """One reader, or several.
+
+    `filter_key` tells the filter of who reads ("": none); it holds for the group while it has consumers.
+    `on_left` is called when the last consumer of a nameless group is gone.
+    """
+
+    __slots__ = ("_cursor", "_on_left", "filter_key", "key")
+
+    def __init__(
+        self,
+        log: QueueLog,
+        name: str,
+        pattern: str,
+        selector: str,
+        key_of: GroupKeyOf,
+        key: str,
+        on_left: Callable[[StreamGroup], None],
+    ) -> None:
+        super().__init__(log, name, pattern, selector, key_of)
+        self.key = key or self.group_id  # among the groups of its queue
+        self.filter_key = ""
+        self.spec_written = not name
+        self._on_left = on_left
+        self._cursor: StreamCursor
+
+    def follow(self, cursor: StreamCursor) -> None:
+        """Take in its cursor."""
+        self._cursor = cursor
+        self.join([cursor])
+
+    @property
+    def cursor(self) -> StreamCursor:
+        """Its place in the stream."""
+        return self._cursor
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether it belongs to one consumer."""
+        return not self.name
+
+    @property
+    def auto_commit(self) -> bool:
+        """Whether what is settled is committed, too."""
+        return self._cursor.auto_commit
+
+    def commit_by(self, *, itself: bool) -> None:
+        """Say whether what is settled is committed, too."""
+        self._cursor.commit_by(itself=itself)
+
+    @property
+    def gap(self) -> int:
+        """Messages lost to retention that no consumer was told of yet."""
+        return self._cursor.gap
+
+    def take_gap(self) -> int:
+        """As `gap`; they are told now."""
+        return self._cursor.take_gap()
+
+    @property
+    def position(self) -> int:
+        """The first offset not handed out yet."""
+        return self._cursor.position
+
+    def committed_offset(self) -> int:
+        """The offset below which the group is done with everything."""
+        return self._cursor.committed_offset()
+
+    def seek(self, start: StreamStart) -> None:
+        """Go on at `start`; what was handed out before does not come back."""
+        self._cursor.seek(start)
+
+    def commit(self, offset: int) -> None:
+        """Everything up to and with `offset` is done with."""
+        self._cursor.commit(offset)
+
+    def narrow(self, wanted: ConsumerFilter | None) -> None:
+        """Take only what `wanted` says yes to (None: everything the group is for) from now on."""
+        key = "" if wanted is None else wanted.key
+        if key == self.filter_key:
+            return
+        self.filter_key = key
+        if wanted is None:
+            self._cursor.select(self.wants)
+        else:
+            asked = condition_of_filter(self.log, wanted.condition, key)
+            self._cursor.select(both(self.wants, asked))
+            self._cursor.drop_unwanted()
+
+    # as a group
+
+    def dispatch(self, now_ms: int) -> None:
+        """See `Group.dispatch`."""
+        self._cursor.begin_dispatch(now_ms)
+        super().dispatch(now_ms)
+
+    def give_back(
+        self, claims: list[Claim], now_ms: int, *, failed: bool = False, delay_ms: int | None = None
+    ) -> None:
+        """What is nacked waits for the group again. Reject settles, and so does a reader by itself.
+
+        With `delay_ms` (the client did not mean it as a verdict) messages return to that reader, too.
+        """
+        if failed or (self.is_anonymous and delay_ms is None):
+            self._finish(claims)
+            self.want_dispatch()
+            return
+        self.requeue(claims, now_ms)
+
+    def requeue(
+        self, claims: list[Claim], now_ms: int, *, failed: bool = False, delay_ms: int | None = None
+    ) -> None:
+        """Have other consumers of the group given these messages, before anything newer."""
+        if self.is_anonymous and not self.consumers.members:
+            self._finish(claims)
+            return
+        cursor = self._cursor
+        wants = cursor.wants if self.filter_key else None
+        again = [
+            claim
+            for claim in claims
+            if claim.message.offset < cursor.position and (wants is None or wants(claim.message))
+        ]
+        cursor.requeue(again, now_ms, delay_ms=0)
+        self._finish(claims)  # behind the position: read again anyway; or not wanted any more
+        if not self.consumers.members:
+            self._limit_returned()
+
+    def _finish(self, claims: list[Claim]) -> None:
+        for claim in claims:
+            if claim.state == IN_FLIGHT:
+                self._cursor.claims.finish(claim)
+
+    def _limit_returned(self) -> None:
+        """Nobody is there: of very many messages that came back none are kept, they are read again."""
+        if len(self._cursor.claims.returned) > limits.STREAM_RETURNED_MESSAGES_MAX:
+            self._cursor.rewind(self._cursor.floor())
+
+    def end_leases(self, now_ms: int) -> bool:
+        """Return claims whose lease has ended to the others; a reader by itself may take its time."""
+        if not self.is_anonymous:
+            return super().end_leases(now_ms)
+        self.consumers.forget_drained()
+        return any(self.consumers)
+
+    def remove(self, consumer: Consumer, now_ms: int) -> None:
+        """See `Group.remove`."""
+        super().remove(consumer, now_ms)
+        self._left()
+
+    def cancel(self, consumer: Consumer) -> None:
+        """See `Group.cancel`."""
+        super().cancel(consumer)
+        self._left()
+
+    def _left(self) -> None:
+        """A consumer went: the last one takes a nameless group with it."""
+        if self.consumers.members:
+            return
+        if self.is_anonymous:
+            self._on_left(self)
+        elif not self.auto_commit:
+            self._cursor.rewind(self._cursor.committed)
+        else:
+            self._cursor.mark_dirty()
+            self._cursor.write_soon()

@@ -1,1 +1,0 @@
-"""A consumer group, in parts; `queue_manager.group` puts them together."""

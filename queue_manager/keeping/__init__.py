@@ -1,1 +1,0 @@
-"""A queue's keeper, in parts; `queue_manager.keeper` puts them together."""

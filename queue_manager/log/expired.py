@@ -1,0 +1,98 @@
+"""Offsets of one log that expired before every consumer group had come to them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from queue_manager.log.ranges import RangeSet
+from queue_manager.shard.commit import Commit
+from storage.records import queue_account
+from storage.records.queue_account import AHEAD, PART_OFFSETS
+
+
+class ExpiredOffsets:
+    """A set of offsets; a group whose position is at or below one has let go of it.
+
+    Stored in parts of `queue_account.PART_OFFSETS`; a part is written whenever it changes.
+    """
+
+    __slots__ = ("_changed", "_count", "_written", "ranges")
+
+    def __init__(self) -> None:
+        self.ranges = RangeSet()
+        self._changed: set[int] = set()
+        self._written: set[int] = set()
+        self._count: tuple[int, int] | None = None  # (offset, offsets from there on)
+
+    def add(self, offset: int) -> None:
+        """Note an offset; `write` has to follow."""
+        self.ranges.add(offset, offset + 1)
+        self._changed.add(offset // PART_OFFSETS)
+        self._count = None
+
+    def discard(self, offset: int) -> None:
+        """An offset is not to count as expired any more; `write` has to follow."""
+        self.ranges.discard(offset, offset + 1)
+        self._changed.add(offset // PART_OFFSETS)
+        self._count = None
+
+    def contains(self, offset: int) -> bool:
+        """Whether the offset has expired."""
+        return self.ranges.contains(offset)
+
+    def count_from(self, offset: int) -> int:
+        """How many there are at or above `offset`."""
+        if self._count is None or self._count[0] != offset:
+            starts, ends = self.ranges.starts, self.ranges.ends
+            count = sum(
+                ends[index] - max(starts[index], offset) for index in range(_first(ends, offset), len(ends))
+            )
+            self._count = (offset, count)
+        return self._count[1]
+
+    def floor_from(self, offset: int) -> int:
+        """The lowest offset at or above `offset` that is not in the set."""
+        return self.ranges.floor_from(offset)
+
+    def ranges_from(self, offset: int) -> RangeSet:
+        """Those at or above `offset`."""
+        kept = self.ranges.copy()
+        kept.drop_before(offset)
+        return kept
+
+    def write(self, log_name: str, commit: Commit) -> None:
+        """Put what changed into the open commit."""
+        for part in self._changed:
+            base = part * PART_OFFSETS
+            starts, ends = self.ranges.starts, self.ranges.ends
+            found = []
+            for index in range(_first(ends, base), len(starts)):
+                if starts[index] >= base + PART_OFFSETS:
+                    break
+                found.append((max(starts[index], base) - base, min(ends[index], base + PART_OFFSETS) - base))
+            commit.put(queue_account.key(log_name, AHEAD, part), queue_account.encode_ranges(found))
+            self._written.add(part)
+        self._changed.clear()
+
+    def restore(self, part: int, ranges: list[tuple[int, int]]) -> None:
+        """Take in a part that was written."""
+        base = part * PART_OFFSETS
+        for start, end in ranges:
+            self.ranges.add(base + start, base + end)
+        self._written.add(part)
+        self._count = None
+
+    def forget_before(self, offset: int, log_name: str, commit: Commit) -> None:
+        """Forget offsets below `offset`, which no group will come to."""
+        self.ranges.drop_before(offset)
+        for part in [part for part in self._written if part * PART_OFFSETS < offset]:
+            base = part * PART_OFFSETS
+            if not self.ranges.overlaps(base, base + PART_OFFSETS):
+                self._written.discard(part)
+                commit.delete(queue_account.key(log_name, AHEAD, part))
+        self._count = None
+
+
+def _first(ends: list[int], offset: int) -> int:
+    """The index of the first range that ends after `offset`."""
+    return bisect_left(ends, offset + 1)

@@ -1,0 +1,34 @@
+"""Priority levels: each has a log of its own, stored under a name of its own.
+
+The log of level 0 has the queue's name. Offsets of level p begin at p * 2**56: no two messages of a queue
+share one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from storage.layout import LANE_SEPARATOR
+
+LEVEL_SHIFT: Final = 56
+
+
+def level_name(queue_name: str, priority: int) -> str:
+    """The name the log of a priority is stored under."""
+    return f"{queue_name}{LANE_SEPARATOR}{priority}" if priority else queue_name
+
+
+def priority_of(offset: int) -> int:
+    """The priority of the level that has this offset; 0 in queues without priorities."""
+    return offset >> LEVEL_SHIFT
+
+
+def first_offset(priority: int) -> int:
+    """The first offset of a level."""
+    return priority << LEVEL_SHIFT
+
+
+def split_level_name(name: str) -> tuple[str, int]:
+    """A queue's name and a priority, from the name of a log."""
+    queue_name, separator, priority = name.partition(LANE_SEPARATOR)
+    return queue_name, int(priority) if separator else 0

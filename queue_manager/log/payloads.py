@@ -1,0 +1,25 @@
+"""Payloads into the open commit, with IDs for their messages."""
+
+from __future__ import annotations
+
+from queue_manager.log.tail import MESSAGE_OVERHEAD_BYTES
+from queue_manager.shard.context import Context
+from storage.records import payload, payload_refs
+
+
+def store_payloads(context: Context, bodies: list[bytes], body_bytes: int, durable_count: int) -> int:
+    """Give the first of the message IDs, one for each body; store the payloads once for so many queues."""
+    count = len(bodies)
+    first_id, put = context.message_ids.allocate(count)
+    commit = context.commit
+    if put is not None:
+        commit.puts[put[0]] = put[1]
+    if durable_count:
+        keys = payload.key_run(first_id, count)
+        commit.puts.update(zip(keys, bodies, strict=True))
+        commit.hold(body_bytes + count * MESSAGE_OVERHEAD_BYTES)
+        if durable_count > 1:
+            value = payload_refs.encode(durable_count)
+            for message_id in range(first_id, first_id + count):
+                commit.puts[payload_refs.key(message_id)] = value
+    return first_id

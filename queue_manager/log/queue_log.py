@@ -1,0 +1,178 @@
+"""One log: the messages of a queue, or of one priority of it, in order of arrival."""
+
+from __future__ import annotations
+
+from itertools import repeat
+
+from config import limits
+from queue_manager import address
+from queue_manager.log.open_entries import OpenEntries
+from queue_manager.log.tail import Tail
+from queue_manager.model import make_messages
+from queue_manager.policy import QueuePolicy
+from queue_manager.shard.context import Context
+from storage.envelope import EnvelopeTemplate
+
+
+class QueueLog:
+    """The newest messages in memory, those on the store, and where the log begins.
+
+    `name` is what its records are stored under, `title` the name of the queue. `head_offset` is the lowest
+    offset still kept and `head_sequence` the metadata-log sequence to begin reading at. `durable_offset`:
+    everything below is durable. `recovered_end`: log entries below it may hold payloads that a crash kept
+    from being deleted. `mixes_payloads`: some may be in other queues too, or have IDs out of order.
+    """
+
+    __slots__ = (
+        "_index",
+        "_open",
+        "context",
+        "deleted",
+        "durable",
+        "durable_offset",
+        "head_offset",
+        "head_sequence",
+        "log_id",
+        "mixes_payloads",
+        "name",
+        "policy",
+        "recovered_end",
+        "tail",
+        "title",
+    )
+
+    def __init__(
+        self,
+        context: Context,
+        name: str,
+        title: str,
+        *,
+        durable: bool,
+        policy: QueuePolicy,
+        log_id: str,
+        next_offset: int = 0,
+        head_offset: int = 0,
+        head_sequence: int = 0,
+        mixes_payloads: bool = False,
+        recovered_end: int = 0,
+    ) -> None:
+        self.context = context
+        self.name = name
+        self.title = title
+        self.durable = durable
+        self.policy = policy
+        self.log_id = log_id
+        self.tail = Tail(next_offset)
+        self.durable_offset = next_offset
+        self.head_offset = head_offset
+        self.head_sequence = head_sequence
+        self.mixes_payloads = mixes_payloads
+        self.recovered_end = recovered_end
+        self.deleted = False
+        self._index: list[tuple[int, int]] = []  # (first offset, sequence) of the newest log entries
+        self._open = OpenEntries()
+
+    @property
+    def next_offset(self) -> int:
+        """The offset the next message gets."""
+        return self.tail.next_offset
+
+    def routing_key(self, topic: str) -> str:
+        """What the patterns of the queue's groups look at."""
+        return address.routing_key(topic, self.title)
+
+    def set_policy(self, policy: QueuePolicy) -> None:
+        """Follow another policy from now on."""
+        self.policy = policy
+
+    def mix_payloads(self) -> None:
+        """Take messages whose payloads are stored already, or that other queues take, too."""
+        self.mixes_payloads = True
+
+    def delete(self) -> None:
+        """End: the queue is deleted."""
+        self.deleted = True
+
+    # appending
+
+    def append(
+        self, template: EnvelopeTemplate, first_id: int, bodies: list[bytes], body_bytes: int, now_ms: int
+    ) -> int:
+        """Append one message per body, IDs from `first_id` on; give the first offset."""
+        offset = self.tail.next_offset
+        self.tail.append(make_messages(first_id, offset, bodies, repeat(template), now_ms), body_bytes)
+        if self.durable:
+            self._open.add(template, first_id, offset, now_ms, len(bodies))
+        return offset
+
+    def append_varied(
+        self,
+        templates: list[EnvelopeTemplate],
+        first_id: int,
+        bodies: list[bytes],
+        body_bytes: int,
+        now_ms: int,
+    ) -> int:
+        """As `append`, each message with a template of its own that asks for nothing."""
+        offset = self.tail.next_offset
+        self.tail.append_varied(make_messages(first_id, offset, bodies, templates, now_ms), body_bytes)
+        if self.durable:
+            self._open.add_varied(templates, first_id, offset, now_ms)
+        return offset
+
+    def end_entry(self) -> None:
+        """Begin a new log entry with the next message."""
+        self._open.close(self.tail.next_offset)
+
+    def write(self, now_ms: int) -> bool:
+        """Put what was appended into the open commit; give whether there was anything."""
+        entries = self._open.take(self.tail.next_offset)
+        if not entries:
+            return False
+        commit = self.context.commit
+        log = self.context.metadata_log
+        first, puts = log.allocate(len(entries), now_ms)
+        commit.puts.update(puts)
+        listing = log.listing(self.log_id)
+        if listing is not None:
+            commit.put(*listing)
+        for sequence, (offset, value) in enumerate(entries, first):
+            commit.puts[log.entry_key(self.log_id, sequence)] = value
+            self._index.append((offset, sequence))
+        if len(self._index) > limits.LOG_INDEX_ENTRIES_MAX:
+            del self._index[: -limits.LOG_INDEX_ENTRIES_MAX // 2]
+        return True
+
+    def became_durable(self, end_offset: int) -> None:
+        """Everything below `end_offset` is durable."""
+        self.durable_offset = end_offset
+
+    def sequence_at(self, offset: int) -> int | None:
+        """The newest known log sequence whose entry begins at or before `offset`."""
+        index = self._index
+        if not index or index[0][0] > offset:
+            return None
+        low, high = 0, len(index)
+        while low + 1 < high:
+            middle = (low + high) // 2
+            if index[middle][0] <= offset:
+                low = middle
+            else:
+                high = middle
+        return index[low][1]
+
+    # where it begins
+
+    def move_head(self, offset: int) -> None:
+        """Keep nothing below `offset` any more."""
+        self.head_offset = offset
+
+    def begin_reading_at(self, sequence: int) -> None:
+        """Entries before `sequence` are gone."""
+        self.head_sequence = max(self.head_sequence, sequence)
+
+    def extend_to(self, offset: int) -> None:
+        """After a start: messages up to `offset` were assigned, so the log cannot end before it."""
+        if offset > self.tail.next_offset:
+            self.tail.begin_at(offset)
+            self.durable_offset = self.recovered_end = offset

@@ -1,0 +1,229 @@
+"""Reading a log in order: from the tail in memory, or what was read back from the store."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from config import limits
+from queue_manager.log.progress import Progress
+from queue_manager.log.queue_log import QueueLog
+from queue_manager.model import Message
+from queue_manager.shard.loads import LoadTarget, LogLoad, PayloadLoad
+
+
+class Reading(Protocol):
+    """How messages beyond a position are got at; every call may ask for more to be read."""
+
+    def at_hand(self) -> int:
+        """Give how many messages from the position on are in memory."""
+
+    def take(self, count: int) -> list[Message]:
+        """Give the next up to `count` messages in memory, and move the position past them."""
+
+    def peek(self, count: int) -> list[Message]:
+        """Give the next up to `count` messages in memory."""
+
+    def forget(self) -> None:
+        """Let go of what was read back; it is read again when it is wanted."""
+
+
+class Reader:
+    """The place of one reader in a log.
+
+    `_loaded` has been read back from the store: what is kept of the offsets from the position to
+    `_loaded_end`, where reading goes on at `_loaded_sequence`. `_marks` are the pairs of offset and sequence
+    at which loads ended, for the cursor's sequence to advance to as the position does. `is_loading`: a load
+    is on its way, or has to wait until it is known what there is.
+    """
+
+    __slots__ = (
+        "_loaded",
+        "_loaded_end",
+        "_loaded_next",
+        "_loaded_sequence",
+        "_log",
+        "_marks",
+        "_progress",
+        "_target",
+        "is_loading",
+        "sequence",
+    )
+
+    def __init__(self, log: QueueLog, progress: Progress, target: LoadTarget, sequence: int) -> None:
+        self._log = log
+        self._progress = progress
+        self._target = target
+        self.sequence = sequence  # of a log entry at or before the one that holds the position
+        self.is_loading = False
+        self._loaded: list[Message] = []
+        self._loaded_next = 0
+        self._loaded_end = 0
+        self._loaded_sequence = 0
+        self._marks: deque[tuple[int, int]] = deque()
+
+    # in memory
+
+    def at_hand(self) -> int:
+        """See `Reading`."""
+        tail = self._log.tail
+        position = self._progress.position
+        if position >= tail.first_offset:
+            if self._loaded:
+                self.forget()
+            return tail.next_offset - position
+        count = len(self._loaded) - self._loaded_next
+        if count < limits.LOADED_LOW_WATER and self._loaded_end < tail.first_offset:
+            self._request()
+        return count
+
+    def take(self, count: int) -> list[Message]:
+        """See `Reading`."""
+        progress = self._progress
+        tail = self._log.tail
+        position = progress.position
+        if position >= tail.first_offset:
+            if self._loaded:
+                self.forget()
+            messages = tail.slice(position, count)
+            progress.move(position + len(messages))
+            return messages
+        start = self._loaded_next
+        messages = self._loaded[start : start + count]
+        if not messages:
+            self._request()
+            return messages
+        self._loaded_next = start + len(messages)
+        position = messages[-1].offset + 1
+        if self._loaded_next == len(self._loaded):
+            self._loaded = []
+            self._loaded_next = 0
+            position = max(position, self._loaded_end)
+        progress.move(position)
+        return messages
+
+    def peek(self, count: int) -> list[Message]:
+        """See `Reading`."""
+        if not self.at_hand():
+            return []
+        position = self._progress.position
+        if position >= self._log.tail.first_offset:
+            return self._log.tail.slice(position, count)
+        return self._loaded[self._loaded_next : self._loaded_next + count]
+
+    def pass_to(self, offset: int) -> bool:
+        """Go on at `offset`, if that is not behind; give whether the position moved."""
+        progress = self._progress
+        if offset <= progress.position:
+            return False
+        position = offset
+        loaded = self._loaded
+        if loaded:
+            while self._loaded_next < len(loaded) and loaded[self._loaded_next].offset < offset:
+                self._loaded_next += 1
+            if self._loaded_next == len(loaded):
+                self._loaded = []
+                self._loaded_next = 0
+                position = max(offset, self._loaded_end)
+        progress.move(position)
+        return True
+
+    def forget(self) -> None:
+        """See `Reading`."""
+        self._loaded = []
+        self._loaded_next = 0
+        self._loaded_end = 0
+        self._loaded_sequence = 0
+
+    # reading back
+
+    def hold(self) -> None:
+        """Read nothing until `go_on`."""
+        self.is_loading = True
+
+    def go_on(self) -> None:
+        """A load has come, or reading may begin."""
+        self.is_loading = False
+
+    def _request(self) -> None:
+        self.request(
+            max(self._progress.position, self._loaded_end), max(self.sequence, self._loaded_sequence)
+        )
+
+    def request(self, offset: int, sequence: int) -> None:
+        """Ask for the log from `offset` on, unless something is being read already."""
+        if not self.is_loading:
+            self.is_loading = True
+            self._log.context.loads.append(LogLoad(self._target, sequence, offset))
+
+    def request_payloads(self, messages: list[Message]) -> None:
+        """Ask for the payloads of messages, unless something is being read already."""
+        if not self.is_loading:
+            self.is_loading = True
+            self._log.context.loads.append(PayloadLoad(self._target, messages))
+
+    def loaded(
+        self,
+        load: LogLoad,
+        rows: list[Message],
+        next_offset: int,
+        sequence: int,
+        release_gone: Callable[[int, int], None],
+    ) -> bool:
+        """Take what a load read; give whether the position moved, for nothing of that stretch is kept."""
+        progress = self._progress
+        if load.offset > max(progress.position, self._loaded_end):
+            return False  # what was read before it was forgotten meanwhile
+        if self._loaded_next:
+            del self._loaded[: self._loaded_next]
+            self._loaded_next = 0
+        start = load.offset
+        for row in rows:
+            release_gone(start, row.offset)
+            start = row.offset + 1
+        release_gone(start, next_offset)
+        self._loaded += [row for row in rows if row.offset >= progress.position]
+        self._loaded_end = next_offset
+        self._loaded_sequence = sequence
+        self._marks.append((next_offset, sequence))
+        if self._loaded or next_offset <= progress.position:
+            return False
+        progress.move(next_offset)
+        return True
+
+    # the log entry
+
+    def note_mark(self, offset: int, sequence: int) -> None:
+        """Reading beyond `offset` may begin at `sequence`."""
+        if not self._marks or offset > self._marks[-1][0]:
+            self._marks.append((offset, sequence))
+
+    def sequence_near(self, offset: int) -> int:
+        """Give a log sequence at or before the entry that holds `offset`, which is not behind the
+        position.
+        """
+        sequence = max(self.sequence, self._log.sequence_at(offset) or 0)
+        for mark, known in self._marks:
+            if mark > offset:
+                break
+            sequence = max(sequence, known)
+        return sequence
+
+    def advance_sequence(self) -> None:
+        """Move `sequence` up to the position."""
+        position = self._progress.position
+        sequence = self._log.sequence_at(position) or 0
+        marks = self._marks
+        while marks and marks[0][0] <= position:
+            sequence = max(sequence, marks.popleft()[1])
+        self.sequence = max(self.sequence, sequence)
+
+    def begin_at(self, sequence: int) -> None:
+        """Read from `sequence` on, or where the log is known to hold the position."""
+        known = self._log.sequence_at(self._progress.position) or 0
+        self.sequence = max(self.sequence, sequence, known)
+
+    def set_sequence(self, sequence: int) -> None:
+        """Read from `sequence` on."""
+        self.sequence = sequence

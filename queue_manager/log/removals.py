@@ -1,0 +1,207 @@
+"""What of a log is to be found by scanning and deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from queue_manager.log.queue_log import QueueLog
+from queue_manager.log.ranges import RangeSet
+from queue_manager.shard.context import Removal
+from storage import layout
+from storage.records import group_removal as record
+from storage.records.group_removal import PendingGroupRemoval
+
+Row = tuple[int, int, bool]  # offset, message ID, whether other queues may have the payload, too
+
+
+class LogTrim(Removal):
+    """Delete what lies below the head of a log, and record the head."""
+
+    __slots__ = ("log",)
+
+    def __init__(self, log: QueueLog) -> None:
+        self.log = log
+
+
+class StreamTrim(LogTrim):
+    """Delete what lies below a stream's head: log entries, payloads, chunks."""
+
+    __slots__ = ()
+
+
+class RangeRemoval(Removal):
+    """Messages were purged: find those with offsets in `[start, end)`, from log entry `sequence` on, and
+    `release` them. Those in `kept` were not purged: they had been claimed.
+    """
+
+    __slots__ = ("_kept", "_release", "end", "log", "sequence", "start")
+
+    def __init__(
+        self,
+        log: QueueLog,
+        start: int,
+        end: int,
+        sequence: int,
+        release: Callable[[list[Row]], None],
+        kept: RangeSet | None = None,
+    ) -> None:
+        self.log = log
+        self.start = start
+        self.end = end
+        self.sequence = sequence
+        self._release = release
+        self._kept = kept
+
+    def found(self, rows: list[Row]) -> None:
+        """Take messages of the range."""
+        kept = self._kept
+        self._release(rows if kept is None else [row for row in rows if not kept.contains(row[0])])
+
+    def offsets(self) -> RangeSet:
+        """The offsets that were purged."""
+        purged = RangeSet()
+        purged.add(self.start, self.end)
+        if self._kept is not None:
+            purged.discard_all(self._kept)
+        return purged
+
+
+class QueueRemoval(Removal):
+    """A log was deleted with its queue: its entries, the records of its groups and the payloads only it held
+    go.
+
+    `released` are the offsets from `head_offset` on whose payloads were let go of already; None after a
+    restart, when that is not known and shared payloads are left alone.
+    """
+
+    __slots__ = ("head_offset", "log_id", "name", "released", "storage_ids")
+
+    def __init__(
+        self,
+        name: str,
+        log_id: str,
+        storage_ids: tuple[str, ...],
+        head_offset: int,
+        released: RangeSet | None,
+    ) -> None:
+        self.name = name
+        self.log_id = log_id
+        self.storage_ids = storage_ids
+        self.head_offset = head_offset
+        self.released = released
+
+    def is_gone(self, offset: int) -> bool:
+        """Whether the log no longer stands for the payload at `offset`; as far as is known, True."""
+        return self.released is None or offset < self.head_offset or self.released.contains(offset)
+
+    def add_storage_id(self, storage_id: str) -> None:
+        """Remove the records of this group, too."""
+        if storage_id not in self.storage_ids:
+            self.storage_ids = (*self.storage_ids, storage_id)
+
+    def repeat(self) -> None:
+        """Begin again after an error: a second run must not take back references twice."""
+        self.released = None
+
+
+class GroupRemoval(Removal):
+    """What is left to do when a group was deleted or reset, or began behind the oldest message.
+
+    The change itself takes effect at once; the payloads that only this group kept, and its old buckets, are
+    found by scanning. A record tells what is left, so that a crash in between is finished at the next start
+    (`storage.records.group_removal`, which explains `mode`, `failed_below` and `head`).
+
+    `log_free` are offsets whose payloads go, found in the log; `row_free` those found in the group's buckets
+    below claim number `claim_end`.
+    """
+
+    __slots__ = (
+        "claim_end",
+        "failed_below",
+        "group_id",
+        "head",
+        "log",
+        "log_free",
+        "mode",
+        "number",
+        "row_free",
+        "storage_id",
+    )
+
+    def __init__(
+        self,
+        log: QueueLog,
+        storage_id: str,
+        number: int,
+        mode: int,
+        *,
+        claim_end: int = 0,
+        failed_below: int = 0,
+        head: int | None = None,
+    ) -> None:
+        self.log = log
+        self.storage_id = storage_id
+        self.group_id = layout.split_group_queue_id(storage_id)[1]
+        self.number = number
+        self.mode = mode
+        self.claim_end = claim_end
+        self.failed_below = failed_below
+        self.head = log.head_offset if head is None else head
+        self.log_free = RangeSet()
+        self.row_free = RangeSet()
+
+    @classmethod
+    def restored(cls, log: QueueLog, key: record.Key, pending: PendingGroupRemoval) -> GroupRemoval:
+        """As its record tells it after a start."""
+        removal = cls(
+            log,
+            key.queue_id,
+            key.number,
+            pending.mode,
+            claim_end=pending.claim_end,
+            failed_below=pending.failed_below,
+            head=pending.head,
+        )
+        removal.log_free.add_pairs(pending.log_ranges)
+        removal.row_free.add_pairs(pending.row_ranges)
+        return removal
+
+    def free(self, log_free: RangeSet) -> None:
+        """Let go of these payloads, found in the log."""
+        self.log_free = log_free
+
+    def free_rows(self, row_free: RangeSet) -> None:
+        """Let go of these payloads, found in the group's buckets."""
+        self.row_free = row_free
+
+    def reset_at(self, claim_end: int, failed_below: int) -> None:
+        """The group goes on with claims from `claim_end` on; what failed below `failed_below` stays."""
+        self.claim_end = claim_end
+        self.failed_below = failed_below
+
+    def key(self) -> bytes:
+        """The key of its record."""
+        return record.key(self.storage_id, self.number)
+
+    def encode(self) -> bytes:
+        """The value of its record: what is left to do."""
+        return record.encode(
+            PendingGroupRemoval(
+                self.log.log_id,
+                self.mode,
+                self.claim_end,
+                self.failed_below,
+                self.head,
+                self.log_free.pairs(),
+                self.row_free.pairs(),
+            )
+        )
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether buckets of the group have to go."""
+        return self.mode != record.RELEASE
+
+    def keeps_failed(self, offset: int) -> bool:
+        """Whether the group's failed message at `offset` stays."""
+        return offset < self.failed_below

@@ -1,0 +1,15 @@
+"""Runs of messages with consecutive offsets and message IDs: how payloads are counted up and deleted."""
+
+from __future__ import annotations
+
+Run = tuple[int, int, int]  # first offset, first message ID, count of consecutive ones
+
+
+def add_to_runs(runs: list[Run], offset: int, message_id: int) -> None:
+    """Add one message to runs."""
+    if runs:
+        first_offset, first_id, count = runs[-1]
+        if offset == first_offset + count and message_id == first_id + count:
+            runs[-1] = (first_offset, first_id, count + 1)
+            return
+    runs.append((offset, message_id, 1))

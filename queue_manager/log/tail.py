@@ -1,0 +1,151 @@
+"""The newest messages of a queue's log, kept in memory so that consumers who keep up never read the store."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from queue_manager.model import Message
+from storage.envelope import EnvelopeTemplate
+
+# what a waiting message costs beside its payload: the object, its envelope, list slots
+MESSAGE_OVERHEAD_BYTES: Final = 400
+TEMPLATE_BYTES: Final = 300  # what a template of its own costs a message, beside its properties twice
+RELEASED: Final = Message(0, 0, None, EnvelopeTemplate(""), 0)  # in the place of messages that are let go of
+RELEASED_BYTES: Final = 8  # what the place costs
+
+
+class Tail:
+    """Messages with consecutive offsets ending at the queue's next offset.
+
+    An ephemeral queue's tail is all there is; a durable queue drops from its front what is durable,
+    whenever the payloads exceed their share of memory.
+    """
+
+    __slots__ = ("_messages", "_overhead_bytes", "_released_count", "_start", "first_offset", "memory_bytes")
+
+    def __init__(self, next_offset: int) -> None:
+        self._messages: list[Message] = []
+        self._start = 0  # index of first_offset in _messages; the dead part is cut off in large steps
+        self.first_offset = next_offset
+        self.memory_bytes = 0
+        self._released_count = 0
+        self._overhead_bytes = MESSAGE_OVERHEAD_BYTES
+
+    def __len__(self) -> int:
+        return len(self._messages) - self._start
+
+    @property
+    def next_offset(self) -> int:
+        """The offset the next appended message gets."""
+        return self.first_offset + len(self._messages) - self._start
+
+    def holds(self, offset: int) -> bool:
+        """Whether the message at `offset` is in memory here."""
+        return self.first_offset <= offset < self.next_offset
+
+    def append(self, messages: list[Message], body_bytes: int) -> None:
+        """Add messages that continue the offsets; their payloads are `body_bytes` in all."""
+        self._messages += messages
+        self.memory_bytes += body_bytes + len(messages) * self._overhead_bytes
+
+    def append_varied(self, messages: list[Message], body_bytes: int) -> None:
+        """As `append`; each of the messages has a template of its own."""
+        properties_bytes = sum([len(message.template.properties) for message in messages])
+        cost_bytes = MESSAGE_OVERHEAD_BYTES + TEMPLATE_BYTES + 2 * properties_bytes // len(messages)
+        if cost_bytes > self._overhead_bytes:  # all count as much, until none is left
+            kept = len(self) - self._released_count
+            self.memory_bytes += kept * (cost_bytes - self._overhead_bytes)
+            self._overhead_bytes = cost_bytes
+        self.append(messages, body_bytes)
+
+    def slice(self, offset: int, count: int) -> list[Message]:
+        """Up to `count` messages from `offset`, which must not lie before the tail."""
+        start = self._start + offset - self.first_offset
+        return self._messages[start : start + count]
+
+    def release(self, offset: int) -> None:
+        """Forget the message at `offset`, which is not asked for any more: only its place is kept."""
+        index = self._start + offset - self.first_offset
+        if self.holds(offset) and self._messages[index] is not RELEASED:
+            freed_bytes = len(self._messages[index].body or b"") + self._overhead_bytes
+            self.memory_bytes -= freed_bytes - RELEASED_BYTES
+            self._messages[index] = RELEASED
+            self._released_count += 1
+
+    def released(self) -> list[int]:
+        """The offsets of which only the place is kept."""
+        if not self._released_count:
+            return []
+        messages = self._messages[self._start :]
+        return [offset for offset, m in enumerate(messages, self.first_offset) if m is RELEASED]
+
+    def begin_at(self, offset: int) -> None:
+        """Have the next message get `offset`; the tail must be empty."""
+        self.first_offset = offset
+
+    def blank(self, offset: int) -> None:
+        """Let go of the body of the message at `offset`, which is not asked for any more, if it is here."""
+        if not self.holds(offset):
+            return
+        index = self._start + offset - self.first_offset
+        message = self._messages[index]
+        if message is RELEASED:
+            return
+        # whoever was given it may use the same object
+        self._messages[index] = Message(
+            message.message_id, offset, None, message.template, message.received_at_ms
+        )
+        self.memory_bytes -= len(message.body or b"")
+
+    def put_back(self, message: Message) -> None:
+        """Undo `blank`; a message whose body is only on the store is read from there, with all before it."""
+        if not self.holds(message.offset):
+            return
+        if message.body is None:
+            self.drop_before(message.offset + 1)
+            return
+        index = self._start + message.offset - self.first_offset
+        blank = self._messages[index]
+        if blank is not RELEASED and blank.body is None:
+            self._messages[index] = message
+            self.memory_bytes += len(message.body)
+
+    def drop_before(self, offset: int) -> None:
+        """Forget messages below `offset`."""
+        count = min(offset - self.first_offset, len(self))
+        if count <= 0:
+            return
+        if count == len(self):
+            self._messages = []
+            self._start = 0
+            self.first_offset += count
+            self.memory_bytes = 0
+            self._released_count = 0
+            self._overhead_bytes = MESSAGE_OVERHEAD_BYTES
+            return
+        start = self._start
+        dropped = self._messages[start : start + count]
+        for message in dropped:
+            self.memory_bytes -= len(message.body or b"") + self._overhead_bytes
+        if self._released_count:
+            places = dropped.count(RELEASED)
+            self._released_count -= places
+            self.memory_bytes += places * (self._overhead_bytes - RELEASED_BYTES)
+        self._start = start + count
+        self.first_offset += count
+        if self._start > 1024 and self._start * 2 > len(self._messages):
+            del self._messages[: self._start]
+            self._start = 0
+
+    def drop_bytes(self, bytes_max: int, durable_offset: int) -> None:
+        """Forget the oldest messages below `durable_offset` until they take at most `bytes_max`."""
+        excess = self.memory_bytes - bytes_max
+        if excess <= 0:
+            return
+        offset = self.first_offset
+        for message in self._messages[self._start : self._start + max(0, durable_offset - offset)]:
+            if excess <= 0:
+                break
+            excess -= len(message.body or b"") + self._overhead_bytes
+            offset += 1
+        self.drop_before(offset)

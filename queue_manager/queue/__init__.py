@@ -1,0 +1,1 @@
+"""Queues: classic, in memory, with priorities, streams."""

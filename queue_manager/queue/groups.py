@@ -1,0 +1,323 @@
+"""The consumer groups of one queue: made, found, reset, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from config import limits
+from queue_manager.cursor.cursor import Cursor
+from queue_manager.cursor.reset_keep import keep_passed
+from queue_manager.dispatch.by_key.keys import GroupKeyOf
+from queue_manager.errors import GroupNotFound, InvalidAddress, LimitReached, PreconditionFailed
+from queue_manager.group.group import Group, group_id_of
+from queue_manager.log.ranges import RangeSet
+from queue_manager.log.removals import GroupRemoval
+from queue_manager.model import Message
+from queue_manager.queue.part import Part
+from storage.layout import GROUP_SEPARATOR, QUEUE_ID_BYTES_MAX
+from storage.records import claim_state, group_position, log_cursor, queue_spec, skipped_offsets
+from storage.records.group_removal import DELETE, RESET
+
+Place = tuple[int, int]  # an offset, and a metadata-log sequence at or before its entry (0: not known)
+
+
+class Groups:
+    """The groups by ID (name, or `name@pattern`).
+
+    `parts` are the logs of the queue, that of priority 0 first. `write_spec` puts the queue's own specs into
+    the open commit, which the default group is part of.
+    """
+
+    def __init__(
+        self, title: str, parts: list[Part], key_of: GroupKeyOf, write_spec: Callable[[], None]
+    ) -> None:
+        self._title = title
+        self._parts = parts
+        self._key_of = key_of
+        self._write_spec = write_spec
+        self._groups: dict[str, Group] = {}
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(self._groups.values())
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __contains__(self, group_id: object) -> bool:
+        return group_id in self._groups
+
+    def get(self, group_id: str) -> Group | None:
+        """The group of that ID."""
+        return self._groups.get(group_id)
+
+    def ids(self) -> list[str]:
+        """The IDs of all groups."""
+        return list(self._groups)
+
+    def find(self, group_id: str) -> Group:
+        """The group of that ID; raises GroupNotFound."""
+        group = self._groups.get(group_id)
+        if group is None:
+            raise GroupNotFound(f"queue {self._title!r} has no consumer group {group_id!r}")
+        return group
+
+    # making
+
+    def blank(self, name: str, pattern: str, selector: str) -> Group:
+        """A group that is not known yet, without cursors."""
+        return Group(self._parts[0].log, name, pattern, selector, self._key_of)
+
+    def ensure(self, name: str, pattern: str, selector: str) -> Group:
+        """The group, made (at the oldest kept message) if it is not there.
+
+        Raises LimitReached, InvalidAddress.
+        """
+        group = self._groups.get(group_id_of(name, pattern))
+        if group is None:
+            self._check_room(group_id_of(name, pattern))
+            group = self._make(name, pattern, selector)
+        return group
+
+    def _check_room(self, group_id: str) -> None:
+        if len(self._groups) >= limits.GROUPS_PER_QUEUE_MAX:
+            raise LimitReached(f"queue {self._title!r} has {limits.GROUPS_PER_QUEUE_MAX} consumer groups")
+        longest = self._parts[-1].log.name
+        if len(f"{longest}{GROUP_SEPARATOR}{group_id}".encode()) > QUEUE_ID_BYTES_MAX:
+            raise InvalidAddress(
+                f"queue, group and pattern have together at most {QUEUE_ID_BYTES_MAX - 1} bytes"
+            )
+
+    def _make(self, name: str, pattern: str, selector: str) -> Group:
+        group = self.blank(name, pattern, selector)
+        cursors = [
+            part.new_cursor(group, part.log.head_offset, part.log.head_sequence) for part in self._parts
+        ]
+        group.join(cursors[::-1])
+        for part, cursor in zip(self._parts, cursors, strict=True):
+            part.adopt(group.group_id, cursor)
+            gone = [] if part.log.durable else part.log.tail.released()
+            if gone:
+                group.select(cursor)
+                cursor.progress.claim(gone)
+        self._groups[group.group_id] = group
+        return group
+
+    def write_group_spec(self, group: Group) -> None:
+        """Put the specs of a group into the open commit, if that was not done."""
+        if group.spec_written or not self._parts[0].log.durable:
+            return
+        group.note_spec()
+        self._put_spec(group)
+
+    def _put_spec(self, group: Group) -> None:
+        if not group.group_id:
+            self._write_spec()
+            return
+        for part in self._parts:
+            part.write_group_spec(group)
+
+    def restore(self, group: Group) -> None:
+        """Take in a group that was made before the start."""
+        group.note_spec()
+        self._groups[group.group_id] = group
+
+    def begin_at(self, group: Group, places: Sequence[Place]) -> None:
+        """Have a group that was just made begin at `places`, one for each log of the queue."""
+        for part, place in zip(self._parts, places, strict=True):
+            self._begin_at(part, part.cursors[group.group_id], *place)
+
+    def _begin_at(self, part: Part, cursor: Cursor, position: int, sequence: int) -> None:
+        log = part.log
+        position = min(max(position, log.head_offset), log.next_offset)
+        behind = RangeSet()
+        behind.add(cursor.position, position)
+        part.farewell(cursor)
+        cursor.begin_at(position, sequence)
+        cursor.progress.released.add_all(behind)
+        cursor.progress.forget_gaps()
+        cursor.pass_ranges()
+        part.welcome(cursor)
+        if not log.durable:
+            return
+        cursor.mark_dirty()
+        if len(self._groups) == 1:
+            # no other group wants what it passes; of several groups the others keep it
+            behind.discard_all(part.retention.released)
+            part.retention.release_ranges(cursor.storage_id, behind)
+
+    def history_known(self, now_ms: int) -> None:
+        """After a start it is known now what was let go of; groups made meanwhile may begin."""
+        waiting: dict[str, None] = {}
+        for part in self._parts:
+            if not part.retention.is_known:
+                waiting.update(dict.fromkeys(cursor.group_id for cursor in part.history_known()))
+        for group_id in waiting:
+            group = self._groups[group_id]
+            self._put_spec(group)
+            group.loaded(now_ms)
+
+    # ending
+
+    def check_idle(self, group_id: str, *, force: bool) -> Group:
+        """The group, if it may be reset or deleted now; raises GroupNotFound, PreconditionFailed."""
+        group = self.find(group_id)
+        for part in self._parts:
+            if not part.retention.is_known:
+                raise PreconditionFailed(f"what queue {self._title!r} keeps is still being read")
+            if len(part.retention.removals) >= limits.GROUP_REMOVALS_PER_QUEUE_MAX:
+                raise PreconditionFailed(
+                    f"queue {self._title!r} is still letting go of what earlier groups kept"
+                )
+        if not force:
+            if group.consumers.members:
+                raise PreconditionFailed(f"consumer group {group_id!r} has consumers")
+            if group.in_flight_count():
+                raise PreconditionFailed(f"consumer group {group_id!r} has messages in flight")
+        return group
+
+    def delete(self, group_id: str, now_ms: int, *, force: bool) -> None:
+        """Remove a group: its consumers are cancelled, its claims end, what only it kept goes.
+
+        Of the queue's last group what it had not done stays with the queue. Raises as `check_idle`.
+        """
+        group = self.check_idle(group_id, force=force)
+        group.end_message_groups()
+        ended: list[tuple[Part, Cursor, GroupRemoval | None, list[Message]]] = []
+        for part in self._parts:
+            cursor = part.cursors[group_id]
+            unfinished = cursor.unfinished()
+            ended.append((part, cursor, _begin_removal(cursor, DELETE, now_ms), unfinished))
+            del part.cursors[group_id]
+        del self._groups[group_id]
+        group.retire()
+        for part, cursor, _, _ in ended:
+            part.farewell(cursor)
+        group.dismiss(f"consumer group {group_id!r} of queue {self._title!r} was deleted")
+        for part, cursor, removal, unfinished in ended:
+            if not part.log.durable:
+                part.retention.trim_tail(0)
+                continue
+            self._forget_records(cursor)
+            if removal is not None:
+                _let_go_of_all(part, cursor, removal, unfinished)
+
+    def _forget_records(self, cursor: Cursor) -> None:
+        commit = cursor.log.context.commit
+        storage_id = cursor.storage_id
+        commit.delete(claim_state.key(storage_id))
+        commit.delete(group_position.key(storage_id))
+        commit.delete(log_cursor.key(storage_id, cursor.log.log_id))
+        commit.delete(skipped_offsets.key(storage_id))
+        if cursor.group_id:
+            commit.delete(queue_spec.key(storage_id))
+        else:
+            self._write_spec()
+
+    # resetting
+
+    def reset(self, group: Group, places: Sequence[Place], now_ms: int, *, force: bool) -> Group:
+        """Have a group go on at `places`, one for each log, as if it had done everything before them and
+        nothing from there.
+
+        What is not kept any more stays away; failed messages before a place stay failed. Gives the group that
+        takes its place; its consumers stay, their claims end. Raises as `check_idle`.
+        """
+        self.check_idle(group.group_id, force=force)
+        group.end_message_groups()
+        new = self.blank(group.name, group.pattern, group.selector)
+        new.note_spec()
+        cursors = [
+            part.new_cursor(new, *_bounded(part, place))
+            for part, place in zip(self._parts, places, strict=True)
+        ]
+        removals = [_begin_removal(part.cursors[group.group_id], RESET, now_ms) for part in self._parts]
+        new.join(cursors[::-1])
+        group.retire()
+        self._groups[group.group_id] = new
+        for part, cursor, removal in zip(self._parts, cursors, removals, strict=True):
+            old = part.cursors[group.group_id]
+            part.farewell(old)
+            part.cursors[group.group_id] = cursor
+            cursor.reader.begin_at(0)
+            cursor.claims.begin_redelivered(old.claims.redelivered_count)
+            if removal is None:
+                cursor.claims.begin_after(old.claims.next_claim)
+            else:
+                _divide(part, old, cursor, removal, now_ms)
+                cursor.mark_dirty()
+            part.welcome(cursor)
+        new.move_consumers(group)
+        group.loaded(now_ms)
+        return new
+
+
+def _bounded(part: Part, place: Place) -> Place:
+    log = part.log
+    return min(max(place[0], log.head_offset), log.next_offset), max(place[1], log.head_sequence)
+
+
+def _begin_removal(cursor: Cursor, mode: int, now_ms: int) -> GroupRemoval | None:
+    """Write down what the group has, for its buckets to be complete on the store; None if it has none."""
+    log = cursor.log
+    if not log.durable or log.policy.stream:
+        return None
+    if cursor.is_dirty:
+        cursor.write(log.context.commit, now_ms)
+    return GroupRemoval(
+        log,
+        cursor.storage_id,
+        log.context.new_number(),
+        mode,
+        claim_end=cursor.claims.end_number(),
+    )
+
+
+def _let_go_of_all(part: Part, cursor: Cursor, removal: GroupRemoval, unfinished: list[Message]) -> None:
+    """Of a deleted group: what no other group needs goes."""
+    retention = part.retention
+    log = part.log
+    others = list(part.cursors.values())
+    if others:
+        free = retention.released_by_all(others)
+    else:
+        free = cursor.progress.taken()
+        free.drop_before(log.head_offset)
+        for message in unfinished:
+            free.discard(message.offset, message.offset + 1)
+        part.inherit(unfinished)
+        retention.write_head()  # it may not be written yet, and no group will tell any more
+    free.discard_all(retention.released)
+    free.discard_all(cursor.progress.failed)
+    gone = retention.released.copy()
+    gone.add(0, log.head_offset)
+    row_free = cursor.progress.failed.intersection(gone)
+    for other in others:
+        row_free.discard_all(other.progress.failed)
+    removal.free_rows(row_free)
+    retention.let_go(removal, free)
+
+
+def _divide(part: Part, old: Cursor, new: Cursor, removal: GroupRemoval, now_ms: int) -> None:
+    """What of the old cursor's messages comes again in the new one, what is let go of now or later."""
+    retention = part.retention
+    position = new.position
+    new.claims.begin_after(old.claims.next_claim)
+    removal.reset_at(new.claims.first_claim, position)
+    again = old.progress.failed.copy()
+    again.drop_before(position)
+    failed = old.progress.failed.copy()
+    failed.discard_all(again)
+    new.progress.begin_failed(failed)
+    new.claims.begin_failed(old.claims.failed_count - again.count())
+    for start, end in again.pairs():
+        retention.keep_again(start, end)
+    behind = RangeSet()
+    behind.add(part.log.head_offset, position)
+    behind.discard_all(keep_passed(old, new, now_ms))
+    new.progress.begin_released(retention.released)
+    new.progress.released.add_all(behind)
+    new.pass_ranges()
+    others = retention.others(new)
+    free = behind.intersection(retention.released_by_all(others)) if others else behind
+    free.discard_all(retention.released)
+    retention.let_go(removal, free)

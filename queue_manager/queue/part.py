@@ -1,0 +1,336 @@
+"""One log of a queue with everything that belongs to it: the whole queue, or one priority of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from config import limits
+from queue_manager.claims.unowned import Unowned
+from queue_manager.cursor.cursor import Cursor, Rules
+from queue_manager.cursor.no_rules import NO_RULES
+from queue_manager.definitions import encode_group_spec, encode_queue_spec
+from queue_manager.group.group import Group
+from queue_manager.log.levels import first_offset, priority_of
+from queue_manager.log.queue_log import QueueLog
+from queue_manager.log.removals import QueueRemoval, RangeRemoval
+from queue_manager.log.retention import HeadRemoval, Retention
+from queue_manager.model import Message
+from queue_manager.policy import DROP_HEAD, QueuePolicy
+from queue_manager.rules.dead_letters import DeadLetters
+from queue_manager.rules.expiry.log_rules import Levels, LogRules
+from storage.envelope import EnvelopeTemplate
+from storage.records import queue_meta, queue_spec, released_offsets, removal
+
+
+class Part:
+    """A log, who has let go of what in it, its rules if it has any, and where its dead letters go."""
+
+    __slots__ = ("_levels", "_lets_expire", "_rules", "dead_letters", "log", "retention")
+
+    def __init__(
+        self,
+        retention: Retention[Cursor],
+        dead_letters: DeadLetters,
+        levels: Levels,
+        *,
+        lets_expire: bool = True,
+    ) -> None:
+        self.log: QueueLog = retention.log
+        self.retention = retention
+        self.dead_letters = dead_letters
+        self._levels = levels
+        self._lets_expire = lets_expire  # messages that ask for it
+        self._rules: LogRules | None = None
+        self._follow_policy()
+
+    @property
+    def cursors(self) -> dict[str, Cursor]:
+        """The cursors of the groups, by group ID."""
+        return self.retention.members
+
+    # rules
+
+    def _follow_policy(self) -> None:
+        policy = self.log.policy
+        if policy.message_ttl_ms or policy.bytes_max or policy.overflow == DROP_HEAD or policy.retains():
+            self.use_rules()
+        if self._rules is not None:
+            self._rules.policy_changed()
+
+    def set_policy(self, policy: QueuePolicy) -> None:
+        """Follow another policy from now on."""
+        self.log.set_policy(policy)
+        self._follow_policy()
+
+    def use_rules(self) -> LogRules:
+        """The log's rules, made if need be."""
+        if self._rules is None:
+            self._rules = LogRules(self.retention, self.dead_letters, self._levels)
+            for cursor in self.cursors.values():
+                cursor.follow(self._rules)
+        return self._rules
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether there are any."""
+        return self._rules is not None
+
+    # appending
+
+    def append(
+        self, template: EnvelopeTemplate, first_id: int, bodies: list[bytes], body_bytes: int, now_ms: int
+    ) -> None:
+        """Append one message per body, IDs from `first_id` on."""
+        offset = self.log.append(template, first_id, bodies, body_bytes, now_ms)
+        self._appended(template, first_id, offset, bodies, now_ms)
+
+    def append_varied(
+        self,
+        templates: list[EnvelopeTemplate],
+        first_id: int,
+        bodies: list[bytes],
+        body_bytes: int,
+        now_ms: int,
+    ) -> None:
+        """As `append`, each message with a template of its own that asks for nothing."""
+        offset = self.log.append_varied(templates, first_id, bodies, body_bytes, now_ms)
+        self._appended(templates[0], first_id, offset, bodies, now_ms)
+
+    def _appended(
+        self, template: EnvelopeTemplate, first_id: int, offset: int, bodies: list[bytes], now_ms: int
+    ) -> None:
+        """Tell the rules and the groups; all of these messages expire alike."""
+        context = self.log.context
+        if self.log.durable:
+            context.appended[self] = None
+        context.tailed[self.retention] = None
+        if self._rules is not None or (template.expires_at_ms and self._lets_expire):
+            self.use_rules().appended(template, first_id, offset, bodies, now_ms)
+        for cursor in self.cursors.values():
+            if cursor.consumers.members:
+                cursor.want_dispatch()
+
+    def write_log(self, now_ms: int) -> None:
+        """See `queue_manager.shard.context.Appended`."""
+        if self.log.write(now_ms):
+            self.log.context.commit.log_ends[self] = self.log.next_offset
+            if self._rules is not None:
+                self._rules.log_written()
+
+    def became_durable(self, end_offset: int, tail_bytes_max: int) -> None:
+        """See `queue_manager.shard.commit.WrittenLog`."""
+        self.log.became_durable(end_offset)
+        self.retention.trim_tail(tail_bytes_max)
+
+    # groups
+
+    def new_cursor(self, group: Group, position: int, sequence: int) -> Cursor:
+        """A cursor for a group; it is not known yet."""
+        return Cursor(
+            self.retention,
+            group,
+            group.consumers,
+            group.group_id,
+            position=position,
+            sequence=sequence,
+            wants=group.wants,
+            rules=self.rules,
+            dead_letters=self.dead_letters,
+            dispatcher=group.in_order,
+        )
+
+    @property
+    def rules(self) -> Rules:
+        """What cursors follow."""
+        return NO_RULES if self._rules is None else self._rules
+
+    def adopt(self, key: str, cursor: Cursor) -> None:
+        """Take in the cursor of a group that was made, at the oldest message kept."""
+        log = self.log
+        retention = self.retention
+        retention.welcome(cursor)
+        if retention.removals:
+            cursor.claims.begin_after(retention.first_claim(cursor.group_id))
+        self.welcome(cursor)
+        self.cursors[key] = cursor
+        if not log.durable:
+            return
+        others_past = len(self.cursors) > 1 and not retention.is_known
+        if others_past and log.head_offset < log.tail.first_offset:
+            # it is not known yet what the others let go of; until then it is given nothing
+            cursor.await_history()
+        else:
+            cursor.mark_dirty()
+            if cursor.progress.gaps is not None:
+                retention.note_gaps()
+
+    def welcome(self, cursor: Cursor) -> None:
+        """A group begins: what was let go of before is not for it."""
+        if self._rules is not None:
+            self._rules.welcome(cursor)
+        self.retention.pass_expired(cursor)
+
+    def farewell(self, cursor: Cursor) -> None:
+        """A group ends, or begins anew."""
+        if self._rules is not None:
+            self._rules.farewell(cursor)
+
+    def inherit(self, messages: list[Message]) -> None:
+        """The last group is gone, and had not done these."""
+        if self._rules is not None:
+            self._rules.inherit(messages)
+
+    def history_known(self) -> list[Cursor]:
+        """After a start it is known now what was let go of; give the cursors that waited for that."""
+        log = self.log
+        self.retention.note_known()
+        if log.head_offset > first_offset(priority_of(log.head_offset)):
+            self.retention.want_removal_below_head()  # what a crash kept from being trimmed
+        waiting = []
+        for cursor in self.cursors.values():
+            if cursor.reset_keep is not None:
+                cursor.reset_keep.arm()
+            if cursor.awaits_history:
+                waiting.append(cursor)
+                cursor.history_known()
+                if cursor.progress.gaps is not None:
+                    self.retention.note_gaps()
+        return waiting
+
+    # records
+
+    def write_spec(
+        self, topics: tuple[str, ...], arguments: Mapping[str, object] | None, default: Group | None
+    ) -> None:
+        """Put the spec of the log, with the default group's, into the open commit."""
+        log = self.log
+        cursor = self.cursors.get("")
+        value = encode_queue_spec(
+            log.policy,
+            log.log_id,
+            topics,
+            arguments,
+            None if default is None else default.selector,
+            awaits_history=cursor is not None and cursor.awaits_history,
+        )
+        log.context.commit.put(queue_spec.key(log.name), value)
+
+    def write_group_spec(self, group: Group) -> None:
+        """Put the spec of a group that has a name or a pattern into the open commit."""
+        log = self.log
+        cursor = self.cursors[group.group_id]
+        value = encode_group_spec(
+            log.policy,
+            log.name,
+            group.name,
+            group.pattern,
+            group.selector,
+            awaits_history=cursor.awaits_history,
+        )
+        log.context.commit.put(queue_spec.key(cursor.storage_id), value)
+
+    # purging, deleting
+
+    def purge(self) -> None:
+        """Drop everything that waits."""
+        for cursor in self.cursors.values():
+            if range_removal := cursor.purge_ready():
+                self._let_go_of_range(range_removal, cursor)
+        if not self.cursors:
+            self._purge_unread()
+        self.retention.want_trim()
+
+    def _purge_unread(self) -> None:
+        """Drop everything of a queue that has no group."""
+        log = self.log
+        end = log.next_offset
+        if log.durable and log.head_offset < end:
+            range_removal = RangeRemoval(
+                log,
+                log.head_offset,
+                end,
+                log.head_sequence,
+                Unowned(self.retention).release,
+                self.retention.released.copy(),
+            )
+            self._let_go_of_range(range_removal, None)
+            log.context.removals.append(HeadRemoval(self.retention))
+            log.context.commit.put(queue_meta.key(log.name), queue_meta.encode(end, log.head_sequence))
+        log.move_head(end)
+        log.tail.drop_before(end)
+        if self._rules is not None:
+            self._rules.purged_unread()
+
+    def _let_go_of_range(self, range_removal: RangeRemoval, cursor: Cursor | None) -> None:
+        """Have the payloads go that no other group needs.
+
+        A crash in between leaves behind what only memory knows of. The head takes that with it, but not
+        payloads that other queues may need: of those a record tells.
+        """
+        retention = self.retention
+        is_busy = len(retention.removals) >= limits.GROUP_REMOVALS_PER_QUEUE_MAX
+        if not self.log.mixes_payloads or not retention.is_known or is_busy:
+            self.log.context.removals.append(range_removal)
+            return
+        passed = range_removal.offsets()
+        free = passed.copy()
+        free.discard_all(retention.released)
+        others = [other for other in self.cursors.values() if other is not cursor]
+        if others and cursor is not None:
+            cursor.progress.released.add_all(passed)
+        for other in others:
+            free = free.intersection(other.progress.released)
+        retention.release_ranges(self.log.name if cursor is None else cursor.storage_id, free)
+
+    def delete(self, storage_ids: tuple[str, ...], now_ms: int) -> QueueRemoval | None:
+        """End with the queue. The records go with this commit as far as memory knows them, the rest by the
+        removal this gives.
+        """
+        log = self.log
+        context = log.context
+        log.delete()
+        if self._rules is not None:
+            self._rules.delete()
+        context.appended.pop(self, None)
+        self.retention.delete()
+        if not log.durable:
+            return None
+        commit = context.commit
+        for storage_id in storage_ids:
+            commit.delete(queue_spec.key(storage_id))
+        commit.delete(queue_meta.key(log.name))
+        commit.delete(released_offsets.key(log.name))
+        commit.put(removal.key(log.log_id), removal.encode(log.name, storage_ids))
+        # the open blocks must reach the log, or their payloads would never be found again
+        self.write_log(now_ms)
+        # what was purged before there was a group is below the head, but not gone yet
+        purged = [r.start for r in context.removals if isinstance(r, RangeRemoval) and r.log is log]
+        head_offset = min(self._kept_from(), *purged, log.next_offset)
+        released = self.retention.released if self.retention.is_known else None
+        queue_removal = QueueRemoval(log.name, log.log_id, storage_ids, head_offset, released)
+        context.removals.append(queue_removal)
+        return queue_removal
+
+    def _kept_from(self) -> int:
+        """The lowest offset whose payload the log stands for, whether it may still be read or not."""
+        return 0 if self.log.policy.stream else self.log.head_offset
+
+    # after a start
+
+    def restore_expired(self, number: int, ranges: list[tuple[int, int]]) -> None:
+        """Take in offsets that had expired before the start."""
+        self.use_rules()
+        self.retention.restore_expired(number, ranges)
+
+    def restore_future(self) -> None:
+        """Know what groups to come will not get."""
+        if self.retention.expires_ahead and not self.cursors:
+            self.retention.release_all(self.retention.expired_from(self.log.head_offset))
+            self.retention.want_trim()
+
+    def watch_returned(self) -> None:
+        """Have what came back before the start watched for its expiry."""
+        for cursor in self.cursors.values():
+            for claim in cursor.claims.waiting():
+                if self._rules is not None or claim.message.template.expires_at_ms:
+                    self.use_rules().returned(cursor, claim, None)

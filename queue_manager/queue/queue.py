@@ -1,0 +1,390 @@
+"""A queue: its log or logs, the groups that read it, and the rules it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from queue_manager.cursor.cursor import Cursor
+from queue_manager.definitions import QueueDefinition
+from queue_manager.dispatch.by_key.keys import GroupKeyOf
+from queue_manager.group.group import Group
+from queue_manager.log.payloads import store_payloads
+from queue_manager.log.queue_log import QueueLog
+from queue_manager.log.retention import Retention
+from queue_manager.patterns import MATCH_ALL
+from queue_manager.policy import DROP_HEAD
+from queue_manager.queue.groups import Groups
+from queue_manager.queue.memory import EphemeralMemory
+from queue_manager.queue.part import Part
+from queue_manager.rules.dead_letters import DeadLetterBook, DeadLetters, Directory
+from queue_manager.rules.deduplication import Identities
+from queue_manager.rules.expiry.log_rules import Levels
+from queue_manager.rules.schedule import Key, Schedule
+from queue_manager.rules.staging.stage import Stage
+from queue_manager.shard.context import Context
+from storage.envelope import EnvelopeTemplate
+
+
+class Surroundings:
+    """What all queues of a shard are made with."""
+
+    __slots__ = ("book", "context", "directory", "group_key_of", "memory", "on_unused")
+
+    def __init__(
+        self,
+        context: Context,
+        directory: Directory,
+        book: DeadLetterBook,
+        memory: EphemeralMemory,
+        group_key_of: GroupKeyOf,
+        on_unused: Callable[[Queue, int], None],
+    ) -> None:
+        self.context = context
+        self.directory = directory
+        self.book = book
+        self.memory = memory
+        self.group_key_of = group_key_of
+        self.on_unused = on_unused
+
+
+class Queue:
+    """A classic (durable) or ephemeral queue.
+
+    `topics` are its bindings. `owner` is the connection an exclusive queue belongs to. `parts` are its logs,
+    that of priority 0 first: more than one if it has priorities.
+    """
+
+    is_stream = False
+
+    def __init__(
+        self, surroundings: Surroundings, definition: QueueDefinition, log: QueueLog, now_ms: int
+    ) -> None:
+        self.context = surroundings.context
+        self._surroundings = surroundings
+        self.name = definition.name
+        self.durable = definition.durable
+        self.policy = definition.policy
+        self.topics = definition.topics
+        self.arguments: Mapping[str, object] | None = definition.arguments
+        self.owner = definition.owner
+        self.auto_delete = definition.auto_delete
+        self.auto_created = definition.auto_created
+        self.had_consumer = False
+        self.deleted = False
+        self.unused_since_ms = now_ms
+        self._levels = Levels(log)
+        self.parts: list[Part] = [self.make_part(log)]
+        self.groups = self._make_groups()
+        self._schedule: Schedule | None = None
+        self._identities: Identities | None = None
+        self._stage: Stage | None = None
+        self.is_bounded = False
+        self._follow_policy()
+
+    def _make_groups(self) -> Groups:
+        return Groups(self.name, self.parts, self._surroundings.group_key_of, self.write_spec)
+
+    def make_part(self, log: QueueLog, *, is_known: bool = True) -> Part:
+        """What belongs to a log of this queue; it is not one of `parts` yet."""
+        retention: Retention[Cursor] = Retention(log, is_known=is_known)
+        return Part(retention, self._dead_letters(log), self._levels)
+
+    def _dead_letters(self, log: QueueLog) -> DeadLetters:
+        return DeadLetters(log, self._surroundings.directory, self._surroundings.book)
+
+    @property
+    def log(self) -> QueueLog:
+        """Its log; that of priority 0."""
+        return self.parts[0].log
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """Where what is given up goes."""
+        return self.parts[0].dead_letters
+
+    # definition
+
+    def definition(self) -> QueueDefinition:
+        """What a declaration of it says."""
+        return QueueDefinition(
+            self.name,
+            durable=self.durable,
+            policy=self.policy,
+            topics=self.topics,
+            arguments=self.arguments,
+            auto_delete=self.auto_delete,
+            owner=self.owner,
+            auto_created=self.auto_created,
+        )
+
+    def redefine(self, definition: QueueDefinition) -> None:
+        """Follow another policy and have other bindings; messages stay."""
+        self.topics = definition.topics
+        self.policy = definition.policy
+        for part in self.parts:
+            part.set_policy(definition.policy)
+        for group in self.groups:
+            group.policy_changed()
+        self._follow_policy()
+        if self.durable:
+            self.write_spec()
+        self.watch_use()
+
+    def _follow_policy(self) -> None:
+        self.is_bounded = self.policy.depth_max > 0 or self.policy.bytes_max > 0
+
+    def write_spec(self) -> None:
+        """Put its specs into the open commit."""
+        default = self.groups.get("")
+        self.parts[0].write_spec(self.topics, self.arguments, default)
+        for part in self.parts[1:]:
+            part.write_spec((), None, default)
+
+    def begin(self) -> None:
+        """It is new: put its first records into the open commit."""
+        if self.durable:
+            self.write_spec()
+            for part in self.parts:
+                part.retention.write_head()
+
+    # use
+
+    def used(self, now_ms: int) -> None:
+        """It was used now."""
+        self.unused_since_ms = now_ms
+
+    def note_consumer(self) -> None:
+        """It has had a consumer."""
+        self.had_consumer = True
+
+    def consumer_count(self) -> int:
+        """Consumers of all groups."""
+        return sum(len(group.consumers.members) for group in self.groups)
+
+    def watch_use(self) -> None:
+        """Have the queue looked at when it will have been unused for too long."""
+        expires_ms = self._expires_ms()
+        if expires_ms and self.owner is None:
+            self.context.timers.set(self, self.unused_since_ms + expires_ms)
+
+    def _expires_ms(self) -> int:
+        return self.policy.unused_max_ms if self.durable else self.policy.expires_ms
+
+    def on_timer(self, now_ms: int) -> None:
+        """Go, if it was not used for as long as its policy says."""
+        if self.deleted or self.consumer_count():
+            return
+        expires_ms = self._expires_ms()
+        if expires_ms and self.unused_since_ms + expires_ms <= now_ms:
+            self._surroundings.on_unused(self, now_ms)
+        else:
+            self.watch_use()
+
+    # groups
+
+    def group(self, name: str, pattern: str = MATCH_ALL, selector: str = "") -> Group:
+        """The group, made (at the oldest kept message) if it is not there; its spec is in the open commit.
+
+        Raises LimitReached, InvalidAddress.
+        """
+        group = self.groups.ensure(name, pattern, selector)
+        self.groups.write_group_spec(group)
+        return group
+
+    # counting
+
+    def kept_count(self) -> int:
+        """Messages for groups to come; the queue has no group."""
+        return sum(part.retention.kept_count() for part in self.parts)
+
+    def ready_count(self) -> int:
+        """Messages waiting in the default group; in the longest group if that one was never used."""
+        default = self.groups.get("")
+        if default is not None:
+            return default.ready_count()
+        return max((group.ready_count() for group in self.groups), default=None) or (
+            0 if len(self.groups) else self.kept_count()
+        )
+
+    def waiting_count(self) -> int:
+        """As `ready_count`, with the messages that came back and wait for their next attempt."""
+        default = self.groups.get("")
+        if default is not None:
+            return default.waiting_count()
+        return self.depth()
+
+    def depth(self) -> int:
+        """Messages the slowest group has still to claim."""
+        if not len(self.groups):
+            return self.kept_count()
+        return max(group.waiting_count() for group in self.groups)
+
+    def memory_bytes(self) -> int:
+        """What its messages take in memory."""
+        return sum(part.log.tail.memory_bytes for part in self.parts) + self.scheduled_bytes()
+
+    # room
+
+    def has_room(self, count: int, body_bytes: int) -> bool:
+        """Whether it takes so many messages of so many bytes in all."""
+        policy = self.policy
+        if not self.is_bounded or policy.overflow == DROP_HEAD:
+            return True
+        if self._stage is not None:  # what is on its way has its room already
+            count += self._stage.unmoved_count
+            body_bytes += self._stage.unmoved_bytes
+        if policy.depth_max and self.depth() + count > policy.depth_max:
+            return False
+        return not policy.bytes_max or self._levels.waiting_bytes() + body_bytes <= policy.bytes_max
+
+    def has_memory(self, count: int, body_bytes: int, now_ms: int) -> bool:
+        """Whether there is memory for so many messages of so many bytes in all, if it is needed."""
+        return self.durable or self._surroundings.memory.takes(self, count, body_bytes, now_ms)
+
+    def why_not(self, body_bytes: int, now_ms: int) -> str:
+        """See `rules.dead_letters.Target`."""
+        if body_bytes > self.policy.message_bytes_max:
+            return f"a message is larger than queue {self.name!r} takes"
+        if not self.has_room(1, body_bytes) or not self.has_memory(1, body_bytes, now_ms):
+            return f"queue {self.name!r} is full"
+        return ""
+
+    # appending
+
+    def part_of(self, template: EnvelopeTemplate) -> Part:
+        """Where a message belongs."""
+        return self.parts[0]
+
+    def append(
+        self, template: EnvelopeTemplate, first_id: int, bodies: list[bytes], body_bytes: int, now_ms: int
+    ) -> None:
+        """Append one message per body, IDs from `first_id` on."""
+        self.part_of(template).append(template, first_id, bodies, body_bytes, now_ms)
+
+    def append_varied(
+        self,
+        templates: list[EnvelopeTemplate],
+        first_id: int,
+        bodies: list[bytes],
+        body_bytes: int,
+        now_ms: int,
+    ) -> None:
+        """As `append`, each message with a template of its own that asks for nothing; all of one priority."""
+        self.part_of(templates[0]).append_varied(templates, first_id, bodies, body_bytes, now_ms)
+
+    def append_one(self, template: EnvelopeTemplate, body: bytes, now_ms: int) -> None:
+        """Append a message that comes from within the broker."""
+        self.append(template, self.store([body], len(body)), [body], len(body), now_ms)
+
+    def store(self, bodies: list[bytes], body_bytes: int) -> int:
+        """See `rules.host.Host`."""
+        return store_payloads(self.context, bodies, body_bytes, int(self.durable))
+
+    def append_stored(
+        self, template: EnvelopeTemplate, first_id: int, bodies: list[bytes], now_ms: int
+    ) -> None:
+        """See `rules.host.Host`."""
+        part = self.part_of(template)
+        part.log.mix_payloads()
+        part.append(template, first_id, bodies, sum(map(len, bodies)), now_ms)
+
+    def append_stored_varied(
+        self, templates: list[EnvelopeTemplate], first_id: int, bodies: list[bytes], now_ms: int
+    ) -> None:
+        """See `rules.host.Host`."""
+        part = self.part_of(templates[0])
+        part.log.mix_payloads()
+        part.append_varied(templates, first_id, bodies, sum(map(len, bodies)), now_ms)
+
+    def mix_payloads(self) -> None:
+        """Other queues take the same payloads."""
+        for part in self.parts:
+            part.log.mix_payloads()
+
+    # scheduled messages
+
+    @property
+    def schedule(self) -> Schedule:
+        """What is scheduled in it."""
+        if self._schedule is None:
+            self._schedule = Schedule(self)
+        return self._schedule
+
+    def scheduled_count(self) -> int:
+        """Messages that are not due yet, as far as they were counted since the start."""
+        return 0 if self._schedule is None else self._schedule.count
+
+    def scheduled_bytes(self) -> int:
+        """Payloads of scheduled messages that are in memory."""
+        return 0 if self._schedule is None else self._schedule.memory_bytes
+
+    def restore_schedule(self) -> None:
+        """After a start: the store holds scheduled messages of this queue."""
+        self._schedule = Schedule(self, horizon=(0, 0))
+        self._schedule.begin()
+
+    def take_scheduled(self) -> list[tuple[Key, EnvelopeTemplate, bytes]]:
+        """Empty the schedule of a queue in memory; give what was in it, in order."""
+        if self._schedule is None:
+            return []
+        return [(key, row.template, row.body or b"") for key, row in self._schedule.take_all()]
+
+    # deduplication
+
+    @property
+    def identities(self) -> Identities:
+        """Which publishes it took already."""
+        if self._identities is None:
+            self._identities = Identities(self)
+        return self._identities
+
+    def take_over_identities(self, old: Queue) -> None:
+        """Remember what another queue took, whose messages come along."""
+        if old._identities is not None:
+            self._identities = old._identities
+            self._identities.move_to(self)
+
+    # staged epochs
+
+    @property
+    def stage(self) -> Stage:
+        """What is staged in it."""
+        if self._stage is None:
+            self._stage = Stage(self)
+        return self._stage
+
+    @property
+    def has_stage(self) -> bool:
+        """Whether anything was ever staged."""
+        return self._stage is not None
+
+    # its end
+
+    def purge(self, now_ms: int) -> int:
+        """Drop every waiting message of every group; claimed ones stay. Give how many it were."""
+        count = self.waiting_count()
+        if self._stage is not None:
+            count += self._stage.purge()
+        for part in self.parts:
+            part.purge()
+        return count
+
+    def delete(self, now_ms: int) -> None:
+        """End, with all it holds."""
+        for part in self.parts:
+            for cursor in part.cursors.values():
+                if cursor.is_dirty and cursor.claims.failed_count:
+                    # where the log no longer stands for a payload, its failed record tells the removal of it
+                    cursor.write(self.context.commit, now_ms)
+        self.deleted = True
+        timers = self.context.timers
+        timers.forget(self)
+        for rule in (self._schedule, self._identities, self._stage):
+            if rule is not None:
+                timers.forget(rule)
+        self._surroundings.book.forget(self.name)
+        for part in self.parts:
+            storage_ids = [part.log.name, *(cursor.storage_id for cursor in part.cursors.values())]
+            part.delete(tuple(dict.fromkeys(storage_ids)), now_ms)
+        for group in self.groups:
+            group.delete(f"queue {self.name!r} was deleted")

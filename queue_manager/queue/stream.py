@@ -1,0 +1,213 @@
+"""A stream: a queue whose messages stay until retention takes them, however often they were read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from config import limits
+from queue_manager.cursor.cursor import Cursor
+from queue_manager.cursor.stream_cursor import StreamCursor
+from queue_manager.dispatch.by_key.keys import GroupKeyOf
+from queue_manager.errors import GroupNotFound, InvalidArgument, LimitReached
+from queue_manager.group.group import Group
+from queue_manager.group.stream_group import StreamGroup
+from queue_manager.log.queue_log import QueueLog
+from queue_manager.log.stream_log import StreamLog
+from queue_manager.log.stream_retention import StreamRetention
+from queue_manager.patterns import MATCH_ALL
+from queue_manager.queue.groups import Groups, Place
+from queue_manager.queue.part import Part
+from queue_manager.queue.queue import Queue
+from queue_manager.rules.dead_letters import DeadLetters
+from queue_manager.rules.expiry.log_rules import Levels
+from storage.envelope import EnvelopeTemplate
+from storage.records.stream_chunk import ChunkValue
+
+
+class StreamPart(Part):
+    """The log of a stream."""
+
+    __slots__ = ("stream_log", "stream_retention")
+
+    def __init__(self, retention: StreamRetention[Cursor], dead_letters: DeadLetters, levels: Levels) -> None:
+        super().__init__(retention, dead_letters, levels, lets_expire=False)
+        self.stream_retention = retention
+        self.stream_log = retention.stream_log
+
+    def _appended(
+        self, template: EnvelopeTemplate, first_id: int, offset: int, bodies: list[bytes], now_ms: int
+    ) -> None:
+        super()._appended(template, first_id, offset, bodies, now_ms)
+        self.stream_retention.retain(now_ms)
+
+    def new_stream_cursor(self, group: StreamGroup, position: int, sequence: int) -> StreamCursor:
+        """A cursor for a group; it is not known yet."""
+        return StreamCursor(
+            self.stream_retention,
+            group,
+            group.consumers,
+            group.group_id,
+            position=position,
+            sequence=sequence,
+            wants=group.wants,
+            rules=self.rules,
+            dead_letters=self.dead_letters,
+            dispatcher=group.in_order,
+            is_anonymous=group.is_anonymous,
+        )
+
+    def purge(self) -> None:
+        """Drop everything."""
+        self.stream_retention.cut(self.log.next_offset)
+
+
+class StreamGroups(Groups):
+    """The groups of a stream; without a name it is one consumer's own."""
+
+    def __init__(
+        self,
+        title: str,
+        part: StreamPart,
+        parts: list[Part],
+        key_of: GroupKeyOf,
+        write_spec: Callable[[], None],
+    ) -> None:
+        super().__init__(title, parts, key_of, write_spec)
+        self._part = part
+        self._anonymous_count = 0
+
+    def ensure(self, name: str, pattern: str, selector: str) -> Group:
+        """See `Groups.ensure`; without a name always a new one."""
+        if name:
+            return super().ensure(name, pattern, selector)
+        if len(self) >= limits.GROUPS_PER_QUEUE_MAX:
+            raise LimitReached(f"stream {self._title!r} has {limits.GROUPS_PER_QUEUE_MAX} consumer groups")
+        return self._make(name, pattern, selector)
+
+    def _make(self, name: str, pattern: str, selector: str) -> Group:
+        log = self._part.log
+        group = self.new_group(name, pattern, selector, log.head_offset, log.head_sequence)
+        self._part.adopt(group.key, group.cursor)
+        self._groups[group.key] = group
+        return group
+
+    def new_group(self, name: str, pattern: str, selector: str, position: int, sequence: int) -> StreamGroup:
+        """A group that is not known yet."""
+        key = ""
+        if not name:
+            self._anonymous_count += 1
+            key = f"\x1f{self._anonymous_count}"
+        group = StreamGroup(self._part.log, name, pattern, selector, self._key_of, key, self._forget)
+        group.follow(self._part.new_stream_cursor(group, position, sequence))
+        return group
+
+    def _forget(self, group: StreamGroup) -> None:
+        """A nameless group ended with its consumer."""
+        self._groups.pop(group.key, None)
+        self._part.cursors.pop(group.key, None)
+        self._part.log.context.dispatchable.pop(group, None)
+
+    def begin_at(self, group: Group, places: Sequence[Place]) -> None:
+        """A stream's group seeks instead."""
+
+    def reset(self, group: Group, places: Sequence[Place], now_ms: int, *, force: bool) -> Group:
+        """See `Groups.reset`; a stream's group seeks instead."""
+        return self.check_idle(group.group_id, force=force)
+
+
+class Stream(Queue):
+    """A durable queue that is read, not emptied."""
+
+    is_stream = True
+
+    def make_part(self, log: QueueLog, *, is_known: bool = True) -> Part:
+        """See `Queue.make_part`."""
+        assert isinstance(log, StreamLog)
+        self._stream_part = StreamPart(StreamRetention(log), self._dead_letters(log), self._levels)
+        return self._stream_part
+
+    def _make_groups(self) -> Groups:
+        self._stream_groups = StreamGroups(
+            self.name, self._stream_part, self.parts, self._surroundings.group_key_of, self.write_spec
+        )
+        return self._stream_groups
+
+    @property
+    def retention(self) -> StreamRetention[Cursor]:
+        """What it keeps."""
+        return self._stream_part.stream_retention
+
+    @property
+    def stream_log(self) -> StreamLog:
+        """Its log."""
+        return self._stream_part.stream_log
+
+    def restore(self, rows: list[tuple[int, ChunkValue]], now_ms: int) -> None:
+        """Take over the chunks that were written, and go on letting go of what is too much."""
+        self.stream_log.restore(rows)
+        self.retention.want_removal_below_head()  # what a crash kept from being deleted
+        self.retention.retain(now_ms)
+
+    def restore_group(
+        self, name: str, pattern: str, selector: str, position: int, sequence: int
+    ) -> StreamGroup:
+        """Take in a group that was made before the start."""
+        group = self._stream_groups.new_group(name, pattern, selector, position, sequence)
+        self.groups.restore(group)
+        self._stream_part.cursors[group.key] = group.cursor
+        return group
+
+    def stream_group(self, name: str, pattern: str = MATCH_ALL, selector: str = "") -> StreamGroup:
+        """As `group`."""
+        group = self.group(name, pattern, selector)
+        assert isinstance(group, StreamGroup)
+        return group
+
+    def known_group(self, group_id: str) -> StreamGroup | None:
+        """The group of that ID."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return None
+        assert isinstance(group, StreamGroup)
+        return group
+
+    def commit_offset(self, group_id: str, offset: int) -> None:
+        """Everything up to and with `offset` is done with in the group.
+
+        Raises InvalidArgument, GroupNotFound.
+        """
+        group = self.known_group(group_id)
+        if group is None:
+            raise GroupNotFound(f"stream {self.name!r} has no consumer group {group_id!r}")
+        if group.auto_commit and group.consumers.members:
+            raise InvalidArgument(f"group {group_id!r} commits by itself: subscribe with auto-commit false")
+        end = group.position if group.consumers.members else self.log.next_offset
+        if offset >= end:
+            raise InvalidArgument(f"offset {offset} is beyond what group {group_id!r} was given: {end - 1}")
+        group.commit(offset)
+
+    def primary_committed(self) -> int:
+        """The offset below which the primary group is done with everything; the head while there is none."""
+        group = self.known_group(self.policy.primary_group)
+        return self.log.head_offset if group is None else group.committed_offset()
+
+    def check_name(self, name: str) -> None:
+        """Raise InvalidArgument if a group of that name cannot be made by itself."""
+        if not name:
+            raise InvalidArgument(f"queue {self.name!r} is a stream: a group needs a name")
+
+    def ready_count(self) -> int:
+        """Messages in the stream."""
+        return self.log.next_offset - self.log.head_offset
+
+    def depth(self) -> int:
+        """Messages in the stream."""
+        return self.ready_count()
+
+    def waiting_count(self) -> int:
+        """Messages in the stream."""
+        return self.ready_count()
+
+    def watch_use(self) -> None:
+        """A stream need not be used; but have its limits looked at, which may have changed."""
+        self.retention.watch_limits()

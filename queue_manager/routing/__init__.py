@@ -1,0 +1,1 @@
+"""From a topic to the queues that take it."""

@@ -1,0 +1,135 @@
+"""Which queues a topic belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from config import limits
+from queue_manager.address import PREFIX
+from queue_manager.patterns import compile_pattern
+from queue_manager.queue.queue import Queue
+
+_Predicate = Callable[[str], bool]
+
+
+class Route:
+    """The queues of one topic or name, until a binding changes that: then it is not `is_current` any more."""
+
+    __slots__ = ("durable_count", "is_current", "queues")
+
+    def __init__(self, queues: tuple[Queue, ...]) -> None:
+        self.queues = queues
+        self.durable_count = sum(queue.durable for queue in queues)
+        self.is_current = True
+
+    def __bool__(self) -> bool:
+        return bool(self.queues)
+
+    def expire(self) -> None:
+        """Bindings have changed."""
+        self.is_current = False
+
+
+NOWHERE: Final = Route(())
+NOWHERE.expire()
+
+
+class Bindings:
+    """The topic bindings of all queues, with a cache of routes.
+
+    Bindings below a literal `$queue/<name>` are found by that name, so that the cost of a new topic does not
+    grow with the number of queues; the others are tried one by one. A change of the first kind touches only
+    the routes of its name.
+    """
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, list[tuple[_Predicate, Queue]]] = {}
+        self._others: list[tuple[_Predicate, Queue]] = []
+        self._routes: dict[str | None, dict[str, Route]] = {}  # by literal name, then by topic
+        self._route_count = 0
+        self._to_queue: dict[Queue, Route] = {}
+
+    def add(self, queue: Queue) -> None:
+        """Bind a queue's topics."""
+        for topic in queue.topics:
+            self._list_of(topic).append((_topic_predicate(topic), queue))
+            self._changed(topic)
+
+    def remove(self, queue: Queue) -> None:
+        """Unbind a queue."""
+        for topic in queue.topics:
+            bindings = self._list_of(topic)
+            bindings[:] = [binding for binding in bindings if binding[1] is not queue]
+            name = _literal_name(topic)
+            if not bindings and name is not None:
+                self._by_name.pop(name, None)
+            self._changed(topic)
+        route = self._to_queue.pop(queue, None)
+        if route is not None:
+            route.expire()
+
+    def to_queue(self, queue: Queue) -> Route:
+        """The route to one queue, whatever is bound to it."""
+        route = self._to_queue.get(queue)
+        if route is None:
+            route = self._to_queue[queue] = Route((queue,))
+        return route
+
+    def route(self, topic: str) -> Route:
+        """The route of a topic: every queue bound to it, each once."""
+        name = _literal_name(topic)
+        routes = self._routes.get(name)
+        route = None if routes is None else routes.get(topic)
+        if route is None:
+            found: dict[Queue, None] = {}
+            if name is not None:
+                found.update(
+                    (queue, None) for matches, queue in self._by_name.get(name, ()) if matches(topic)
+                )
+            found.update((queue, None) for matches, queue in self._others if matches(topic))
+            route = Route(tuple(found))
+            self._keep(name, topic, route)
+        return route
+
+    def _keep(self, name: str | None, topic: str, route: Route) -> None:
+        if self._route_count >= limits.ROUTE_CACHE_ENTRIES_MAX:
+            self._expire_all()
+        self._routes.setdefault(name, {})[topic] = route
+        self._route_count += 1
+
+    def _list_of(self, topic: str) -> list[tuple[_Predicate, Queue]]:
+        name = _literal_name(topic)
+        return self._others if name is None else self._by_name.setdefault(name, [])
+
+    def _changed(self, topic: str) -> None:
+        name = _literal_name(topic)
+        if name is None:
+            self._expire_all()
+        else:
+            self._expire(self._routes.pop(name, {}))
+
+    def _expire_all(self) -> None:
+        for routes in self._routes.values():
+            self._expire(routes)
+        self._routes.clear()
+
+    def _expire(self, routes: dict[str, Route]) -> None:
+        for route in routes.values():
+            route.expire()
+        self._route_count -= len(routes)
+
+
+def _literal_name(topic: str) -> str | None:
+    if not topic.startswith(PREFIX):
+        return None
+    name = topic[len(PREFIX) :].partition("/")[0]
+    return None if name in ("+", "#", "") else name
+
+
+def _topic_predicate(pattern: str) -> _Predicate:
+    """Like a pattern's predicate, but a leading wildcard does not match topics that begin with `$`."""
+    matches = compile_pattern(pattern)
+    if pattern[0] not in "+#":
+        return matches
+    return lambda topic: not topic.startswith("$") and matches(topic)

@@ -1,0 +1,313 @@
+"""Consumers of queues: subscribed, given messages, and what becomes of their claims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from config import limits
+from queue_manager import address
+from queue_manager.claims.claim import IN_FLIGHT, UNLIMITED, Claim, Consumer, ConsumerGroup, CreditPool, Sink
+from queue_manager.claims.ledger import acknowledge
+from queue_manager.errors import (
+    AccessRefused,
+    InvalidAddress,
+    InvalidArgument,
+    LimitReached,
+    PreconditionFailed,
+)
+from queue_manager.filters.consumer_filter import ConsumerFilter
+from queue_manager.group.group import Group, group_id_of
+from queue_manager.group.stream_group import StreamGroup
+from queue_manager.log.stream_start import StreamStart
+from queue_manager.patterns import validate
+from queue_manager.queue.queue import Queue
+from queue_manager.queue.stream import Stream
+from queue_manager.routing.directory import QueueDirectory
+from queue_manager.shard.context import Context
+
+
+class Consumption:
+    """Subscribe, pull, dispatch, settle. `late_count`: claims that were settled too late."""
+
+    def __init__(self, context: Context, directory: QueueDirectory) -> None:
+        self._context = context
+        self._directory = directory
+        self.late_count = 0
+
+    # consumers
+
+    def subscribe(
+        self,
+        queue: Queue,
+        group_name: str,
+        pattern: str,
+        sink: Sink,
+        *,
+        consumer_id: str,
+        credit_max: int,
+        no_ack: bool,
+        exclusive: bool,
+        lease_ms: int,
+        pool: CreditPool | None = None,
+        priority: int = 0,
+        wanted: ConsumerFilter | None = None,
+        group_selector: str | None = None,
+    ) -> Consumer:
+        """Add a consumer to a group (made if need be). Deliveries begin at the next `dispatch`.
+
+        `wanted`: it takes only what matches. `group_selector`: the messages of the whole group; None: as the
+        group has it. Raises AccessRefused about exclusivity, PreconditionFailed when the group has another
+        selector, or filters cannot be had here, InvalidAddress, LimitReached.
+        """
+        if wanted is not None and queue.policy.binds_keys():
+            raise PreconditionFailed(
+                f"queue {queue.name!r} has message groups: its consumers have no filters"
+            )
+        existing = queue.groups.get(group_id_of(group_name, pattern))
+        if existing is not None:
+            _check_welcome(queue, existing, wanted, group_selector, exclusive=exclusive)
+        group = self.group(queue, group_name, pattern, group_selector or "")
+        consumer = Consumer(
+            group,
+            consumer_id,
+            sink,
+            credit_max=credit_max,
+            no_ack=no_ack,
+            exclusive=exclusive,
+            lease_ms=lease_ms,
+            pool=pool,
+            priority=priority,
+            wanted=wanted,
+        )
+        queue.note_consumer()
+        group.add(consumer)
+        return consumer
+
+    def subscribe_stream(
+        self,
+        stream: Stream,
+        group_name: str,
+        pattern: str,
+        sink: Sink,
+        *,
+        start: StreamStart | None,
+        auto_commit: bool,
+        consumer_id: str,
+        credit_max: int,
+        no_ack: bool,
+        exclusive: bool,
+        lease_ms: int,
+        pool: CreditPool | None = None,
+        priority: int = 0,
+        wanted: ConsumerFilter | None = None,
+        group_selector: str | None = None,
+    ) -> Consumer:
+        """As `subscribe`. A group without a name is this consumer's own.
+
+        `start` moves a group that has no consumer; None: it goes on where it was, or begins at the oldest
+        message. `wanted` holds for the group while it has consumers, which all ask for the same. Raises
+        PreconditionFailed when others of the group commit (`auto_commit`) or filter otherwise.
+        """
+        known = stream.known_group(group_id_of(group_name, pattern)) if group_name else None
+        is_first = known is None or not known.consumers.members
+        if known is not None and not is_first:
+            _check_alike(stream, known, wanted, auto_commit=auto_commit)
+        consumer = self.subscribe(
+            stream,
+            group_name,
+            pattern,
+            sink,
+            consumer_id=consumer_id,
+            credit_max=credit_max,
+            no_ack=no_ack,
+            exclusive=exclusive,
+            lease_ms=lease_ms,
+            pool=pool,
+            priority=priority,
+            group_selector=group_selector,
+        )
+        if is_first:
+            group = consumer.group
+            assert isinstance(group, StreamGroup)
+            group.commit_by(itself=auto_commit)
+            if start is not None:
+                group.seek(start)
+            group.narrow(wanted)
+        return consumer
+
+    def group(self, queue: Queue, group_name: str, pattern: str, selector: str = "") -> Group:
+        """The group, made if need be; raises InvalidAddress, LimitReached."""
+        if group_name:
+            address.validate_group_name(group_name)
+        return queue.group(group_name, validate(pattern), selector)
+
+    def puller(
+        self, queue: Queue, sink: Sink, consumer_id: str, *, lease_ms: int, group: Group | None = None
+    ) -> Consumer:
+        """A consumer that is given nothing by itself and takes by `pull` (AMQP basic.get).
+
+        `group` None: the default group.
+        """
+        if queue.policy.stream:
+            raise InvalidArgument(f"queue {queue.name!r} is a stream: it is consumed, not pulled from")
+        if group is None:
+            group = queue.group("")
+        consumer = Consumer(
+            group,
+            consumer_id,
+            sink,
+            credit_max=UNLIMITED,
+            no_ack=False,
+            exclusive=False,
+            lease_ms=lease_ms,
+            pool=None,
+        )
+        group.drain(consumer)
+        return consumer
+
+    def pull(self, consumer: Consumer, no_ack: bool, now_ms: int) -> bool | None:
+        """Claim one message for a puller and deliver it to its sink.
+
+        True: delivered; False: the group is empty; None: it must be read back first, ask again once
+        `consumer.group.when_loaded` calls. Raises AccessRefused while there is an exclusive consumer.
+        """
+        queue = self._directory.of_log(consumer.group.log)
+        if queue is None:
+            return False
+        group = self.current_group(queue, consumer)
+        if group.has_exclusive():
+            raise AccessRefused(f"queue {queue.name!r} is in exclusive use")
+        group.drain(consumer)
+        consumer.pull_without_ack(no_ack)
+        queue.used(now_ms)
+        claimed = group.pull(consumer, 1, now_ms)
+        return None if claimed is None else claimed > 0
+
+    def current_group(self, queue: Queue, consumer: Consumer) -> ConsumerGroup:
+        """The group of a consumer; another one has taken its place if it was reset or deleted."""
+        group = consumer.group
+        if group.is_removed:
+            group = self.group(queue, group.name, group.pattern, group.selector)
+            consumer.move_to(group)
+        return group
+
+    def unsubscribe(self, consumer: Consumer, now_ms: int, *, keep_claims: bool = False) -> None:
+        """Take a consumer away; its claims return at once, or stay with its holder (`keep_claims`)."""
+        group = consumer.group
+        if keep_claims:
+            group.cancel(consumer)
+        else:
+            group.remove(consumer, now_ms)
+        queue = self._directory.of_log(group.log)
+        if queue is not None and not queue.consumer_count():
+            queue.used(now_ms)
+            queue.watch_use()
+            if queue.auto_delete and queue.had_consumer:
+                self._directory.delete(queue, now_ms)
+
+    def wake(self, consumer: Consumer) -> None:
+        """The consumer's credit grew or it is no longer paused."""
+        consumer.group.want_dispatch()
+
+    def dispatch(self, now_ms: int) -> None:
+        """Deliver what can be delivered in every group that something happened to."""
+        dispatchable = self._context.dispatchable
+        while dispatchable:
+            groups = list(dispatchable)
+            dispatchable.clear()
+            for group in groups:
+                group.dispatch(now_ms)
+
+    def end_leases(self, now_ms: int) -> None:
+        """Return claims whose lease ended."""
+        leased = self._context.leased
+        for group in list(leased):
+            if not group.end_leases(now_ms):
+                leased.pop(group, None)
+
+    # claims
+
+    def ack(self, claims: Iterable[Claim], now_ms: int) -> int:
+        """Mark claims done; give how many of them came too late (nothing changes for those)."""
+        late_count = acknowledge(claims, now_ms)
+        self.late_count += late_count
+        return late_count
+
+    def requeue(self, claims: Iterable[Claim], now_ms: int, *, delay_ms: int | None = None) -> int:
+        """Return claims to their place in the queue (nack) after `delay_ms`; give how many came too late.
+
+        None: after the back-off of the queue's retry policy, if it has one.
+        """
+        return self._give_back(claims, now_ms, failed=False, delay_ms=delay_ms)
+
+    def reject(self, claims: Iterable[Claim], now_ms: int) -> int:
+        """Fail claims for good; give how many came too late."""
+        return self._give_back(claims, now_ms, failed=True)
+
+    def _give_back(
+        self, claims: Iterable[Claim], now_ms: int, *, failed: bool, delay_ms: int | None = None
+    ) -> int:
+        late_count = 0
+        by_group: dict[ConsumerGroup, list[Claim]] = {}
+        for claim in claims:
+            consumer = claim.consumer
+            if claim.state == IN_FLIGHT and consumer is not None:
+                by_group.setdefault(consumer.group, []).append(claim)
+            else:
+                late_count += 1
+                if consumer is not None:
+                    consumer.came_late()
+        for group, part in by_group.items():
+            group.give_back(part, now_ms, failed=failed, delay_ms=delay_ms)
+        self.late_count += late_count
+        return late_count
+
+    def extend(self, claim: Claim, lease_ms: int, now_ms: int) -> bool:
+        """Give a claim a new lease from now; False if it is no claim any more."""
+        consumer = claim.consumer
+        return consumer is not None and consumer.group.extend(claim, now_ms + lease_ms)
+
+    def find_claim(self, queue: Queue, group_id: str, offset: int) -> Claim:
+        """The claim a `$ack` names; raises GroupNotFound, or InvalidAddress when there is no such claim."""
+        claim = queue.groups.find(group_id).consumers.find_claim(offset)
+        if claim is None:
+            raise InvalidAddress(f"message {queue.name}:{offset} is not in flight in group {group_id!r}")
+        return claim
+
+
+def _check_welcome(
+    queue: Queue,
+    group: Group,
+    wanted: ConsumerFilter | None,
+    group_selector: str | None,
+    *,
+    exclusive: bool,
+) -> None:
+    """Raise AccessRefused, LimitReached or PreconditionFailed if a group cannot take one more consumer."""
+    others = group.consumers.members
+    if group.has_exclusive() or (exclusive and others):
+        raise AccessRefused(f"queue {queue.name!r} group {group.group_id!r} is in exclusive use")
+    if len(others) >= limits.CONSUMERS_PER_GROUP_MAX:
+        raise LimitReached(f"group {group.group_id!r} has {limits.CONSUMERS_PER_GROUP_MAX} consumers")
+    if wanted is not None:
+        group.check_room(wanted)
+    if group_selector is not None and group_selector != group.selector:
+        raise PreconditionFailed(
+            f"group {group.group_id!r} has "
+            + (f"the selector {group.selector!r}" if group.selector else "no selector")
+        )
+
+
+def _check_alike(
+    stream: Stream, group: StreamGroup, wanted: ConsumerFilter | None, *, auto_commit: bool
+) -> None:
+    """Raise PreconditionFailed if the consumers of a stream's group commit or filter otherwise."""
+    if group.auto_commit != auto_commit:
+        theirs = str(not auto_commit).lower()
+        raise PreconditionFailed(
+            f"group {group.group_id!r} of stream {stream.name!r} has auto-commit {theirs}"
+        )
+    if ("" if wanted is None else wanted.key) != group.filter_key:
+        raise PreconditionFailed(
+            f"group {group.group_id!r} of stream {stream.name!r} is read with another filter"
+        )

@@ -1,0 +1,292 @@
+"""The queues of one shard: found by name, declared, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from config import limits
+from queue_manager.definitions import QueueDefinition
+from queue_manager.dispatch.by_key.keys import GroupKeyOf, no_key
+from queue_manager.errors import (
+    LimitReached,
+    PreconditionFailed,
+    QueueBusy,
+    QueueNotFound,
+    ResourceLocked,
+)
+from queue_manager.log.levels import level_name
+from queue_manager.log.queue_log import QueueLog
+from queue_manager.log.removals import QueueRemoval
+from queue_manager.log.stream_log import StreamLog
+from queue_manager.policy import QueuePolicy
+from queue_manager.queue.memory import EphemeralMemory
+from queue_manager.queue.part import Part
+from queue_manager.queue.priority import PriorityQueue
+from queue_manager.queue.queue import Queue, Surroundings
+from queue_manager.queue.stream import Stream
+from queue_manager.routing.bindings import NOWHERE, Bindings, Route
+from queue_manager.rules.dead_letters import DeadLetterBook
+from queue_manager.shard.context import Context
+from storage.envelope import EnvelopeTemplate
+from storage.records import removal
+
+
+class QueueDirectory:
+    """All queues by name, and their bindings.
+
+    Queues that were deleted, but of which records are left, are `removing`: with who waits for their names.
+    """
+
+    def __init__(self, context: Context, default_policy: QueuePolicy, *, auto_create: bool) -> None:
+        self._context = context
+        self.default_policy = default_policy
+        self.auto_create = auto_create
+        self.bindings = Bindings()
+        self.dead_letters = DeadLetterBook()
+        self._queues: dict[str, Queue] = {}
+        self._parts: dict[str, Part] = {}  # by the names of their logs
+        self._removing: dict[str, list[Callable[[], None]]] = {}
+        self._next_log_number = 1
+        self._group_key_of: GroupKeyOf = no_key
+        self._surroundings = Surroundings(
+            context,
+            self,
+            self.dead_letters,
+            EphemeralMemory(self._queues.values),
+            self._key_of,
+            self._delete_unused,
+        )
+
+    def __iter__(self) -> Iterator[Queue]:
+        return iter(self._queues.values())
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._queues
+
+    def find_group_keys_by(self, group_key_of: GroupKeyOf) -> None:
+        """Have the keys of message groups found so."""
+        self._group_key_of = group_key_of
+
+    def _key_of(self, template: EnvelopeTemplate) -> tuple[str, bool]:
+        return self._group_key_of(template)
+
+    # finding
+
+    def get(self, name: str) -> Queue | None:
+        """The queue of that name."""
+        return self._queues.get(name)
+
+    def route_to(self, name: str) -> Route:
+        """The route to the queue of that name; one without queues, and never current, if there is none."""
+        queue = self._queues.get(name)
+        return NOWHERE if queue is None else self.bindings.to_queue(queue)
+
+    def target(self, name: str) -> Queue | None:
+        """See `rules.dead_letters.Directory`."""
+        return self._queues.get(name)
+
+    def find(self, name: str, owner: object = None) -> Queue:
+        """The queue; raises QueueNotFound, or ResourceLocked when it is exclusive to another owner."""
+        queue = self._queues.get(name)
+        if queue is None:
+            raise QueueNotFound(f"no queue {name!r}")
+        self.check_owner(queue, owner)
+        return queue
+
+    def check_owner(self, queue: Queue, owner: object) -> None:
+        """Raise ResourceLocked if the queue is exclusive to another than `owner`."""
+        if queue.owner is not None and queue.owner is not owner:
+            raise ResourceLocked(f"queue {queue.name!r} is exclusive to another connection")
+
+    def of_log(self, log: QueueLog) -> Queue | None:
+        """The queue of a log, if it was not deleted."""
+        queue = self._queues.get(log.title)
+        return queue if queue is not None and queue.log is log else None
+
+    def part(self, name: str) -> Part | None:
+        """What is stored under the name of a log."""
+        return self._parts.get(name)
+
+    # making
+
+    def declare(self, definition: QueueDefinition, now_ms: int) -> Queue:
+        """The queue of that name, created if it is not there.
+
+        Raises PreconditionFailed when it exists with another definition, ResourceLocked when it is exclusive
+        to another owner, QueueBusy while a queue of that name is being deleted, LimitReached.
+        """
+        queue = self._queues.get(definition.name)
+        if queue is not None:
+            self.check_owner(queue, definition.owner)
+            difference = definition.difference(queue.definition())
+            if not difference:
+                queue.used(now_ms)
+                return queue
+            if not queue.auto_created:
+                raise PreconditionFailed(f"queue {queue.name!r} exists with {difference}")
+            if len(queue.groups):
+                raise PreconditionFailed(
+                    f"queue {queue.name!r} was made in memory, by its first use, and has consumer groups"
+                )
+            return self._adopt_auto_created(queue, definition, now_ms)
+        if len(self._parts) >= limits.QUEUES_MAX:
+            raise LimitReached(f"{limits.QUEUES_MAX} queues exist already")
+        self._check_free(definition)
+        queue = self._make(definition, now_ms)
+        queue.begin()
+        self.adopt(queue)
+        queue.watch_use()
+        return queue
+
+    def _make(self, definition: QueueDefinition, now_ms: int) -> Queue:
+        policy = definition.policy
+        sequence = self._context.metadata_log.next_sequence if definition.durable else 0
+        make_log = StreamLog if policy.stream else QueueLog
+        log = make_log(
+            self._context,
+            definition.name,
+            definition.name,
+            durable=definition.durable,
+            policy=policy,
+            log_id=self._log_id(definition.durable),
+            head_sequence=sequence,
+            mixes_payloads=policy.priority_max > 0,
+        )
+        queue = self._queue_on(log, definition, now_ms)
+        if isinstance(queue, PriorityQueue):
+            for priority in range(1, policy.priority_max + 1):
+                queue.make_level(priority, self._log_id(definition.durable), sequence)
+        return queue
+
+    def _queue_on(self, log: QueueLog, definition: QueueDefinition, now_ms: int) -> Queue:
+        """A queue of the kind that its policy asks for."""
+        kind = (
+            Stream if definition.policy.stream else PriorityQueue if definition.policy.priority_max else Queue
+        )
+        return kind(self._surroundings, definition, log, now_ms)
+
+    def _log_id(self, durable: bool) -> str:
+        log_id = f"q{self._next_log_number}"
+        if durable:
+            self._next_log_number += 1
+        return log_id
+
+    def _check_free(self, definition: QueueDefinition) -> None:
+        """Raise QueueBusy while something of a queue of this name is still being removed."""
+        if definition.durable:
+            for priority in range(definition.policy.priority_max + 1):
+                name = level_name(definition.name, priority)
+                if name in self._removing:
+                    raise QueueBusy(name)
+
+    def adopt(self, queue: Queue) -> None:
+        """Take in a queue that was made or recovered."""
+        self._queues[queue.name] = queue
+        for part in queue.parts:
+            self._parts[part.log.name] = part
+        self.bindings.add(queue)
+
+    def _adopt_auto_created(self, old: Queue, definition: QueueDefinition, now_ms: int) -> Queue:
+        """Declare properly what was only published to so far; the messages come along, in order."""
+        self._check_free(definition)
+        log = old.log
+        messages = log.tail.slice(log.head_offset, len(log.tail))
+        planned = old.take_scheduled()
+        self.delete(old, now_ms)
+        queue = self.declare(definition, now_ms)
+        for (due_ms, _), template, body in planned:
+            first_id = queue.store([body], len(body))
+            queue.schedule.add(template, first_id, [body], due_ms, now_ms)
+        queue.take_over_identities(old)
+        for message in messages:
+            queue.append_one(message.template, message.body or b"", now_ms)
+        return queue
+
+    def redefine(self, queue: Queue, definition: QueueDefinition) -> None:
+        """Give an existing queue another policy and other bindings; its messages stay."""
+        if definition.policy.priority_max != queue.policy.priority_max:
+            raise PreconditionFailed(
+                f"queue {queue.name!r} has priorities up to {queue.policy.priority_max}; that cannot change"
+            )
+        self.bindings.remove(queue)
+        queue.redefine(definition)
+        self.bindings.add(queue)
+
+    def find_or_create(self, name: str, owner: object, now_ms: int) -> Queue:
+        """As `find`, but an unknown name makes an ephemeral queue where `auto_create` allows it."""
+        if name not in self._queues and self.auto_create:
+            return self.declare(QueueDefinition.ephemeral(name, self.default_policy), now_ms)
+        return self.find(name, owner)
+
+    # deleting
+
+    def delete(self, queue: Queue, now_ms: int, *, if_unused: bool = False, if_empty: bool = False) -> int:
+        """Delete a queue with all it holds; give how many messages waited in it.
+
+        Raises PreconditionFailed when it is used or not empty and that was a condition.
+        """
+        if if_unused and queue.consumer_count():
+            raise PreconditionFailed(f"queue {queue.name!r} has consumers")
+        count = queue.waiting_count()
+        if if_empty and count:
+            raise PreconditionFailed(f"queue {queue.name!r} is not empty")
+        del self._queues[queue.name]
+        for part in queue.parts:
+            del self._parts[part.log.name]
+            if queue.durable:
+                self._removing[part.log.name] = []
+        self.bindings.remove(queue)
+        queue.delete(now_ms)
+        return count
+
+    def _delete_unused(self, queue: Queue, now_ms: int) -> None:
+        self.delete(queue, now_ms)
+
+    @property
+    def is_removing(self) -> bool:
+        """Whether records of deleted queues are left."""
+        return bool(self._removing)
+
+    def is_busy(self, name: str) -> bool:
+        """Whether records of a deleted queue of that name are left."""
+        return name in self._removing
+
+    def when_removed(self, name: str, call: Callable[[], None]) -> bool:
+        """Have `call` called when the name may be used again; False: it may be already."""
+        waiting = self._removing.get(name)
+        if waiting is None:
+            return False
+        waiting.append(call)
+        return True
+
+    def removed(self, done: QueueRemoval) -> None:
+        """Nothing of a deleted queue is left: its name may be used again."""
+        self._context.commit.delete(removal.key(done.log_id))
+        for call in self._removing.pop(done.name, []):
+            call()
+
+    # after a start
+
+    def restore_removal(self, pending: QueueRemoval) -> None:
+        """The deletion of a queue that was under way goes on."""
+        self._removing[pending.name] = []
+        self._context.removals.append(pending)
+        self.note_log_id(pending.log_id)
+
+    def note_log_id(self, log_id: str) -> None:
+        """Do not give out a log ID again."""
+        number = int(log_id[1:]) if log_id[1:].isdigit() else 0
+        self._next_log_number = max(self._next_log_number, number + 1)
+
+    def restore(self, log: QueueLog, definition: QueueDefinition, now_ms: int) -> Queue:
+        """A queue on a log that was read back; it is not adopted yet."""
+        self.note_log_id(log.log_id)
+        return self._queue_on(log, definition, now_ms)
+
+    def history_known(self, now_ms: int) -> None:
+        """It is known now what the queues had let go of before the start."""
+        for queue in list(self._queues.values()):
+            queue.groups.history_known(now_ms)

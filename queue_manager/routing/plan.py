@@ -1,0 +1,89 @@
+"""What is worked out once for many publishes alike: their queues and the constant part of their envelope."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from queue_manager.options import PLAIN, PublishOptions
+from queue_manager.queue.queue import Queue
+from queue_manager.routing.bindings import NOWHERE, Route
+from storage.envelope import EnvelopeTemplate
+
+
+class PublishPlan:
+    """Topic and properties, resolved. `aim` it before use, and again whenever it is not `is_current`.
+
+    `durable`: at least one of the queues keeps messages on the store (`durable_count` of them do). `full`:
+    the queues without room, as of the last publish that was refused for that.
+    """
+
+    __slots__ = (
+        "durable",
+        "durable_count",
+        "full",
+        "options",
+        "persistent",
+        "properties",
+        "properties_kind",
+        "queues",
+        "route",
+        "template",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        properties_kind: int,
+        properties: bytes,
+        persistent: bool,
+        options: PublishOptions = PLAIN,
+    ) -> None:
+        self.topic = topic
+        self.properties_kind = properties_kind
+        self.properties = properties
+        self.persistent = persistent
+        self.options = options
+        self.queues: Sequence[Queue] = ()
+        self.durable = False
+        self.durable_count = 0
+        self.full: tuple[Queue, ...] = ()
+        self.route = NOWHERE
+        self.template = self._template(False)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it points at the queues that bindings give now."""
+        return self.route.is_current
+
+    def aim(self, route: Route) -> None:
+        """Point the plan at the queues of a route."""
+        self.route = route
+        self.aim_at(route.queues, route.durable_count)
+
+    def aim_at(self, queues: Sequence[Queue], durable_count: int) -> None:
+        """Point the plan at `queues`."""
+        self.queues = queues
+        self.durable_count = durable_count
+        self.durable = durable_count > 0
+        shared = durable_count > 1
+        if shared != self.template.shared:
+            context = self.template.context
+            self.template = self._template(shared)
+            self.template.context = context
+
+    def note_full(self, full: tuple[Queue, ...]) -> list[Queue]:
+        """Take note of the queues that have no room for a publish; give those that have."""
+        self.full = full
+        return [queue for queue in self.queues if queue not in full]
+
+    def _template(self, shared: bool) -> EnvelopeTemplate:
+        return EnvelopeTemplate(
+            self.topic,
+            self.properties_kind,
+            self.properties,
+            persistent=self.persistent,
+            shared=shared,
+            priority=min(self.options.priority, 255),
+            expires_at_ms=0 if self.options.ttl_ms is None else max(1, self.options.ttl_ms),
+        )

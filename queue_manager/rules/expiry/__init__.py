@@ -1,0 +1,1 @@
+"""Messages that expire, and the oldest where there are too many."""

@@ -1,0 +1,249 @@
+"""How many bytes of payload wait in a log whose policy bounds them, group by group.
+
+Counts are stored with the log entries and the cursors' positions. Where that is not so (the bound is new, or
+the group is), what lies in the log is read and counted in the background; until then it does not count.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from config import limits
+from queue_manager.claims.claim import AVAILABLE, Claim
+from queue_manager.cursor.cursor import Cursor
+from queue_manager.log.queue_log import QueueLog
+from queue_manager.model import Message
+from queue_manager.rules.expiry.front import FutureGroups
+from queue_manager.shard.commit import Commit
+from queue_manager.shard.loads import BodiesLoad, LogLoad, PayloadLoad
+from storage.records import queue_account
+from storage.records.queue_account import APPENDED, TAKEN
+
+Holder = Cursor | FutureGroups
+
+
+class Judge(Protocol):
+    """The rule the counts are for."""
+
+    def is_over_for(self, holder: Holder, message: Message) -> bool:
+        """Whether the group has taken the message, or let go of it."""
+
+    def call_at(self, due_ms: int) -> None:
+        """Have everything looked at again then; 0: as soon as may be."""
+
+
+class _Counter:
+    """Reads a stretch of the log for a count."""
+
+    __slots__ = ("_count", "_log")
+
+    def __init__(self, count: GroupBytes, log: QueueLog) -> None:
+        self._count = count
+        self._log = log
+
+    @property
+    def log_id(self) -> str:
+        return self._log.log_id
+
+    def log_end(self) -> int:
+        return self._log.tail.first_offset
+
+    def is_over(self) -> bool:
+        return self._log.deleted
+
+    def abandon(self, now_ms: int) -> None:
+        pass
+
+    def log_loaded(
+        self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int, now_ms: int
+    ) -> None:
+        self._count.read(self, rows, next_offset, sequence)
+
+    def payloads_loaded(
+        self, load: PayloadLoad, bodies: dict[int, bytes], read_count: int, now_ms: int
+    ) -> None:
+        pass
+
+
+class GroupBytes:
+    """The bytes one group (or groups to come) has waiting.
+
+    `fresh` is what it has not claimed, but for offsets in `unread` (first and end), which are being counted;
+    `waiting` the sizes of claims that came back, by claim number.
+    """
+
+    __slots__ = ("_holder", "_judge", "_log", "fresh", "unread", "waiting", "waiting_bytes")
+
+    def __init__(self, judge: Judge, holder: Holder, fresh: int = 0) -> None:
+        self._judge = judge
+        self._holder = holder
+        self._log = holder.log
+        self.fresh = fresh
+        self.unread: tuple[int, int] | None = None
+        self.waiting: dict[int, int] = {}
+        self.waiting_bytes = 0
+
+    def total(self) -> int:
+        """All of them."""
+        return self.fresh + self.waiting_bytes
+
+    def give_to(self, holder: Holder) -> None:
+        """Count for another group from now on."""
+        self._holder = holder
+
+    def appended(self, body_bytes: int) -> None:
+        """So many bytes were appended."""
+        self.fresh += body_bytes
+
+    def passed(self, messages: list[Message]) -> None:
+        """The group moved on over messages that still counted."""
+        for message in messages:
+            self.gave_up(message.offset, len(message.body or b""))
+
+    def gave_up(self, offset: int, body_bytes: int) -> None:
+        """The message at `offset` does not count any more."""
+        if self.unread is None or not self.unread[0] <= offset < self.unread[1]:
+            self.fresh -= body_bytes
+
+    def add(self, claim: Claim, body_bytes: int) -> None:
+        """A claim came back."""
+        self.remove(claim)
+        self.waiting[claim.claim_number] = body_bytes
+        self.waiting_bytes += body_bytes
+
+    def remove(self, claim: Claim) -> None:
+        """It does not wait any more."""
+        self.waiting_bytes -= self.waiting.pop(claim.claim_number, 0)
+
+    def clear(self) -> None:
+        """Everything was purged."""
+        self.fresh = self.waiting_bytes = 0
+        self.waiting = {}
+        self.unread = None
+
+    def count_log(self, position: int, sequence: int) -> None:
+        """Count everything from `position` on."""
+        tail = self._log.tail
+        start = max(position, tail.first_offset)
+        self.fresh = sum(
+            len(message.body or b"")
+            for message in tail.slice(start, len(tail))
+            if not self._judge.is_over_for(self._holder, message)
+        )
+        self.unread = None
+        if position < tail.first_offset:
+            self.unread = (position, tail.first_offset)
+            self._log.context.loads.append(LogLoad(_Counter(self, self._log), sequence, position))
+
+    def read(self, counter: _Counter, rows: list[Message], next_offset: int, sequence: int) -> None:
+        """Take what was read for the count, up to `next_offset`."""
+        if self.unread is None or self._log.deleted:
+            return
+        start, end = self.unread
+        for message in rows:
+            if start <= message.offset < end and not self._is_over(message):
+                self.fresh += len(message.body or b"")
+        self.unread = (max(start, next_offset), end)
+        if self.unread[0] >= end:
+            self.unread = None
+            self._judge.call_at(0)
+            return
+        self._log.context.loads.append(LogLoad(counter, sequence, next_offset))
+
+    def _is_over(self, message: Message) -> bool:
+        return self._holder.has_taken(message.offset) or self._judge.is_over_for(self._holder, message)
+
+    def count_waiting(self, claims: list[Claim]) -> None:
+        """Count claims that waited at the start; their payloads are on the store."""
+        part, rest = claims[: limits.LOAD_MESSAGES_MAX], claims[limits.LOAD_MESSAGES_MAX :]
+        if not part:
+            self._judge.call_at(0)  # perhaps it is too much
+            return
+
+        def read(bodies: dict[int, bytes], read_count: int, now_ms: int) -> None:
+            for claim in part[:read_count]:
+                if claim.state == AVAILABLE:  # as it was at the start
+                    self.add(claim, len(bodies.get(claim.message.message_id, b"")))
+            self.count_waiting(part[read_count:] + rest)
+
+        self._log.context.loads.append(BodiesLoad([claim.message.message_id for claim in part], read))
+
+
+class ByteCount:
+    """The counts of one log. `appended` grows with every message; what counts is its difference to what
+    groups took.
+    """
+
+    __slots__ = ("_counts", "_judge", "_log", "appended")
+
+    def __init__(self, judge: Judge, log: QueueLog) -> None:
+        self._judge = judge
+        self._log = log
+        self._counts: dict[Cursor | None, GroupBytes] = {}
+        self.appended = 0
+
+    def of(self, holder: Holder) -> GroupBytes:
+        """The count of a group; counts what is there if it was not known."""
+        key = _key(holder)
+        count = self._counts.get(key)
+        if count is None:
+            count = self._counts[key] = GroupBytes(self._judge, holder)
+            count.count_log(holder.position, holder.reader.sequence)
+        return count
+
+    def welcome(self, cursor: Cursor) -> None:
+        """A group was made, at the oldest message kept: the first one takes over."""
+        future = self._counts.pop(None, None)
+        if future is not None:
+            future.give_to(cursor)
+            self._counts[cursor] = future
+            if self._log.durable:
+                self._log.context.commit.delete(queue_account.key(self._log.name, TAKEN))
+        else:
+            self.of(cursor)
+
+    def forget(self, cursor: Cursor) -> None:
+        """The group is gone, or is to be counted anew from where it is now."""
+        self._counts.pop(cursor, None)
+        if self._log.durable:
+            self._log.context.commit.delete(queue_account.key(cursor.storage_id, TAKEN))
+
+    def add(self, holders: list[Holder], body_bytes: int) -> None:
+        """So many bytes were appended; the messages are in the tail already."""
+        for holder in holders:
+            count = self._counts.get(_key(holder))
+            if count is None:
+                self.of(holder)
+            else:
+                count.appended(body_bytes)
+        self.appended += body_bytes
+
+    def write_appended(self, commit: Commit) -> None:
+        """Put the count at the end of the log into the commit."""
+        value = queue_account.encode_bytes(self._log.tail.next_offset, self.appended)
+        commit.put(queue_account.key(self._log.name, APPENDED), value)
+
+    def write_taken(self, holder: Holder, commit: Commit) -> None:
+        """Put the count at the group's position into the commit."""
+        count = self.of(holder)
+        key = queue_account.key(holder.storage_id, TAKEN)
+        if count.unread is not None:
+            commit.delete(key)
+            return
+        commit.put(key, queue_account.encode_bytes(holder.position, self.appended - count.fresh))
+
+    def restore_appended(self, appended: int) -> None:
+        """Take over the count at the end of the log."""
+        self.appended = appended
+
+    def restore(self, holder: Holder, taken: queue_account.Bytes | None) -> None:
+        """After a start, with `appended` known: take over a group's count if it was right there."""
+        if taken is None and holder.position == 0 and not holder.retention.released.starts:
+            taken = queue_account.Bytes(0, 0)
+        if taken is not None and taken.next_offset == holder.position:
+            fresh = self.appended - taken.body_bytes
+            self._counts[_key(holder)] = GroupBytes(self._judge, holder, fresh)
+
+
+def _key(holder: Holder) -> Cursor | None:
+    return holder if isinstance(holder, Cursor) else None

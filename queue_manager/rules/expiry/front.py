@@ -1,0 +1,150 @@
+"""Going through a log for a cursor that does not claim in order, or for groups to come."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from queue_manager.claims.unowned import Unowned
+from queue_manager.cursor.cursor import Cursor, DeadLetters
+from queue_manager.log.progress import Progress
+from queue_manager.log.queue_log import QueueLog
+from queue_manager.log.reader import Reader
+from queue_manager.log.retention import HeadRemoval, Retention
+from queue_manager.model import Message
+from queue_manager.shard.loads import LogLoad, PayloadLoad
+
+
+class Walker(Protocol):
+    """Who goes through a log by fronts."""
+
+    def walked(self, now_ms: int) -> None:
+        """Something was read for one of them."""
+
+
+class Front:
+    """A place in a log, and reading on from there."""
+
+    __slots__ = ("_on_loaded", "log", "progress", "reader", "retention")
+
+    def __init__(self, retention: Retention[Cursor], on_loaded: Walker, position: int, sequence: int) -> None:
+        self.log: QueueLog = retention.log
+        self.retention = retention
+        self._on_loaded = on_loaded
+        self.progress = Progress(position)
+        self.reader = Reader(self.log, self.progress, self, sequence)
+
+    @property
+    def position(self) -> int:
+        """The first offset not looked at yet."""
+        return self.progress.position
+
+    def peek(self, count: int) -> list[Message]:
+        """The next up to `count` messages in memory; asks for more to be read."""
+        return self.reader.peek(count)
+
+    def pass_by(self, count: int) -> None:
+        """Move past the next `count` messages in memory."""
+        self.reader.take(count)
+
+    def pass_to(self, offset: int) -> None:
+        """Go on at `offset`, if that is not behind."""
+        self.reader.pass_to(offset)
+
+    # see `LoadTarget`
+
+    @property
+    def log_id(self) -> str:
+        """See `LoadTarget`."""
+        return self.log.log_id
+
+    def log_end(self) -> int:
+        """See `LoadTarget`."""
+        return self.log.tail.first_offset
+
+    def is_over(self) -> bool:
+        """See `LoadTarget`."""
+        return self.log.deleted
+
+    def abandon(self, now_ms: int) -> None:
+        """See `LoadTarget`."""
+
+    def log_loaded(
+        self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int, now_ms: int
+    ) -> None:
+        """See `LoadTarget`."""
+        self.reader.go_on()
+        self.reader.loaded(load, rows, next_offset, sequence, self._release_gone)
+        if not self.log.deleted:
+            self._on_loaded.walked(now_ms)
+        self.reader.forget()
+
+    def payloads_loaded(
+        self, load: PayloadLoad, bodies: dict[int, bytes], read_count: int, now_ms: int
+    ) -> None:
+        """See `LoadTarget`; only the log is read."""
+
+    def _release_gone(self, start: int, end: int) -> None:
+        """The offsets have no payload any more: cursors find that out by themselves."""
+
+
+class FutureGroups(Front):
+    """Stands for the groups to come of a queue that has none: what it passes is let go of for all of them."""
+
+    __slots__ = ("_dead_letters", "_unowned")
+
+    def __init__(self, retention: Retention[Cursor], on_loaded: Walker, dead_letters: DeadLetters) -> None:
+        log = retention.log
+        super().__init__(retention, on_loaded, log.head_offset, log.head_sequence)
+        self._dead_letters = dead_letters
+        self._unowned = Unowned(retention)
+        if log.durable:
+            retention.release_all(retention.expired_from(log.head_offset))
+
+    @property
+    def storage_id(self) -> str:
+        """What records about it are stored under: the queue's."""
+        return self.log.name
+
+    def has_taken(self, offset: int) -> bool:
+        """Whether it has passed the message at `offset`."""
+        return offset < self.progress.position
+
+    def _release_gone(self, start: int, end: int) -> None:
+        if not self.retention.members:
+            self.retention.release(max(start, self.log.head_offset), end)
+            self.retention.want_trim()
+
+    def ready_count(self) -> int:
+        """Messages for groups to come."""
+        return self.retention.kept_count()
+
+    def discard_fresh(self, messages: list[Message], reason: str, now_ms: int) -> int:
+        """Let go of messages; give how many of them, from the first on, it were.
+
+        Fewer than all where the dead-letter queue does not take one: no group keeps it failed.
+        """
+        count = len(messages)
+        if reason and self._dead_letters.is_wanted():
+            count = 0
+            for message in messages:
+                if not self._dead_letters.send("", message, 0, reason, now_ms):
+                    break
+                count += 1
+        if self.log.durable and count:
+            self._unowned.release([(m.offset, m.message_id, m.template.shared) for m in messages[:count]])
+        return count
+
+    def pass_over(self, count: int) -> None:
+        """Pass so many messages, which are over for groups to come."""
+        log = self.log
+        start = self.position
+        self.pass_by(count)
+        if not log.durable:
+            log.tail.drop_before(self.position)
+            log.move_head(self.position)
+            return
+        self.retention.release(start, self.position)
+        self.retention.move_head()
+        self.pass_to(log.head_offset)  # what follows may have been let go of before
+        self.retention.write_head()  # with the commit that holds the dead letters
+        log.context.removals.append(HeadRemoval(self.retention))

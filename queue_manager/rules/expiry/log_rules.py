@@ -1,0 +1,452 @@
+"""What may not be handed out any more, and what is too much: expired messages, and the oldest of too many.
+
+A log has rules if its queue's policy lets messages expire, bounds their bytes, drops the oldest or says how
+much is kept for groups to come, or once a message came that expires by itself; others pay nothing for it.
+
+The queue's own TTL ends in the order of the log, so each group only looks at what is next for it. Messages
+with an expiry of their own are let go of by all groups at once, also ahead of where they are.
+"""
+
+from __future__ import annotations
+
+from config import limits
+from queue_manager.claims.claim import AVAILABLE, Claim
+from queue_manager.cursor.cursor import Cursor, DeadLetters
+from queue_manager.cursor.reasons import EXPIRED, MAXLEN, RETENTION
+from queue_manager.log.levels import priority_of
+from queue_manager.log.queue_log import QueueLog
+from queue_manager.log.retention import Retention
+from queue_manager.model import Message
+from queue_manager.policy import DROP_HEAD
+from queue_manager.rules.expiry import overflow
+from queue_manager.rules.expiry.byte_count import ByteCount, Holder
+from queue_manager.rules.expiry.front import Front, FutureGroups
+from queue_manager.rules.expiry.fronts import Fronts
+from queue_manager.rules.expiry.oldest import Oldest
+from queue_manager.rules.expiry.own_expiry import OwnExpiry
+from queue_manager.rules.expiry.times import expires_at, has_expired
+from queue_manager.rules.expiry.waiting import WaitingClaims
+from queue_manager.shard.commit import Commit
+from storage.envelope import EnvelopeTemplate
+from storage.records import queue_account
+
+
+class Levels:
+    """The rules of the logs of one queue, by priority."""
+
+    __slots__ = ("_by_priority", "_log", "is_busy")
+
+    def __init__(self, log: QueueLog) -> None:
+        self._log = log
+        self._by_priority: dict[int, LogRules] = {}
+        self.is_busy = False
+
+    def add(self, priority: int, rules: LogRules) -> None:
+        """Take in the rules of a log."""
+        self._by_priority[priority] = rules
+
+    def ascending(self) -> list[LogRules]:
+        """The rules, of the least urgent priority first."""
+        return [self._by_priority[priority] for priority in sorted(self._by_priority)]
+
+    def begin(self) -> bool:
+        """Whether nothing of the queue is being given up; then it is now, until `end`.
+
+        Dead letters may come back to this queue, and that must not begin it all again within.
+        """
+        if self.is_busy or not self._log.context.begin_discarding():
+            return False
+        self.is_busy = True
+        return True
+
+    def end(self) -> None:
+        """Others may begin."""
+        self._log.context.end_discarding()
+        self.is_busy = False
+
+    def readers(self) -> list[list[overflow.Reader]]:
+        """For each group (or those to come) what it reads: the logs, the least urgent first."""
+        rules = self.ascending()
+        members = rules[0].retention.members
+        if members:
+            return [[(rule, rule.retention.members[key]) for rule in rules] for key in members]
+        return [[(rule, rule.fronts.future()) for rule in rules]]
+
+    def waiting_bytes(self) -> int:
+        """The bytes of payload that wait, in the group with most of them."""
+        return max(map(overflow.waiting_bytes, self.readers())) if self._by_priority else 0
+
+    def oldest_at_hand(self) -> bool:
+        """Whether what groups to come would get first is in memory."""
+        return all(rule.fronts.future().position >= rule.log.tail.first_offset for rule in self.ascending())
+
+
+class LogRules:
+    """The rules of one log: what its queue, its cursors and time tell it (see `Rules` for the cursors)."""
+
+    __slots__ = (
+        "_levels",
+        "_own",
+        "_waiting",
+        "bytes",
+        "dead_letters",
+        "fronts",
+        "log",
+        "oldest",
+        "retention",
+    )
+
+    def __init__(self, retention: Retention[Cursor], dead_letters: DeadLetters, levels: Levels) -> None:
+        self.retention = retention
+        self.log = retention.log
+        self.dead_letters = dead_letters
+        self.fronts = Fronts(retention, self, dead_letters)
+        self.bytes: ByteCount | None = None
+        self.oldest = Oldest()
+        self._own = OwnExpiry(retention, self, dead_letters)
+        self._waiting = WaitingClaims()
+        self._levels = levels
+        levels.add(priority_of(self.log.head_offset), self)
+
+    # what happens to the queue
+
+    def policy_changed(self) -> None:
+        """Look at everything again."""
+        if not self.log.policy.counts_bytes():
+            self.bytes = None
+        elif self.bytes is None:
+            self.bytes = ByteCount(self, self.log)
+        self.call_at(0)
+
+    def appended(
+        self, template: EnvelopeTemplate, first_id: int, first_offset: int, bodies: list[bytes], now_ms: int
+    ) -> None:
+        """Messages were appended to the log."""
+        if template.expires_at_ms:
+            self._own.add(template, first_id, first_offset, bodies, now_ms)
+        policy = self.log.policy
+        if policy.message_ttl_ms:
+            self.call_at(now_ms + policy.message_ttl_ms)
+        if self.bytes is not None:
+            self.bytes.add(self.fronts.holders(), sum(map(len, bodies)))
+        is_retained = policy.retains() and not self.retention.members
+        if is_retained and policy.retention_age_ms:
+            self.call_at(now_ms + policy.retention_age_ms)
+        if policy.overflow != DROP_HEAD:
+            if not is_retained:
+                return
+            if not self._levels.oldest_at_hand():  # reading it for each publish would cost more than they do
+                self.call_at(now_ms + limits.EXPIRY_READ_INTERVAL_MS)
+                return
+        if not self._levels.begin():
+            self.call_at(now_ms)
+            return
+        try:
+            self._drop_too_many(now_ms)
+        finally:
+            self._levels.end()
+
+    def log_written(self) -> None:
+        """The log was put into the open commit up to its end."""
+        if self.bytes is not None:
+            self.bytes.write_appended(self.log.context.commit)
+
+    def welcome(self, cursor: Cursor) -> None:
+        """A group was made: what was let go of before is not for it."""
+        self.fronts.welcome(cursor)
+        if self.bytes is not None:
+            self.bytes.welcome(cursor)
+        if self.log.policy.overflow == DROP_HEAD:
+            self.call_at(0)
+
+    def farewell(self, cursor: Cursor) -> None:
+        """The group is gone, or begins anew; nothing that came back to it waits any more."""
+        self.oldest.forget(cursor)
+        self.fronts.farewell(cursor)
+        if self.bytes is not None:
+            self.bytes.forget(cursor)
+        self.call_at(0)  # it may have been the last group, and what it held waits again
+
+    def inherit(self, messages: list[Message]) -> None:
+        """The last group is gone: of what it had not done, what expired meanwhile is let go of once more."""
+        self._own.expire_again([m for m in messages if self.retention.has_expired(m.offset)])
+
+    def purged_unread(self) -> None:
+        """Everything was dropped from a queue that has no group."""
+        if self.bytes is not None:
+            self.bytes.of(self.fronts.future()).clear()
+        self.fronts.forget_future()
+
+    def delete(self) -> None:
+        """The queue is deleted."""
+        self.log.context.timers.forget(self)
+
+    # what happens to cursors (see `Rules`)
+
+    def choose(self, cursor: Cursor, messages: list[Message], now_ms: int) -> list[Message]:
+        """See `Rules`."""
+        policy = self.log.policy
+        ttl_ms = policy.message_ttl_ms
+        while messages:
+            is_first_good = not ttl_ms or messages[0].received_at_ms + ttl_ms > now_ms
+            if is_first_good and not self.retention.expires_ahead and not self._own.is_used:
+                self.passed(cursor, messages)
+                return messages
+            good = []
+            expired = []
+            for message in messages:
+                if self.retention.is_gone(message.offset):
+                    continue
+                if has_expired(policy, message, now_ms):
+                    expired.append(message)
+                else:
+                    good.append(message)
+            self.passed(cursor, good)
+            self.passed(cursor, expired)
+            cursor.discard_fresh(expired, EXPIRED, now_ms)
+            if good:
+                return good
+            messages = cursor.take(len(messages))
+        return messages
+
+    def choose_found(self, cursor: Cursor, messages: list[Message], now_ms: int) -> list[Message]:
+        """See `Rules`."""
+        policy = self.log.policy
+        good = [message for message in messages if not has_expired(policy, message, now_ms)]
+        self.passed(cursor, messages)
+        if len(good) < len(messages):
+            expired = [message for message in messages if has_expired(policy, message, now_ms)]
+            cursor.discard_fresh(expired, EXPIRED, now_ms)
+        return good
+
+    def claims_again(self, cursor: Cursor, claim: Claim, now_ms: int) -> bool:
+        """See `Rules`."""
+        if self.bytes is not None:
+            self.bytes.of(cursor).remove(claim)
+        if has_expired(self.log.policy, claim.message, now_ms):
+            cursor.discard_claim(claim, EXPIRED, now_ms)
+            return False
+        return True
+
+    def returned(self, cursor: Cursor, claim: Claim, body: bytes | None) -> None:
+        """See `Rules`."""
+        if self.bytes is not None:
+            self.bytes.of(cursor).add(claim, len(body or b""))
+        self.oldest.add(cursor, claim)
+        end_ms = expires_at(self.log.policy, claim.message)
+        if end_ms:
+            self._waiting.add(cursor, claim, end_ms)
+            self.call_at(end_ms)
+        if self.log.policy.overflow == DROP_HEAD:
+            self.call_at(0)
+
+    def revived(self, cursor: Cursor, claims: list[Claim]) -> None:
+        """See `Rules`."""
+        if self.bytes is not None and claims:
+            self.bytes.of(cursor).count_waiting(claims)
+
+    def passed(self, cursor: Cursor, messages: list[Message]) -> None:
+        """See `Rules`."""
+        if self.bytes is not None:
+            self.bytes.of(cursor).passed(messages)
+
+    def skipped(self, cursor: Cursor, messages: list[Message]) -> None:
+        """See `Rules`."""
+        if self.bytes is not None:
+            self.passed(cursor, [m for m in messages if not self.retention.is_gone(m.offset)])
+
+    def purged(self, cursor: Cursor) -> None:
+        """See `Rules`."""
+        if self.bytes is not None:
+            self.bytes.of(cursor).clear()
+        self.fronts.forget_future()
+
+    def written(self, cursor: Cursor, commit: Commit) -> None:
+        """See `Rules`."""
+        if self.bytes is not None:
+            self.bytes.write_taken(cursor, commit)
+
+    def loaded(self, cursor: Cursor, now_ms: int) -> None:
+        """See `Rules`: it may be what we wait for."""
+        self.on_timer(now_ms)
+        if not any(cursor.consumers):
+            cursor.forget_read()
+
+    def walked(self, now_ms: int) -> None:
+        """See `Walker`."""
+        self.on_timer(now_ms)
+
+    # time
+
+    def call_at(self, due_ms: int) -> None:
+        """Have everything looked at again then; 0: as soon as may be."""
+        self.log.context.timers.set(self, due_ms)
+
+    def on_timer(self, now_ms: int) -> None:
+        """Give up what has expired, as far as it is at hand; what is not is read and dealt with then."""
+        if self.log.deleted:
+            return
+        if not self._levels.begin():
+            self.call_at(now_ms)
+            return
+        try:
+            self._end_waiting(now_ms)
+            self._own.end_due(now_ms)
+            self._sweep_all(now_ms)
+            self._drop_too_many(now_ms)
+        finally:
+            self._levels.end()
+
+    def _end_waiting(self, now_ms: int) -> None:
+        """Give up claims that came back and have expired."""
+        due = self._waiting.take_due(now_ms)
+        next_ms = self._waiting.next_ms()
+        if next_ms is not None:
+            self.call_at(next_ms)
+        for cursor, claims in due.items():
+            self.discard_waiting(cursor, claims, EXPIRED, now_ms)
+
+    def _sweep_all(self, now_ms: int) -> None:
+        policy = self.log.policy
+        if policy.message_ttl_ms:
+            for holder in self.fronts.holders():
+                self._sweep(holder, policy.message_ttl_ms, EXPIRED, now_ms)
+        if policy.retention_age_ms and not self.retention.members and not self._has_due(now_ms):
+            self._sweep(self.fronts.future(), policy.retention_age_ms, RETENTION, now_ms)
+
+    def _sweep(self, holder: Holder, ttl_ms: int, reason: str, now_ms: int) -> None:
+        """Give up what is next for the group as long as it has been here for `ttl_ms`."""
+        source = self.fronts.source(holder)
+        seen_due_ms = self.fronts.seen_due_ms(source, ttl_ms, honours_until=reason == EXPIRED)
+        if seen_due_ms > now_ms:
+            self.call_at(max(seen_due_ms, now_ms + limits.EXPIRY_READ_INTERVAL_MS))
+            return
+        step = 1
+        while front := source.peek(step):
+            step = limits.EXPIRY_STEP_MESSAGES
+            count = 0
+            expired = []
+            for message in front:
+                if not self.fronts.is_over_for(holder, message):
+                    if message.received_at_ms + ttl_ms > now_ms:
+                        break
+                    expired.append(message)
+                count += 1
+            discarded = holder.discard_fresh(expired, reason, now_ms)
+            self.note_passed(holder, expired[:discarded])
+            passed = count if discarded == len(expired) else front.index(expired[discarded])
+            if passed:
+                self.pass_over(holder, source, passed)
+            if passed < count:
+                retry_ms = now_ms + limits.EXPIRY_RETRY_MS
+                self.fronts.see(source, front[passed], retry_ms)
+                self.call_at(retry_ms)
+                return
+            if count < len(front):
+                self.fronts.see(source, front[count], 0)
+                due_ms = front[count].received_at_ms + ttl_ms
+                if source.position < self.log.tail.first_offset:
+                    due_ms = max(due_ms, now_ms + limits.EXPIRY_READ_INTERVAL_MS)
+                self.call_at(due_ms)
+                return
+
+    def _drop_too_many(self, now_ms: int) -> None:
+        policy = self.log.policy
+        if policy.overflow == DROP_HEAD:
+            self._drop_oldest(MAXLEN, now_ms)
+        if policy.retains() and not self.retention.members:
+            self._drop_oldest(RETENTION, now_ms)
+
+    def _drop_oldest(self, reason: str, now_ms: int) -> None:
+        if all(overflow.Excess(readers, reason).is_over() for readers in self._levels.readers()):
+            return
+        for rules in self._levels.ascending():  # what has expired is not too much
+            rules._end_waiting(now_ms)
+            rules._sweep_all(now_ms)
+            if rules._has_due(now_ms):
+                return  # we are called again
+        for readers in self._levels.readers():
+            overflow.drop_oldest(readers, reason, now_ms)
+
+    def _has_due(self, now_ms: int) -> bool:
+        """Whether something may have expired that could not be given up yet."""
+        if self._waiting.has_due(now_ms) or self._own.has_due(now_ms):
+            return True
+        policy = self.log.policy
+        lives = policy.message_ttl_ms or (policy.retention_age_ms and not self.retention.members)
+        return lives > 0 and self.fronts.is_loading()
+
+    # see `overflow.Level`
+
+    def source(self, holder: Holder) -> Cursor | Front:
+        """See `Level`."""
+        return self.fronts.source(holder)
+
+    def is_over_for(self, holder: Holder, message: Message) -> bool:
+        """See `Level`."""
+        return self.fronts.is_over_for(holder, message)
+
+    def pass_over(self, holder: Holder, source: Cursor | Front, count: int) -> None:
+        """See `Level`."""
+        self.fronts.pass_over(holder, source, count)
+        if isinstance(holder, FutureGroups):
+            self.write_future(holder)
+
+    def write_future(self, future: FutureGroups) -> None:
+        """Write what groups to come have waiting."""
+        if self.bytes is not None and self.log.durable:
+            self.bytes.write_taken(future, self.log.context.commit)
+
+    def note_passed(self, holder: Holder, messages: list[Message]) -> None:
+        """See `Level`."""
+        if self.bytes is not None:
+            self.bytes.of(holder).passed(messages)
+
+    def note_expired(self, holder: Holder, offset: int, body_bytes: int) -> None:
+        """The group let go of a message ahead of where it is."""
+        if self.bytes is not None:
+            self.bytes.of(holder).gave_up(offset, body_bytes)
+
+    def discard_waiting(self, cursor: Cursor, claims: list[Claim], reason: str, now_ms: int) -> bool:
+        """See `Level`."""
+        missing: list[Claim] = []
+        needs_body = self.dead_letters.is_wanted()
+        for claim in claims:
+            if needs_body and claim.message.body is None:
+                missing.append(claim)
+                continue
+            if self.bytes is not None:
+                self.bytes.of(cursor).remove(claim)
+            cursor.discard_claim(claim, reason, now_ms)
+        cursor.take_out([claim for claim in claims if claim.state != AVAILABLE])
+        if not missing:
+            return True
+        self.oldest.forget(cursor)
+        if reason == EXPIRED:
+            for claim in missing:  # they are due again when their payloads have been read
+                self._waiting.add(cursor, claim, now_ms)
+        cursor.reader.request_payloads([claim.message for claim in missing[: limits.LOAD_MESSAGES_MAX]])
+        return False
+
+    # after a start
+
+    def restore_own(self) -> None:
+        """The store holds records of messages that expire by themselves."""
+        self._own.begin()
+
+    def restore_bytes(
+        self, appended: queue_account.Bytes | None, taken: dict[str, queue_account.Bytes]
+    ) -> None:
+        """Take over what was counted before the start, `taken` by groups' storage IDs, as far as it holds."""
+        if self.bytes is None:
+            return
+        if appended is None and self.log.next_offset == 0:
+            appended = queue_account.Bytes(0, 0)
+        holders = self.fronts.holders()
+        if appended is not None and appended.next_offset == self.log.next_offset:
+            self.bytes.restore_appended(appended.body_bytes)
+            for holder in holders:
+                self.bytes.restore(holder, taken.get(holder.storage_id))
+        for holder in holders:
+            count = self.bytes.of(holder)
+            count.count_waiting(holder.waiting() if isinstance(holder, Cursor) else [])

@@ -1,0 +1,168 @@
+"""Messages with an expiry of their own: all groups let go of them at once, also ahead of where they are."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from config import limits
+from queue_manager.cursor.cursor import Cursor, DeadLetters
+from queue_manager.cursor.reasons import EXPIRED
+from queue_manager.log.retention import Retention
+from queue_manager.model import Message
+from queue_manager.rules.expiry.byte_count import ByteCount, Holder
+from queue_manager.rules.expiry.front import FutureGroups
+from queue_manager.rules.expiry.fronts import Fronts
+from queue_manager.rules.expiry.own_ttls import Expiring, Key, OwnTtls
+from queue_manager.shard.loads import BodiesLoad
+from storage.envelope import EnvelopeTemplate
+from storage.records import expiry
+
+
+class Ruler(Protocol):
+    """The rules of the log."""
+
+    @property
+    def fronts(self) -> Fronts: ...
+
+    @property
+    def bytes(self) -> ByteCount | None: ...
+
+    def note_expired(self, holder: Holder, offset: int, body_bytes: int) -> None:
+        """The group let go of a message ahead of where it is."""
+
+    def write_future(self, future: FutureGroups) -> None:
+        """Write what groups to come have waiting."""
+
+    def call_at(self, due_ms: int) -> None:
+        """Have everything looked at again then."""
+
+    def on_timer(self, now_ms: int) -> None:
+        """Look at everything again."""
+
+
+class OwnExpiry:
+    """The messages of a log that expire by themselves, once there is one."""
+
+    __slots__ = ("_dead_letters", "_is_loading", "_log", "_retention", "_rules", "_ttls")
+
+    def __init__(self, retention: Retention[Cursor], rules: Ruler, dead_letters: DeadLetters) -> None:
+        self._retention = retention
+        self._log = retention.log
+        self._rules = rules
+        self._dead_letters = dead_letters
+        self._ttls: OwnTtls | None = None
+        self._is_loading = False
+
+    @property
+    def is_used(self) -> bool:
+        """Whether any such message came."""
+        return self._ttls is not None
+
+    def _use(self) -> OwnTtls:
+        if self._ttls is None:
+            self._ttls = OwnTtls(self._log, self._rules)
+        return self._ttls
+
+    def add(
+        self, template: EnvelopeTemplate, first_id: int, first_offset: int, bodies: list[bytes], now_ms: int
+    ) -> None:
+        """Messages were appended that expire by themselves."""
+        self._use().add(template, first_id, first_offset, bodies, now_ms)
+
+    def begin(self) -> None:
+        """After a start: the store holds such messages."""
+        self._use().begin()
+
+    def has_due(self, now_ms: int) -> bool:
+        """Whether some may have expired and were not let go of yet."""
+        return self._ttls is not None and self._ttls.has_due(now_ms)
+
+    def expire_again(self, messages: list[Message]) -> None:
+        """These were let go of for groups that are gone: they are to expire once more."""
+        for message in messages:
+            self._retention.unexpire(message.offset)
+            self._log.tail.put_back(message)
+            self._use().add_again(message)
+        self._retention.write_expired()
+
+    def end_due(self, now_ms: int) -> None:
+        """Have every group let go of messages that have expired."""
+        if self._ttls is None or self._is_loading:
+            return
+        log = self._log
+        due = self._ttls.take_due(now_ms, limits.EXPIRY_STEP_MESSAGES)
+        missing = []
+        holders = self._rules.fronts.holders()
+        for key, row in due:
+            offset = key[1]
+            readers = [] if row.is_gone else [holder for holder in holders if not holder.has_taken(offset)]
+            if readers and self._needs_body(row) and not self._find_body(row.message):
+                missing.append((key, row))
+                continue
+            row.measure()
+            is_over = row.is_gone or offset < log.head_offset or self._retention.is_gone(offset)
+            if not is_over and not self._expire_ahead(readers, row, now_ms):
+                self._ttls.put_back(key, row)
+                self._rules.call_at(now_ms + limits.EXPIRY_RETRY_MS)
+                continue
+            if log.durable:
+                log.context.commit.delete(expiry.key(log.name, *key))
+        self._pass_expired(holders)
+        if missing:
+            self._load_bodies(self._ttls, missing)
+        elif len(due) == limits.EXPIRY_STEP_MESSAGES:
+            self._rules.call_at(now_ms)
+
+    def _pass_expired(self, holders: list[Holder]) -> None:
+        """Move groups on over what has expired where they are."""
+        if not self._retention.expires_ahead:
+            return
+        for holder in holders:
+            holder.pass_to(self._retention.expired_floor(holder.position))
+            if isinstance(holder, FutureGroups):
+                self._rules.write_future(holder)
+        self._retention.write_expired()
+
+    def _needs_body(self, row: Expiring) -> bool:
+        return self._dead_letters.is_wanted() or (
+            row.body_bytes == expiry.UNKNOWN_BYTES and self._rules.bytes is not None
+        )
+
+    def _find_body(self, message: Message) -> bool:
+        tail = self._log.tail
+        if message.body is None and tail.holds(message.offset):
+            message.set_body(tail.slice(message.offset, 1)[0].body)
+        return message.body is not None
+
+    def _load_bodies(self, ttls: OwnTtls, missing: list[tuple[Key, Expiring]]) -> None:
+        """Read the payloads of these; then they are due again."""
+        self._is_loading = True
+        for key, row in missing:
+            ttls.put_back(key, row)
+        wanted = {row.message.message_id: row for _, row in missing}
+
+        def read(bodies: dict[int, bytes], read_count: int, now_ms: int) -> None:
+            self._is_loading = False
+            for message_id in list(wanted)[:read_count]:
+                wanted[message_id].read(bodies.get(message_id))
+            self._rules.on_timer(now_ms)
+
+        self._log.context.loads.append(BodiesLoad(list(wanted), read))
+
+    def _expire_ahead(self, readers: list[Holder], row: Expiring, now_ms: int) -> bool:
+        """Have `readers`, who are not there yet, and groups to come let go of a message; False: not now."""
+        offset = row.message.offset
+        for holder in readers:
+            if not holder.discard_fresh([row.message], EXPIRED, now_ms):
+                return False
+            self._rules.note_expired(holder, offset, row.body_bytes)
+            if isinstance(holder, FutureGroups):
+                self._retention.release(offset, offset + 1)
+                self._retention.want_trim()
+        for cursor in self._retention.members.values():
+            # with the commit that holds the dead letters: a place before it would give it up again
+            cursor.mark_dirty()
+            cursor.write_soon()
+        self._retention.expire(offset)
+        self._log.tail.blank(offset)
+        return True

@@ -1,0 +1,44 @@
+"""What a rule asks of its queue."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from queue_manager.policy import QueuePolicy
+from queue_manager.shard.context import Context
+from storage.envelope import EnvelopeTemplate
+
+
+class Host(Protocol):
+    """A queue."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def durable(self) -> bool: ...
+
+    @property
+    def deleted(self) -> bool: ...
+
+    @property
+    def policy(self) -> QueuePolicy: ...
+
+    @property
+    def context(self) -> Context: ...
+
+    def has_room(self, count: int, body_bytes: int) -> bool:
+        """Whether it takes so many messages of so many bytes in all."""
+
+    def store(self, bodies: list[bytes], body_bytes: int) -> int:
+        """Store payloads of messages to come; give the first of their IDs."""
+
+    def append_stored(
+        self, template: EnvelopeTemplate, first_id: int, bodies: list[bytes], now_ms: int
+    ) -> None:
+        """Append messages whose payloads are stored already."""
+
+    def append_stored_varied(
+        self, templates: list[EnvelopeTemplate], first_id: int, bodies: list[bytes], now_ms: int
+    ) -> None:
+        """As `append_stored`, each message with a template of its own."""

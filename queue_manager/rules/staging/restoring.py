@@ -1,0 +1,81 @@
+"""Building a stage from its records after a start. Pure: the driver scans, this makes sense of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from queue_manager.rules.staging.attempt import Attempt
+from queue_manager.rules.staging.stage import Stage
+from queue_manager.rules.staging.sweep import Sweep
+from queue_manager.stage_tags import StageTag
+from storage.records import staged_rows
+from storage.records.committed_epoch import CommittedEpoch
+from storage.records.epoch import DecidedEpoch
+
+
+class FoundAttempt(NamedTuple):
+    """An attempt as its first and its last record tell it; what was before the first is in the log."""
+
+    tag: StageTag
+    first_row: int
+    bytes_before: int
+    row_count: int
+    byte_count: int
+    staged_at_ms: int
+
+
+def found_attempt(first_key: bytes, first_value: bytes, last_key: bytes, last_value: bytes) -> FoundAttempt:
+    """What the records of one attempt tell of it."""
+    key = staged_rows.parse_key(first_key)
+    head = staged_rows.decode_head(last_value)
+    return FoundAttempt(
+        StageTag(key.producer, key.epoch, key.part, key.attempt),
+        key.first_row,
+        staged_rows.decode_head(first_value).bytes_before,
+        staged_rows.parse_key(last_key).first_row + head.row_count,
+        head.bytes_before + head.body_bytes,
+        head.staged_at_ms,
+    )
+
+
+def restore_stage(
+    stage: Stage,
+    queue_id: str,
+    producers: dict[str, CommittedEpoch],
+    decided: list[tuple[int, DecidedEpoch]],
+    found: Iterable[FoundAttempt],
+    now_ms: int,
+) -> None:
+    """Give a queue its stage back: epochs on their way go on, what no commit can name any more goes."""
+    numbers = {(epoch.producer, epoch.epoch): number for number, epoch in decided}
+    named = {number: frozenset(epoch.attempts) for number, epoch in decided}
+    tags: dict[int, list[StageTag]] = {number: [] for number, _ in decided}
+    left = dict.fromkeys(tags, 0)
+    left_bytes = dict.fromkeys(tags, 0)
+    attempts: list[tuple[StageTag, Attempt]] = []
+    sweeps: list[Sweep] = []
+    for known in found:
+        tag = known.tag
+        attempt = Attempt(queue_id, tag, known.staged_at_ms, known.row_count, known.byte_count)
+        attempts.append((tag, attempt))
+        number = numbers.get((tag.producer, tag.epoch))
+        last = producers.get(tag.producer)
+        if number is not None:
+            attempt.end()
+            tags[number].append(tag)
+            if (tag.part, tag.attempt) in named[number]:
+                left[number] += known.row_count - known.first_row
+                left_bytes[number] += known.byte_count - known.bytes_before
+        elif known.first_row or (last is not None and tag.epoch <= last.epoch):
+            attempt.end()
+            sweeps.append(Sweep.of_attempt(queue_id, tag))
+    for number, epoch in decided:
+        prefix = staged_rows.epoch_prefix(queue_id, epoch.producer, epoch.epoch)
+        sweeps.append(
+            Sweep(
+                prefix, tags[number], epoch.producer, named[number], number, left[number], left_bytes[number]
+            )
+        )
+    next_number = decided[-1][0] + 1 if decided else 0
+    stage.restore(producers, attempts, sweeps, next_number, now_ms)

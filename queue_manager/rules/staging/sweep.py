@@ -1,0 +1,61 @@
+"""One walk over staged rows in the order of their keys: into the queue's log, or away."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from queue_manager.stage_tags import StageTag
+from storage.encoding import prefix_end
+from storage.records import staged_rows
+
+NOT_COMMITTED: Final = -1
+
+
+class Sweep:
+    """Rows below a prefix: those of `attempts` (part, attempt) go into the log, others are deleted.
+
+    `number` is that of the epoch's record, NOT_COMMITTED if there is none to delete at the end. `left`: how
+    many rows of `producer` are still to go into the log, `left_bytes` their payload. `tags`
+    are the attempts that are gone in the end.
+    """
+
+    __slots__ = ("attempts", "end", "left", "left_bytes", "number", "position", "producer", "tags")
+
+    def __init__(
+        self,
+        prefix: bytes,
+        tags: list[StageTag],
+        producer: str = "",
+        attempts: frozenset[tuple[int, str]] = frozenset(),
+        number: int = NOT_COMMITTED,
+        left: int = 0,
+        left_bytes: int = 0,
+    ) -> None:
+        self.position = prefix
+        self.end = prefix_end(prefix)
+        self.tags = tags
+        self.producer = producer
+        self.attempts = attempts
+        self.number = number
+        self.left = left
+        self.left_bytes = left_bytes
+
+    @classmethod
+    def of_attempt(cls, queue_id: str, tag: StageTag) -> Sweep:
+        """Delete the rows of one attempt."""
+        return cls(staged_rows.attempt_prefix(queue_id, *tag), [tag])
+
+    def go_on(self, key: bytes) -> None:
+        """Everything up to and with `key` was seen."""
+        self.position = key + b"\x00"
+
+    def moved(self, count: int, body_bytes: int) -> None:
+        """So many rows went into the log."""
+        self.left -= count
+        self.left_bytes -= body_bytes
+
+    def only_delete(self) -> None:
+        """Delete what is left: nothing more goes into the log."""
+        self.number = NOT_COMMITTED
+        self.attempts = frozenset()
+        self.left = self.left_bytes = 0

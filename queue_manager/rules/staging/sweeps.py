@@ -1,0 +1,188 @@
+"""How staged rows go where they are to go: a step at a time, each in a commit of its own."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from config import limits
+from queue_manager.rules.host import Host
+from queue_manager.rules.staging.sweep import NOT_COMMITTED, Sweep
+from queue_manager.shard.loads import ScanLoad
+from queue_manager.stage_tags import StageTag
+from storage.envelope import EnvelopeTemplate, TemplateCache
+from storage.records import epoch as epoch_record
+from storage.records import payload, staged_rows
+
+
+class Sweeps:
+    """Works off sweeps in order, one step at a time.
+
+    `unmoved_count` and `unmoved_bytes`: committed rows that are not in the log yet, and their payload.
+    `on_step` is called after each step, `on_gone` with the tags of attempts of which nothing is left.
+    """
+
+    __slots__ = (
+        "_is_stepping",
+        "_on_gone",
+        "_on_step",
+        "_pending",
+        "_queue",
+        "_step_records",
+        "_templates",
+        "unmoved_bytes",
+        "unmoved_count",
+    )
+
+    def __init__(
+        self,
+        queue: Host,
+        on_step: Callable[[int], None],
+        on_gone: Callable[[list[StageTag]], None],
+    ) -> None:
+        self._queue = queue
+        self._on_step = on_step
+        self._on_gone = on_gone
+        self._pending: deque[Sweep] = deque()
+        self.unmoved_count = 0
+        self.unmoved_bytes = 0
+        self._is_stepping = False
+        self._step_records = 1  # how large they are is not known yet
+        self._templates = TemplateCache()
+
+    def add(self, sweep: Sweep) -> None:
+        """Have one more done."""
+        self._pending.append(sweep)
+        self.unmoved_count += sweep.left
+        self.unmoved_bytes += sweep.left_bytes
+
+    def wants_step(self) -> bool:
+        """Whether the next step can be begun."""
+        return bool(self._pending) and not self._is_stepping
+
+    def moves(self, producer: str) -> bool:
+        """Whether rows of the producer are still on their way."""
+        return any(sweep.producer == producer for sweep in self._pending)
+
+    def begin_step(self) -> None:
+        """Take the next step, if there is one, once everything done so far is durable."""
+        if self._pending and not self._is_stepping:
+            self._is_stepping = True
+            # what the sweep is to find may be in a commit that is being written
+            self._queue.context.commit.wait(_Step(self), 0)
+
+    def purge(self) -> int:
+        """Drop the committed rows that are not in the log yet; give how many it were."""
+        count = self.unmoved_count
+        for sweep in self._pending:
+            if sweep.number != NOT_COMMITTED:
+                self._queue.context.commit.delete(epoch_record.key(self._queue.name, sweep.number))
+                sweep.only_delete()
+        self.unmoved_count = self.unmoved_bytes = 0
+        return count
+
+    def load(self) -> None:
+        """Everything done so far is durable: read the next staged records."""
+        if self._queue.deleted or not self._pending:
+            self._is_stepping = False
+            return
+        sweep = self._pending[0]
+        load = ScanLoad(sweep.position, sweep.end, self._step_records, self._rows_read)
+        self._queue.context.loads.append(load)
+
+    def _rows_read(self, rows: list[tuple[bytes, bytes]], now_ms: int) -> None:
+        self._is_stepping = False
+        if self._queue.deleted:
+            return
+        sweep = self._pending[0]
+        commit = self._queue.context.commit
+        for raw, value in rows:
+            if self._is_wanted(sweep, raw):
+                self._append(sweep, value, now_ms)
+            else:
+                for run in staged_rows.decode(value):
+                    commit.delete_run(payload.key_run(run.first_id, len(run.bodies)))
+            commit.delete(raw)
+        if len(rows) < self._step_records:
+            self._finish(sweep)
+        else:
+            sweep.go_on(rows[-1][0])
+        if rows:
+            large = len(rows[-1][1]) > 2 * limits.STAGED_RECORD_BYTES_MAX
+            self._step_records = 1 if large else limits.STAGE_STEP_RECORDS
+        self._on_step(now_ms)
+
+    def _is_wanted(self, sweep: Sweep, raw: bytes) -> bool:
+        if not sweep.attempts:
+            return False
+        key = staged_rows.parse_key(raw)
+        return (key.part, key.attempt) in sweep.attempts
+
+    def _append(self, sweep: Sweep, value: bytes, now_ms: int) -> None:
+        queue = self._queue
+        alone = _Alone(queue)
+        for envelope, _, first_id, bodies in staged_rows.decode(value):
+            body_bytes = sum(map(len, bodies))
+            sweep.moved(len(bodies), body_bytes)
+            self.unmoved_count -= len(bodies)
+            self.unmoved_bytes -= body_bytes
+            template = self._templates.find(envelope)
+            if len(bodies) == 1 and not template.expires_at_ms:
+                alone.add(template, first_id, bodies[0], now_ms)
+                continue
+            alone.append(now_ms)
+            queue.append_stored(template, first_id, bodies, now_ms)
+        alone.append(now_ms)
+
+    def _finish(self, sweep: Sweep) -> None:
+        self._pending.popleft()
+        self._on_gone(sweep.tags)
+        self.unmoved_count -= sweep.left
+        self.unmoved_bytes -= sweep.left_bytes
+        if sweep.number != NOT_COMMITTED:
+            self._queue.context.commit.delete(epoch_record.key(self._queue.name, sweep.number))
+
+
+class _Alone:
+    """Rows in a row with properties of their own, appended together."""
+
+    __slots__ = ("_bodies", "_first_id", "_queue", "_templates")
+
+    def __init__(self, queue: Host) -> None:
+        self._queue = queue
+        self._templates: list[EnvelopeTemplate] = []
+        self._bodies: list[bytes] = []
+        self._first_id = 0
+
+    def add(self, template: EnvelopeTemplate, message_id: int, body: bytes, now_ms: int) -> None:
+        """Take one more, behind those that are here if it follows on and may go with them."""
+        templates = self._templates
+        if templates and (
+            message_id != self._first_id + len(templates) or template.priority != templates[0].priority
+        ):
+            self.append(now_ms)
+            templates = self._templates
+        if not templates:
+            self._first_id = message_id
+        templates.append(template)
+        self._bodies.append(body)
+
+    def append(self, now_ms: int) -> None:
+        """Append what is here to the queue."""
+        if self._templates:
+            self._queue.append_stored_varied(self._templates, self._first_id, self._bodies, now_ms)
+            self._templates = []
+            self._bodies = []
+
+
+class _Step:
+    """Waits until everything before a step is durable."""
+
+    __slots__ = ("_sweeps",)
+
+    def __init__(self, sweeps: Sweeps) -> None:
+        self._sweeps = sweeps
+
+    def committed(self, tokens: list[int]) -> None:
+        """As `queue_manager.shard.commit.Waiter`."""
+        self._sweeps.load()

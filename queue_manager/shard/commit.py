@@ -1,0 +1,97 @@
+"""The open commit: everything that is to become durable together, and who waits for it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from storage.batch import WriteOps
+
+
+class Waiter(Protocol):
+    """Somebody who may tell the peer only what is durable."""
+
+    def committed(self, tokens: list[int]) -> None:
+        """What these tokens stand for is durable; called once per commit, commits in order."""
+
+
+class WrittenLog(Protocol):
+    """A log whose newest messages are in a commit."""
+
+    def became_durable(self, end_offset: int, tail_bytes_max: int) -> None:
+        """Everything below `end_offset` is durable; of the messages in memory that many bytes may stay."""
+
+
+class Commit:
+    """Record operations of one atomic write, by key; a later operation on a key replaces the earlier.
+
+    `waiters` maps who waits to the tokens it gave (publish sequence numbers, packet identifiers).
+    `log_ends` maps logs to the offset below which they are durable with this commit.
+    """
+
+    __slots__ = ("deletes", "held_bytes", "log_ends", "puts", "waiters")
+
+    def __init__(self) -> None:
+        self.puts: dict[bytes, bytes] = {}
+        self.deletes: dict[bytes, None] = {}
+        self.waiters: dict[Waiter, list[int]] = {}
+        self.log_ends: dict[WrittenLog, int] = {}
+        self.held_bytes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.puts or self.deletes or self.waiters)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set a record."""
+        self.puts[key] = value
+        if self.deletes:
+            self.deletes.pop(key, None)
+
+    def delete(self, key: bytes) -> None:
+        """Remove a record."""
+        self.puts.pop(key, None)
+        self.deletes[key] = None
+
+    def delete_run(self, keys: list[bytes]) -> None:
+        """Remove many records."""
+        puts = self.puts
+        for key in keys:
+            puts.pop(key, None)
+        self.deletes.update(dict.fromkeys(keys))
+
+    def hold(self, held_bytes: int) -> None:
+        """Count memory that is held until the commit is durable."""
+        self.held_bytes += held_bytes
+
+    def wait(self, waiter: Waiter, token: int) -> None:
+        """Have `waiter` told when this commit is durable."""
+        tokens = self.waiters.get(waiter)
+        if tokens is None:
+            self.waiters[waiter] = [token]
+        else:
+            tokens.append(token)
+
+    def wait_for(self, waiter: Waiter, tokens: list[int]) -> None:
+        """As `wait`, for many tokens."""
+        waiting = self.waiters.get(waiter)
+        if waiting is None:
+            self.waiters[waiter] = tokens[:]
+        else:
+            waiting += tokens
+
+    def wait_up_to(self, waiter: Waiter, token: int) -> bool:
+        """As `wait`, for a waiter whose last token stands for all before it; whether it was not
+        waiting yet.
+        """
+        tokens = self.waiters.get(waiter)
+        if tokens is None:
+            self.waiters[waiter] = [token]
+            return True
+        tokens[-1] = token
+        return False
+
+    def write_ops(self) -> WriteOps:
+        """The operations for the store."""
+        ops = WriteOps()
+        ops.puts = list(self.puts.items())
+        ops.deletes = list(self.deletes)
+        return ops

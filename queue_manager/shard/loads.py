@@ -1,0 +1,107 @@
+"""What the queue manager wants read from the store; the driver reads it and brings it back.
+
+The manager never waits: it puts requests on `Context.loads`, whoever drives it performs them and calls
+`QueueManager.log_loaded`, `payloads_loaded`, `rows_loaded` or `bodies_loaded`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from queue_manager.model import Message
+
+
+class LoadTarget(Protocol):
+    """Who asked for a part of a log, or for payloads."""
+
+    @property
+    def log_id(self) -> str:
+        """The metadata log to read."""
+
+    def log_end(self) -> int:
+        """The offset below which everything has been durable: what the log does not have of it is gone."""
+
+    def is_over(self) -> bool:
+        """Whether nothing is wanted any more."""
+
+    def log_loaded(
+        self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int, now_ms: int
+    ) -> None:
+        """Take what a `LogLoad` read: messages below `next_offset`; the rest continues at `sequence`."""
+
+    def payloads_loaded(
+        self, load: PayloadLoad, bodies: dict[int, bytes], read_count: int, now_ms: int
+    ) -> None:
+        """Take what a `PayloadLoad` read of its first `read_count` messages; what is missing is gone."""
+
+    def abandon(self, now_ms: int) -> None:
+        """Tell who waits that nothing will be read."""
+
+
+class LogLoad:
+    """Read a metadata log from `sequence` on: messages from `offset`, with their payloads."""
+
+    __slots__ = ("offset", "sequence", "target")
+
+    def __init__(self, target: LoadTarget, sequence: int, offset: int) -> None:
+        self.target = target
+        self.sequence = sequence
+        self.offset = offset
+
+
+class StreamLoad(LogLoad):
+    """Read a stretch of a stream that is known to be small, up to offset `end` or a little more."""
+
+    __slots__ = ("end",)
+
+    def __init__(self, target: LoadTarget, sequence: int, offset: int, end: int) -> None:
+        super().__init__(target, sequence, offset)
+        self.end = end
+
+
+class PayloadLoad:
+    """Read the payloads of `messages`, whose envelopes are in memory."""
+
+    __slots__ = ("messages", "target")
+
+    def __init__(self, target: LoadTarget, messages: list[Message]) -> None:
+        self.target = target
+        self.messages = messages
+
+
+class ScanLoad:
+    """Read up to `limit` rows with `start <= key < end`, and call `then(rows, now_ms)`.
+
+    Sees what was committed; what the open commits hold of the range the caller has to know itself.
+    """
+
+    __slots__ = ("end", "limit", "start", "then")
+
+    def __init__(
+        self,
+        start: bytes,
+        end: bytes | None,
+        limit: int,
+        then: Callable[[list[tuple[bytes, bytes]], int], None],
+    ) -> None:
+        self.start = start
+        self.end = end
+        self.limit = limit
+        self.then = then
+
+
+class BodiesLoad:
+    """Read payloads for no cursor and call `then(bodies by message ID, read_count, now_ms)`.
+
+    Those of the first `read_count` (at least one) of `message_ids` that are not in the answer do not exist.
+    """
+
+    __slots__ = ("message_ids", "then")
+
+    def __init__(self, message_ids: list[int], then: Callable[[dict[int, bytes], int, int], None]) -> None:
+        self.message_ids = message_ids
+        self.then = then
+
+
+Load = LogLoad | PayloadLoad | ScanLoad | BodiesLoad

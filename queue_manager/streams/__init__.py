@@ -1,1 +1,0 @@
-"""Streams: queues that keep what was read from them, and groups that are positions in them."""

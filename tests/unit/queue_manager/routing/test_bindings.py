@@ -1,0 +1,106 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from config import limits
+from queue_manager.routing.bindings import Bindings, Route
+from queue_manager.routing.plan import PublishPlan
+from tests.model.oracle import binding_matches
+
+TOPICS = ["$queue/a", "$queue/a/x", "$queue/ab/x", "a/x", "b/x/y", "x", "/x", "$other/x", "$queue/b/x/y"]
+PATTERNS = [
+    "$queue/a/#",
+    "$queue/a/x",
+    "$queue/ab/#",
+    "$queue/+/x",
+    "$queue/#",
+    "#",
+    "+/x",
+    "a/#",
+    "b/+/y",
+    "+",
+]
+
+
+class FakeQueue:
+    """A queue as far as bindings care."""
+
+    def __init__(self, topics: list[str]) -> None:
+        self.topics = tuple(topics)
+        self.durable = True
+
+
+queues = st.lists(st.lists(st.sampled_from(PATTERNS), min_size=1, max_size=3).map(FakeQueue), max_size=6)
+
+
+@given(queues, st.data())
+def test_a_topic_goes_once_to_every_queue_bound_to_it(bound: list[FakeQueue], data: st.DataObject) -> None:
+    bindings = Bindings()
+    for queue in bound:
+        bindings.add(queue)  # type: ignore[arg-type]
+    gone = data.draw(st.sampled_from(bound)) if bound else None
+    routes: dict[str, Route] = {}
+    for _ in range(2):
+        for topic in TOPICS:
+            expected = [q for q in bound if any(binding_matches(t, topic) for t in q.topics)]
+            route = routes[topic] = bindings.route(topic)
+            assert len(route.queues) == len(set(route.queues)) == route.durable_count
+            assert set(route.queues) == set(expected)
+            assert route.is_current
+        if gone is None:
+            return
+        bindings.remove(gone)  # type: ignore[arg-type]
+        bound = [queue for queue in bound if queue is not gone]
+        assert not any(route.is_current for route in routes.values() if gone in route.queues)
+
+
+def test_a_leading_wildcard_does_not_reach_queue_addresses() -> None:
+    bindings = Bindings()
+    for topic in ("#", "+/a", "+/a/#"):
+        bindings.add(FakeQueue([topic]))  # type: ignore[arg-type]
+    assert bindings.route("$queue/a").queues == ()
+
+
+def test_removed_bindings_leave_nothing_behind() -> None:
+    bindings = Bindings()
+    for number in range(100):
+        queue = FakeQueue([f"$queue/q{number}/#", f"t/{number}"])
+        bindings.add(queue)  # type: ignore[arg-type]
+        bindings.route(f"$queue/q{number}/x")
+        bindings.remove(queue)  # type: ignore[arg-type]
+    assert not bindings._by_name
+    assert not bindings._others
+    assert not bindings._routes
+    assert bindings._route_count == 0
+
+
+def test_the_cache_of_topics_is_bounded() -> None:
+    bindings = Bindings()
+    for number in range(limits.ROUTE_CACHE_ENTRIES_MAX + 10):
+        bindings.route(f"$queue/a/{number}")
+    assert sum(len(routes) for routes in bindings._routes.values()) <= limits.ROUTE_CACHE_ENTRIES_MAX
+
+
+@pytest.mark.parametrize("topic", ["$queue/a/x", "a/x"])
+def test_a_plan_is_not_current_any_more_once_its_topic_has_another_queue(topic: str) -> None:
+    bindings = Bindings()
+    plan = PublishPlan(topic, 0, b"", True)
+    assert not plan.is_current
+    plan.aim(bindings.route(topic))
+    bindings.add(FakeQueue(["$queue/b/#"]))  # type: ignore[arg-type]
+    assert plan.is_current
+    bindings.add(FakeQueue([topic]))  # type: ignore[arg-type]
+    assert not plan.is_current
+    plan.aim(bindings.route(topic))
+    assert (plan.is_current, len(plan.queues)) == (True, 1)
+
+
+def test_the_route_to_a_queue_ends_when_the_queue_goes() -> None:
+    bindings = Bindings()
+    queue, other = FakeQueue([]), FakeQueue([])
+    for one in (queue, other):
+        bindings.add(one)  # type: ignore[arg-type]
+    routes = [bindings.to_queue(one) for one in (queue, other)]  # type: ignore[arg-type]
+    assert [list(route.queues) for route in routes] == [[queue], [other]]
+    bindings.remove(queue)  # type: ignore[arg-type]
+    assert [route.is_current for route in routes] == [False, True]

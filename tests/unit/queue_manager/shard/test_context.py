@@ -1,0 +1,54 @@
+"""Which cursors are written when, against a plain dict."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queue_manager.shard.commit import Commit
+from queue_manager.shard.context import StateWrites
+
+
+class FakeCursor:
+    """A cursor as far as its writing is concerned."""
+
+    def write(self, commit: Commit, now_ms: int) -> None:
+        raise AssertionError("nobody asked for that")
+
+
+CURSORS = [FakeCursor() for _ in range(4)]
+TIMES = st.integers(0, 20)
+STEPS = st.lists(
+    st.tuples(st.just("add"), st.sampled_from(CURSORS), TIMES)
+    | st.tuples(st.just("forget"), st.sampled_from(CURSORS), st.just(0))
+    | st.tuples(st.just("make due"), st.none(), st.just(0))
+    | st.tuples(st.just("take"), st.none(), TIMES),
+    max_size=30,
+)
+
+
+@given(STEPS)
+def test_a_cursor_is_written_once_when_it_is_due(steps: list) -> None:
+    writes = StateWrites()
+    model: dict[FakeCursor, int] = {}
+    for what, cursor, time_ms in steps:
+        if what == "add":
+            writes.add(cursor, time_ms)
+            model[cursor] = time_ms
+        elif what == "forget":
+            writes.forget(cursor)
+            model.pop(cursor, None)
+        elif what == "make due":
+            writes.make_due()
+            model = dict.fromkeys(model, 0)
+        else:
+            expected = {due for due, due_ms in model.items() if due_ms <= time_ms}
+            taken = writes.take_due(time_ms)
+            assert len(taken) == len(expected)
+            assert set(taken) == expected
+            for due in expected:
+                del model[due]
+            assert writes.due_ms is None or writes.due_ms > time_ms, "it would be asked in vain"
+        assert bool(writes) == bool(model)
+        assert (writes.due_ms is None) == (not model)
+        assert writes.due_ms is None or writes.due_ms <= min(model.values())
