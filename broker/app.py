@@ -121,8 +121,8 @@ class Broker:
     async def start(self, store: Store | None = None, *, take_over: bool = False) -> None:
         """Take the ports, open the store (or use the given one), recover, let clients in.
 
-        `take_over` fences another process that has the storage directory open, instead of leaving it to it,
-        and waits for its ports. Raises ListenError, StorageError, RuntimeError when it was started and not
+        `take_over` fences another process that has the storage open, instead of leaving it to it, and waits
+        for its ports. Raises ListenError, StorageError, RuntimeError when it was started and not
         stopped.
         """
         if self._is_started:
@@ -154,7 +154,7 @@ class Broker:
     async def _open(self, store: Store | None, starting: StartLog, *, take_over: bool) -> None:
         if store is None:
             starting.step(f"opening the storage {self.settings.storage.url}")
-            opened = await open_store(self.settings.storage, take_over=take_over)
+            opened = await open_store(self.settings.storage, take_over=take_over, tell=starting.step)
             for note in opened.notes:
                 _log.warning("storage.note", note=note)
             if opened.replayed is not None:

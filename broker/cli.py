@@ -52,7 +52,7 @@ def _serve(
         Path | None, typer.Option(help="Written (JSON: pid, ports) when the broker serves.")
     ] = None,
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="End another broker that has the storage directory open.")
+        bool, typer.Option("--take-over", help="End another broker that has the storage open.")
     ] = False,
 ) -> None:
     """Run the broker until SIGTERM or Ctrl-C. Flags win over the environment, that over the file."""

@@ -54,19 +54,9 @@ async def _serve(settings: Settings, ready_file: Path | None, *, take_over: bool
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     broker = Broker(settings)
-    try:
-        await broker.start(take_over=take_over)
-    except StoreInUse as error:
-        print(f"sluicemq: cannot start: {error.reason}; --take-over ends it", file=sys.stderr)
-        return EXIT_FAILED
-    except (StorageError, QueueManagerError) as error:
-        print(f"sluicemq: cannot start: {error.reason}", file=sys.stderr)
-        return EXIT_FAILED
-    except ListenError as error:
-        holder = storage_holder(settings.storage)
-        hint = f" ({settings.storage.url} is in use by {holder})" if holder else ""
-        print(f"sluicemq: cannot listen: {error.reason}{hint}", file=sys.stderr)
-        return EXIT_FAILED
+    exit_code = await _start(broker, stopping, take_over=take_over)
+    if exit_code is not None:
+        return exit_code
     tune_garbage_collection()
     _announce(broker)
     if ready_file is not None:
@@ -85,6 +75,34 @@ async def _serve(settings: Settings, ready_file: Path | None, *, take_over: bool
     if ready_file is not None:
         ready_file.unlink(missing_ok=True)  # noqa: ASYNC240 - nobody is served any more
     return EXIT_FAILED if broker.failure is not None else EXIT_OK
+
+
+async def _start(broker: Broker, stopping: asyncio.Event, *, take_over: bool) -> int | None:
+    """Start, unless told to stop before that is done; the exit code, or None once the broker serves."""
+    settings = broker.settings
+    starting = asyncio.create_task(broker.start(take_over=take_over))
+    stop = asyncio.create_task(stopping.wait())
+    await asyncio.wait((starting, stop), return_when=asyncio.FIRST_COMPLETED)
+    stop.cancel()
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait((starting,))
+        _log.info("broker.stopped")
+        return EXIT_OK
+    try:
+        starting.result()
+    except StoreInUse as error:
+        print(f"sluicemq: cannot start: {error.reason}; --take-over ends it", file=sys.stderr)
+        return EXIT_FAILED
+    except (StorageError, QueueManagerError) as error:
+        print(f"sluicemq: cannot start: {error.reason}", file=sys.stderr)
+        return EXIT_FAILED
+    except ListenError as error:
+        holder = storage_holder(settings.storage)
+        hint = f" ({settings.storage.url} is in use by {holder})" if holder else ""
+        print(f"sluicemq: cannot listen: {error.reason}{hint}", file=sys.stderr)
+        return EXIT_FAILED
+    return None
 
 
 def tune_garbage_collection() -> None:

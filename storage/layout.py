@@ -39,6 +39,7 @@ GROUP_REMOVAL: Final = 0x1C
 PASSED: Final = 0x1D
 HOLES: Final = 0x1E
 JOURNAL_STATE: Final = 0x1F
+HOLDER: Final = 0x20
 
 BUCKET_EXPONENT_MAX: Final = 4  # 10^5 elements would not fit an array's u16 count
 BUCKET_EXPONENT_DEFAULT: Final = 2

@@ -11,7 +11,7 @@
 import asyncio
 import os
 import tempfile
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -40,6 +40,7 @@ from storage.journal.store import JournaledStore
 from storage.local_garbage import LocalGarbage
 from storage.local_sync import LocalSync
 from storage.records import format_marker
+from storage.remote_hold import open_reader, wait_for_holder
 from storage.slate_errors import SLATE_ERRORS, translate
 from storage.slate_settings import broker_settings
 from storage.slate_store import SlateStore
@@ -60,21 +61,32 @@ _Result = TypeVar("_Result")
 
 
 async def open_store(
-    settings: StorageSettings, *, take_over: bool = False, memory: ObjectStore | None = None
+    settings: StorageSettings,
+    *,
+    take_over: bool = False,
+    memory: ObjectStore | None = None,
+    tell: Callable[[str], None] = lambda doing: None,
 ) -> SlateStore | JournaledStore:
     """Open (or create) the database at `settings.url`.
 
-    A local directory that another process has open is left to it, unless `take_over`: then that process is
-    fenced. In an object store whoever had the database open is fenced in any case. `memory` keeps the
-    contents of a `memory:` store so that a test can open them again. The store's `notes` say what an operator
-    should know. Raises StorageError: StoreInUse when a local directory is in use, StoreUnavailable when the
-    place does not answer in `limits.STORE_OPEN_TIMEOUT_S`, FormatTooNew when a newer SluiceMQ wrote the data.
+    What another process has open is left to it: a local directory is refused, in an object store its end is
+    waited for. With `take_over` it is fenced instead. `tell` is given what is being waited for. `memory`
+    keeps the contents of a `memory:` store so that a test can open them again. The store's `notes` say what
+    an operator should know. Raises StorageError: StoreInUse when a local directory is in use,
+    StoreUnavailable when the place does not answer in `limits.STORE_OPEN_TIMEOUT_S`, FormatTooNew when a
+    newer SluiceMQ wrote the data.
     """
     await enable_fast_batch()
     if settings.url == "memory:" or "://" in settings.url:
+        if "://" in settings.url and not take_over:
+            reader = await _in_time(settings.url, open_reader(*_remote(settings.url)))
+            if reader is not None:
+                await wait_for_holder(reader, settings.url, tell)
         store = await open_database(settings, memory=memory)
         try:
             await check_format(store, format_marker.PLAIN_VERSION)
+            if "://" in settings.url:
+                await store.hold()
         except BaseException:
             await store.close()
             raise
@@ -237,6 +249,13 @@ async def _open_directory(lock: DirectoryLock, sync: str, *, keep_lock: bool) ->
 
 
 async def _open_remote(url: str) -> SlateStore:
+    path, object_store = _remote(url)
+    database = await _build(path, object_store, local=False)
+    return SlateStore(database, url, flush_interval_ms=limits.STORE_REMOTE_FLUSH_INTERVAL_MS)
+
+
+def _remote(url: str) -> tuple[str, ObjectStore]:
+    """The database's path in the object store that an URL names, and that. Raises StorageError."""
     scheme, _, rest = url.partition("://")
     bucket, _, prefix = rest.partition("/")
     if scheme not in _SCHEMES or not bucket:
@@ -252,8 +271,7 @@ async def _open_remote(url: str) -> SlateStore:
         object_store = builder.build()
     except SLATE_ERRORS as error:
         raise translate(error, f"opening {url}") from error
-    database = await _build(prefix.strip("/") or DATABASE, object_store, local=False)
-    return SlateStore(database, url, flush_interval_ms=limits.STORE_REMOTE_FLUSH_INTERVAL_MS)
+    return prefix.strip("/") or DATABASE, object_store
 
 
 async def _build(path: str, object_store: ObjectStore, *, local: bool, collects_garbage: bool = True) -> Db:

@@ -28,6 +28,7 @@ from storage.fast_batch import fill_batch
 from storage.fast_rows import next_rows
 from storage.local_garbage import LocalGarbage
 from storage.local_sync import LocalSync
+from storage.remote_hold import RemoteHold
 from storage.slate_errors import SLATE_ERRORS, translate
 from storage.store import Replay
 
@@ -72,6 +73,7 @@ class SlateStore:
         "_directory",
         "_durable_watch",
         "_flush_interval_s",
+        "_hold",
         "_lock",
         "_next_flush",
         "_sweep_thread",
@@ -113,6 +115,7 @@ class SlateStore:
         self._applied_count = 0
         self._synced_before = 0
         self._durable_watch: DiskWatch | None = None
+        self._hold: RemoteHold | None = None
         self._turn = asyncio.Lock()
         self._closed = False
         self.notes = notes
@@ -127,6 +130,11 @@ class SlateStore:
             self._sweeper = asyncio.get_running_loop().create_task(
                 self._sweep(sync, garbage, self._sweep_thread)
             )
+
+    async def hold(self) -> None:
+        """Say in the database, until `close`, that this process has it open. Raises StorageError."""
+        self._hold = RemoteHold(self)
+        await self._hold.begin()
 
     def describe(self) -> str:
         """Where the data lies and how durable a write is."""
@@ -269,6 +277,7 @@ class SlateStore:
             await asyncio.gather(self._sweeper, return_exceptions=True)
         try:
             async with asyncio.timeout(limits.STORE_CLOSE_TIMEOUT_S):
+                await self._let_go()
                 await self._database.shutdown_with_options(_CLOSE)
         except TimeoutError:
             raise self._late("closing", began) from None
@@ -283,6 +292,13 @@ class SlateStore:
             finally:
                 if self._lock is not None:
                     self._lock.release()
+
+    async def _let_go(self) -> None:
+        if self._hold is not None:
+            try:
+                await self._hold.release()
+            except StorageError:
+                pass  # the next start waits a little, no more
 
     async def _apply(self, ops: WriteOps) -> None:
         synced_before = self._sync.wal_synced if self._sync is not None else 0

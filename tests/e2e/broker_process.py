@@ -126,7 +126,13 @@ class BrokerProcess:
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> "BrokerProcess":
         """Start and wait until it serves. Raises BrokerFailed with the log when it does not."""
-        process = self.spawn()
+        self.spawn()
+        return self.wait_ready(timeout_s)
+
+    def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> "BrokerProcess":
+        """Wait until what was spawned serves. Raises BrokerFailed with the log when it does not."""
+        process = self.process
+        assert process is not None
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if process.poll() is not None:

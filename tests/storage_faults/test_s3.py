@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 
 import boto3
 import pytest
@@ -9,6 +10,7 @@ from moto.server import ThreadedMotoServer
 
 from config import limits
 from config.settings import StorageSettings
+from storage import remote_hold
 from storage.errors import StorageError, StoreFenced, StoreUnavailable
 from storage.open import open_store
 from tests.unit.storage.store_conformance import batch
@@ -83,7 +85,7 @@ async def test_write_reopen_and_takeover(gate, moto_port):
     assert first.describe() == "s3://sluice/a/b"
     for number in range(5):
         await first.write(batch({b"k%d" % number: b"v"}))
-    second = await open_store(settings("a/b"))
+    second = await open_store(settings("a/b"), take_over=True)
     assert [key for key, _ in await second.scan(b"k", None, limit=10)] == [b"k%d" % n for n in range(5)]
     with pytest.raises(StoreFenced, match="another process has opened"):
         await first.write(batch({b"late": b""}))
@@ -144,3 +146,32 @@ async def test_a_bucket_that_is_not_there(gate, monkeypatch):
     monkeypatch.setattr(limits, "STORE_OPEN_TIMEOUT_S", 2)
     with pytest.raises(StorageError, match="s3://missing/x"):
         await open_store(StorageSettings(url="s3://missing/x"))
+
+
+async def test_second_start_waits_for_the_first_to_stop(gate, monkeypatch):
+    monkeypatch.setattr(limits, "HOLD_BEAT_INTERVAL_S", 0.3)
+    monkeypatch.setattr(limits, "HOLD_TIMEOUT_S", 3)
+    monkeypatch.setattr(remote_hold, "_is_dead", lambda found: False)  # both are this process
+    first = await open_store(settings("waited"))
+    told: list[str] = []
+    waiting = asyncio.create_task(open_store(settings("waited"), tell=told.append))
+    await asyncio.sleep(5)
+    assert not waiting.done()
+    assert f"waiting for process {os.getpid()} on " in told[-1]
+    await first.write(batch({b"k": b"v"}))
+    await first.close()
+    second = await asyncio.wait_for(waiting, 20)
+    assert await second.get(b"k") == b"v"
+    await second.close()
+
+
+async def test_second_start_goes_on_when_the_first_falls_silent(gate, monkeypatch):
+    monkeypatch.setattr(limits, "HOLD_TIMEOUT_S", 1)
+    monkeypatch.setattr(remote_hold, "_is_dead", lambda found: False)
+    first = await open_store(settings("silent"))
+    second = await asyncio.wait_for(open_store(settings("silent")), 20)
+    with pytest.raises(StoreFenced):
+        await first.write(batch({b"late": b""}))
+    await first.close()
+    await second.write(batch({b"k": b"v"}))
+    await second.close()

@@ -1,9 +1,9 @@
-"""Records there is one of: message ID block (07), format marker (0f), journal state (1f)."""
+"""Records there is one of: message ID block (07), format marker (0f), journal state (1f), holder (20)."""
 
 import pytest
 
 from storage.errors import CorruptRecord, FormatTooNew
-from storage.records import format_marker, journal_state, message_ids
+from storage.records import format_marker, holder, journal_state, message_ids
 from storage.sequence import SeqBlock
 from tests.unit.storage.record_checks import check_strict, unhex
 
@@ -39,6 +39,17 @@ def test_journal_state_vector():
     check_strict(journal_state.decode, value)
 
 
+def test_holder_matches_the_documented_vector():
+    assert holder.key() == unhex("01 20")
+    assert holder.prefix() == holder.key()
+    value = unhex("ef cd ab 89 67 45 23 01  05 00 00 00 00 00 00 00  39 30 00 00  03 00 62 6f 78")
+    found = holder.Holder(0x0123456789ABCDEF, 5, 12_345, "box")
+    assert holder.encode(found) == value
+    assert holder.decode(value) == found
+    assert found.describe() == "process 12345 on box"
+    check_strict(holder.decode, value)
+
+
 def test_later_format_is_refused_whatever_bytes_follow():
     with pytest.raises(FormatTooNew, match="database format 3"):
         format_marker.decode(b"\x03\x00 anything")
@@ -50,7 +61,7 @@ def test_marker_of_another_program_is_corrupt(value):
         format_marker.decode(unhex(value))
 
 
-@pytest.mark.parametrize("module", [message_ids, format_marker, journal_state])
+@pytest.mark.parametrize("module", [message_ids, format_marker, journal_state, holder])
 def test_damaged_keys_are_corrupt(module):
     module.parse_key(module.key())
     for damaged in (b"\x01", module.key() + b"\x00", b"\x02" + module.key()[1:]):

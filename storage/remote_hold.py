@@ -1,0 +1,143 @@
+"""Who has a database in an object store open: one broker, as long as it says so.
+
+There is no lock between machines. So a broker writes a record that says who it is, again every few seconds,
+and deletes it when it stops. A start that finds the record waits while it goes on changing. A record that has
+stood still for a while is of a broker that is gone; if it is not, opening the database fences it even so.
+"""
+
+import asyncio
+import os
+import secrets
+from collections.abc import Callable
+from typing import Protocol
+
+from slatedb.uniffi import DbReader, DbReaderBuilder, Error, ObjectStore, ReaderMode, ReaderOptions
+
+from config import limits
+from storage.batch import WriteOps
+from storage.errors import StorageError, StoreUnavailable
+from storage.records import holder
+from storage.records.holder import Holder
+from storage.slate_errors import SLATE_ERRORS, translate
+
+
+class Writer(Protocol):
+    """The open database."""
+
+    async def write(self, ops: WriteOps) -> None:
+        """As `storage.store.Store.write`."""
+
+
+class RemoteHold:
+    """Says, from `begin` to `release`, that this process has the database open."""
+
+    __slots__ = ("_holder", "_task", "_writer")
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._holder = Holder(secrets.randbits(64), 0, os.getpid(), os.uname().nodename)
+        self._task: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Write the record, and from now on again and again. Raises StorageError."""
+        await self._beat()
+        self._task = asyncio.get_running_loop().create_task(self._go_on())
+
+    async def release(self) -> None:
+        """Let others in at once. Raises StorageError."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._task = None
+        ops = WriteOps()
+        ops.delete(holder.key())
+        await self._writer.write(ops)
+
+    async def _beat(self) -> None:
+        self._holder = self._holder._replace(beat=self._holder.beat + 1)
+        ops = WriteOps()
+        ops.put(holder.key(), holder.encode(self._holder))
+        await self._writer.write(ops)
+
+    async def _go_on(self) -> None:
+        while True:
+            await asyncio.sleep(limits.HOLD_BEAT_INTERVAL_S)
+            try:
+                await self._beat()
+            except StoreUnavailable:
+                continue  # commits tell what is wrong; without any there is nobody to tell
+            except StorageError:
+                return
+
+
+async def open_reader(path: str, object_store: ObjectStore) -> DbReader | None:
+    """A reader, which fences nobody; None when there is no database yet."""
+    builder = DbReaderBuilder(path, object_store)
+    builder.with_reader_mode(ReaderMode.FOLLOW_LATEST())
+    builder.with_options(
+        ReaderOptions(
+            manifest_poll_interval_ms=limits.HOLD_LOOK_INTERVAL_S * 1_000,
+            checkpoint_lifetime_ms=limits.STORE_COMPACTED_AGE_MIN_S * 1_000,  # makes none
+            max_memtable_bytes=limits.STORE_TABLE_BYTES,
+            skip_wal_replay=False,
+        )
+    )
+    try:
+        return await builder.build()
+    except SLATE_ERRORS as error:
+        if isinstance(error, Error.Data):
+            return None  # no manifest; if it is a damaged one, the opening that follows says so
+        raise translate(error, "opening") from error
+
+
+async def wait_for_holder(reader: DbReader, url: str, tell: Callable[[str], None]) -> None:
+    """Return, with `reader` closed, once no broker has its database open, as far as that can be seen.
+
+    `tell` is given what is waited for. Raises StorageError.
+    """
+    loop = asyncio.get_running_loop()
+    last: Holder | None = None
+    changed = 0.0
+    try:
+        while (found := await _read(reader)) is not None and not _is_dead(found):
+            if found != last:
+                last, changed = found, loop.time()
+            elif loop.time() - changed >= limits.HOLD_TIMEOUT_S:
+                return
+            tell(f"waiting for {found.describe()}, which has {url} open, to stop or fall silent")
+            await asyncio.sleep(limits.HOLD_LOOK_INTERVAL_S)
+    finally:
+        try:
+            await reader.shutdown()
+        except SLATE_ERRORS:
+            pass  # it has changed nothing
+
+
+def _is_dead(found: Holder) -> bool:
+    """Whether the process ran on this machine and does not any more.
+
+    One of this process's own number did: in a container that was started again it is the same each time.
+    """
+    if found.host != os.uname().nodename:
+        return False
+    if found.pid == os.getpid():
+        return True
+    try:
+        os.kill(found.pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+async def _read(reader: DbReader) -> Holder | None:
+    try:
+        async with asyncio.timeout(limits.STORE_CALL_TIMEOUT_S):
+            value = await reader.get(holder.key())
+    except TimeoutError:
+        raise StoreUnavailable("opening: no answer about who has the database open") from None
+    except SLATE_ERRORS as error:
+        raise translate(error, "opening") from error
+    return None if value is None else holder.decode(value)
