@@ -43,7 +43,9 @@ def _move(claim: Claim, state: int) -> None:
 def acknowledge(claims: Iterable[Claim], now_ms: int) -> int:
     """Mark claims, of whatever cursors, done; give how many came too late (nothing changes for those)."""
     late_count = 0
-    group = None
+    holder: Consumer | None = None
+    in_flight: dict[int, Claim] = {}
+    touched: Bucket | None = None
     for claim in claims:
         consumer = claim.consumer
         if claim.state != IN_FLIGHT or consumer is None:
@@ -51,21 +53,24 @@ def acknowledge(claims: Iterable[Claim], now_ms: int) -> int:
             if consumer is not None:
                 consumer.came_late()
             continue
+        if consumer is not holder:
+            holder = consumer
+            in_flight = consumer.in_flight
+            consumer.group.want_dispatch()
         claim.state = DONE
         claim.at_ms = now_ms
         message = claim.message
-        del consumer.in_flight[message.offset]
+        del in_flight[message.offset]
         consumer.bytes_in_flight -= len(message.body)  # type: ignore[arg-type]
         if consumer.pool is not None:
             consumer.pool.released(1)
         bucket = claim.bucket
         if bucket is not None:
             bucket.open_count -= 1
-            if not bucket.is_dirty:
-                bucket.owner.touch(bucket)
-        if consumer.group is not group:
-            group = consumer.group
-            group.want_dispatch()
+            if bucket is not touched:
+                touched = bucket
+                if not bucket.is_dirty:
+                    bucket.owner.touch(bucket)
     return late_count
 
 

@@ -221,6 +221,8 @@ class Queue:
 
     def memory_bytes(self) -> int:
         """What its messages take in memory."""
+        if len(self.parts) == 1:  # asked for with each publish to a queue in memory
+            return self.log.tail.memory_bytes + self.scheduled_bytes()
         return sum(part.log.tail.memory_bytes for part in self.parts) + self.scheduled_bytes()
 
     # room
