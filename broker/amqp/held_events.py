@@ -16,32 +16,28 @@ T = TypeVar("T")
 class HeldEvents:
     """The events of a channel that wait, so that order is kept; nothing more is read from the client then.
 
-    `_is_unread`: they wait until the client has read what was sent to it.
+    `is_holding`: events have to be added here instead of being handled. `_is_unread`: they wait until the
+    client has read what was sent to it.
     """
 
-    __slots__ = ("_channel", "_events", "_handle", "_is_unread")
+    __slots__ = ("_channel", "_events", "_handle", "_is_unread", "is_holding")
 
     def __init__(self, channel: AmqpChannel, handle: Callable[[Any], None]) -> None:
         """`handle` takes the events once they may go on."""
         self._channel = channel
         self._handle = handle
-        self._events: deque[Any] | None = None
+        self._events: deque[Any] = deque()
         self._is_unread = False
-
-    @property
-    def is_holding(self) -> bool:
-        """Whether events have to be added here instead of being handled."""
-        return self._events is not None
+        self.is_holding = False
 
     def add(self, event: Any) -> None:
         """Keep an event; `is_holding`."""
-        assert self._events is not None
         self._events.append(event)
 
     def hold(self) -> None:
         """Handle nothing more before `release`."""
-        if self._events is None:
-            self._events = deque()
+        if not self.is_holding:
+            self.is_holding = True
             self._channel.client.transport.hold_reading()
 
     def hold_with(self, event: Any) -> None:
@@ -51,7 +47,6 @@ class HeldEvents:
 
     def put_back(self, event: Any) -> None:
         """Have `event` handled first; `is_holding`."""
-        assert self._events is not None
         self._events.appendleft(event)
 
     def hold_until_read(self, event: Any) -> None:
@@ -92,19 +87,18 @@ class HeldEvents:
 
     def end(self) -> deque[Any]:
         """Hold nothing any more; gives what was held back."""
-        events = self._events
         self._is_unread = False
-        if events is None:
-            return deque()
-        self._events = None
-        self._channel.client.transport.release_reading()
+        events, self._events = self._events, deque()
+        if self.is_holding:
+            self.is_holding = False
+            self._channel.client.transport.release_reading()
         return events
 
     def _release(self) -> None:
         waiting = self.end()
         while waiting:
             self._handle(waiting.popleft())
-            if self._events is not None:
+            if self.is_holding:
                 self._events.extend(waiting)
                 break
         self._channel.client.transport.want_flush()

@@ -19,10 +19,11 @@ _log: Final = structlog.get_logger("sluicemq.amqp")
 class Unacked:
     """Claims by delivery tag, in order of delivery; `_late`: tags whose lease ended, with their consumers."""
 
-    __slots__ = ("_channel", "_claims", "_late", "_next_tag")
+    __slots__ = ("_channel", "_claims", "_hub", "_late", "_next_tag")
 
     def __init__(self, channel: AmqpChannel) -> None:
         self._channel = channel
+        self._hub = channel.hub
         self._claims: dict[int, Claim] = {}
         self._late: dict[int, Consumer] = {}
         self._next_tag = 1
@@ -67,7 +68,7 @@ class Unacked:
         ever.
         """
         channel = self._channel
-        hub = channel.hub
+        hub = self._hub
         hub.counters.drop_too_large(len(tags))
         _log.warning(
             "amqp.properties_too_large",
@@ -84,7 +85,7 @@ class Unacked:
         """
         claims, unknown_tag = self._take_multiple(event) if event.multiple else self._take_single(event)
         if claims:
-            hub = self._channel.hub
+            hub = self._hub
             consuming = hub.client.consuming
             now_ms = hub.clock.now_ms()
             if event.kind == ev.ACK:
@@ -110,7 +111,7 @@ class Unacked:
             if claim is None:
                 if unknown_tag is None and tag in self._late:
                     self._late.pop(tag).came_late()
-                    self._channel.hub.counters.settle_late(1)
+                    self._hub.counters.settle_late(1)
                 elif unknown_tag is None:
                     unknown_tag = tag
             elif unknown_tag is None:
