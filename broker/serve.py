@@ -19,6 +19,7 @@ import uvloop
 from broker.app import Broker
 from broker.descriptors import open_files_limit, raise_limit
 from broker.listening import ListenError
+from broker.loop_watch import LoopWatch
 from broker.version import PRODUCT, VERSION
 from config import limits
 from config.settings import LogSettings, Settings
@@ -61,10 +62,15 @@ async def _serve(settings: Settings, ready_file: Path | None, *, take_over: bool
     _announce(broker)
     if ready_file is not None:
         _write_ready_file(ready_file, broker)
+    watch = LoopWatch()
+    watch.start()
     waits = [asyncio.create_task(stopping.wait()), asyncio.create_task(broker.failed.wait())]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for wait in waits:
         wait.cancel()
+    watch.stop()
+    if watch.lag.stall_count:
+        _log.info("loop.lag", **watch.lag._asdict())
     if broker.failure is not None:
         print(f"sluicemq: stopping, the store failed: {broker.failure.reason}", file=sys.stderr)
     try:
