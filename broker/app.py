@@ -255,8 +255,7 @@ class Broker:
         while True:
             await asyncio.sleep(limits.DEADLINE_CHECK_INTERVAL_MS / 1000)
             now = self.clock.monotonic()
-            for transport in list(hub.transports):
-                transport.check_deadline(now)
+            await hub.check_deadlines(now)
             slow = hub.bodies.overdue(now)
             if slow is not None:
                 slow.end_slow_message()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from itertools import islice
 from typing import Any, Protocol
 
 from broker.body_room import BodyRoom, Sender
@@ -12,6 +13,7 @@ from broker.configured import default_policy
 from broker.counters import Counters
 from broker.engine.local.client import LocalClient
 from broker.refusals import RefusalLog
+from config import limits
 from config.settings import Settings
 
 
@@ -78,6 +80,15 @@ class Hub:
         self.transports.pop(transport, None)
         self._flushes.pop(transport, None)
 
+    async def check_deadlines(self, now: float) -> None:
+        """Let all connections act on theirs, in steps between which others have their turn."""
+        transports = list(self.transports)
+        for start in range(0, len(transports), limits.DEADLINES_PER_TURN_MAX):
+            for transport in transports[start : start + limits.DEADLINES_PER_TURN_MAX]:
+                if transport in self.transports:
+                    transport.check_deadline(now)
+            await asyncio.sleep(0)
+
     def hold_back(self, transport: Peer) -> None:
         """Call its `store_caught_up` with the next commit."""
         self._held_back.append(transport)
@@ -100,11 +111,14 @@ class Hub:
             self.loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        self._flush_scheduled = False
-        transports = list(self._flushes)
-        self._flushes.clear()
-        for transport in transports:
-            transport.flush()
+        flushes = self._flushes
+        for transport in list(islice(flushes, limits.FLUSHES_PER_TURN_MAX)):
+            if transport in flushes:
+                del flushes[transport]
+                transport.flush()
+        self._flush_scheduled = bool(flushes)
+        if flushes:  # one publish may be for thousands: others have their turn in between
+            self.loop.call_soon(self._flush)
         if self.has_work():  # what clients who are gone gave back
             self.settle_turn()
 
