@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from broker.consumer_filters import Filters
-from broker.engine.local.traffic import Consumer, CreditPool, Queue, Sink
+from broker.engine.local.traffic import Claim, Consumer, CreditPool, Queue, Sink
 from broker.hub import Hub
 from queue_manager.log.stream_start import StreamStart
 
@@ -60,6 +60,10 @@ class Consumers:
     def find(self, name: str) -> Consumer | None:
         """The consumer of that name."""
         return self._by_name.get(name)
+
+    def holds(self, claim: Claim) -> bool:
+        """Whether the claim is that of one of them."""
+        return claim.consumer in self._by_name.values()
 
     def subscribe(self, name: str, request: ConsumerRequest, sink: ConsumerSink) -> None:
         """Make a consumer, in the place of another of that name; raises QueueManagerError."""

@@ -45,6 +45,7 @@ MQTT_TOPIC_BYTES_MAX: Final = 65_535
 MQTT_TOPIC_LEVELS_MAX: Final = 128
 MQTT_SUBSCRIPTIONS_PER_SESSION_MAX: Final = 10_000
 MQTT_SHAPES_PER_CONNECTION_MAX: Final = 1_024
+MQTT_ADDRESSES_PER_CONSUMER_MAX: Final = 256  # topics of deliveries that are kept encoded
 
 # claims and memory
 CLAIMS_PER_CONSUMER_MAX: Final = 65_535  # unsettled messages of a consumer that set no prefetch

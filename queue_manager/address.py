@@ -79,7 +79,12 @@ def parse(topic: str) -> Address:
 
 
 def routing_key(topic: str, queue_name: str) -> str:
-    """The part of a message's topic that patterns of the queue's groups look at."""
+    """The part of a message's topic that patterns of the queue's groups look at.
+
+    An AMQP publish to the name of the queue has none, as an MQTT publish to its address.
+    """
+    if topic == queue_name:
+        return ""
     root = PREFIX + queue_name
     if topic.startswith(root):
         if len(topic) == len(root):

@@ -67,11 +67,9 @@ def read_options(
     producer_id = _text(PRODUCER_ID, values.get(PRODUCER_ID))
     if (sequence is None) != (not producer_id):
         raise InvalidArgument(f"{PRODUCER_ID} and {PRODUCER_SEQUENCE} go together")
-    if ttl_ms is not None and ttl_ms > limits.DURATION_MS_MAX:
-        raise InvalidArgument(f"a message lives at most {limits.DURATION_MS_MAX} ms, not {ttl_ms}")
     return PublishOptions(
         priority=priority,
-        ttl_ms=ttl_ms,
+        ttl_ms=None if ttl_ms is None else min(ttl_ms, limits.DURATION_MS_MAX),
         delay_ms=_number(DELAY, values.get(DELAY), TIME_MS_MAX),
         deliver_at_ms=_number(DELIVER_AT, values.get(DELIVER_AT), TIME_MS_MAX),
         deduplication_id=_text(DEDUPLICATION_ID, values.get(DEDUPLICATION_ID)),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.properties.amqp import DELIVERY_COUNT_HEADER
 from queue_manager.log.stream_start import NAME
 
 OFFSET: Final = "x-offset"
 GROUP: Final = "x-group-id"
-DELIVERY_COUNT: Final = "x-delivery-count"
+DELIVERY_COUNT: Final = DELIVERY_COUNT_HEADER
 
 # of streams
 STREAM_OFFSET: Final = NAME

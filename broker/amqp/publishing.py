@@ -167,6 +167,7 @@ class Publisher:
 
     def _options(self, raw: bytes) -> tuple[PublishOptions, bytes]:
         """What the properties ask for, and what of them goes on to consumers."""
+        raw = amqp.without_shadows(raw)
         if self._staged is not None and (found := self._staged.find(raw)) is not None:
             return found
         options = amqp.options_of(raw)

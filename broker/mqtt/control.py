@@ -1,8 +1,9 @@
 """Control topics: what a publish to `$queue/<queue>/<verb>` does to the claims or the position of a group.
 
 `$ack`, `$nack`, `$reject`, `$extend` settle. MQTT 5 user properties: `message-id` (`<queue>:<offset>` or the
-offset) and `group-id`, both required; `attempts` (refused when it is not the current one), `reason` (logged),
-for `$nack` `delay`, for `$extend` `lease` in ms. `$commit` is in `committing`.
+offset) and `group-id`, both required; `attempts` (refused when it is not the current one; without it the
+message must be in flight at this client), `reason` (logged), for `$nack` `delay`, for `$extend` `lease` in
+ms. `$commit` is in `committing`.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ class SettleTarget(ControlTarget):
         if group_id is None or "message-id" not in values:
             raise InvalidArgument(f"{verb} needs user properties message-id and group-id")
         claim = consuming.find_claim(queue, group_id, offset_of(values["message-id"], queue.name))
-        _check_attempts(claim, values.get("attempts"))
+        _check_meant(client, claim, values.get("attempts"))
         claims.check_delay(values, verb, stream=queue.policy.stream)
         group = consuming.durable_group_of(claim) if self._shape.qos > 0 else None
         if verb == "$ack":
@@ -155,6 +156,15 @@ def offset_of(message_id: str, queue_name: str, name: str = "message-id") -> int
     return int(digits)
 
 
-def _check_attempts(claim: Claim, attempts: str | None) -> None:
-    if attempts is not None and attempts != str(claim.attempts):
+def _check_meant(client: MqttClient, claim: Claim, attempts: str | None) -> None:
+    """Raise InvalidArgument if the client may mean an earlier claim of the message than the one in flight.
+
+    `attempts` tells them apart, whoever says it; without it the claim has to be the client's own.
+    """
+    if attempts is None:
+        if not client.consumers.holds(claim):
+            raise InvalidArgument(
+                "the message is in flight at another client: say by attempts which delivery is meant"
+            )
+    elif attempts != str(claim.attempts):
         raise InvalidArgument(f"attempts {attempts} is stale: the message is at attempt {claim.attempts}")

@@ -7,11 +7,11 @@ from typing import Final
 from broker.engine.local.traffic import Claim, Consumer, Message
 from broker.mqtt.client import MqttClient
 from broker.mqtt.outbound import Outbound, Outgoing, with_identifier
-from broker.properties.templates import as_mqtt_at
-from protocols.errors import ProtocolError
+from broker.properties.templates import as_mqtt_delivery
+from config import limits
 from protocols.mqtt import constants as c
-from protocols.mqtt.topics import validate_topic_name
-from queue_manager.address import PREFIX
+from protocols.mqtt.topics import matches, split_shared
+from queue_manager.address import PREFIX, routing_key
 from storage.envelope import EnvelopeTemplate
 
 _USER_PROPERTY: Final = b"\x26"
@@ -24,10 +24,11 @@ class MqttConsumer:
     """
 
     __slots__ = (
+        "_addresses",
         "_client",
         "_constant",
         "_outbound",
-        "_topics",
+        "_topic_filter",
         "consumer",
         "explicit",
         "filter",
@@ -53,7 +54,8 @@ class MqttConsumer:
         self.identifier = identifier
         self.consumer: Consumer
         self._constant = b""
-        self._topics: dict[str, bytes] = {}
+        self._topic_filter = split_shared(topic_filter)[1]
+        self._addresses: dict[str, tuple[bytes, bytes]] = {}
 
     def attach(self, consumer: Consumer) -> None:
         """See `broker.consumers.ConsumerSink`."""
@@ -101,7 +103,7 @@ class MqttConsumer:
                 end += 1
             self._outbound.send(
                 Outgoing(
-                    self._topic(template),
+                    self._address(template)[0],
                     self.qos,
                     False,
                     b"",
@@ -118,20 +120,22 @@ class MqttConsumer:
                 b"queue", group.log.title.encode()
             )
         offset = str(message.offset).encode()
+        topic, original_topic = self._address(message.template)
         block = b"".join(
             (
-                as_mqtt_at(message.template, message.received_at_ms, now_ms),
+                as_mqtt_delivery(message.template, message.received_at_ms, now_ms),
                 user_property(b"message-id", self.consumer.group.log.title.encode() + b":" + offset),
                 self._constant,
                 user_property(b"offset", offset),
                 user_property(b"attempts", str(attempts).encode()),
+                original_topic,
             )
         )
         if self.identifier is not None:
             block = with_identifier(block, self.identifier)
         self._outbound.send(
             Outgoing(
-                self._topic(message.template),
+                topic,
                 self.qos,
                 False,
                 block,
@@ -141,26 +145,34 @@ class MqttConsumer:
             )
         )
 
-    def _topic(self, template: EnvelopeTemplate) -> bytes:
-        """The topic published to; an AMQP routing key without `$queue/` gets its queue's root."""
-        topic = template.topic
-        encoded = self._topics.get(topic)
-        if encoded is None:
-            name = topic if topic.startswith(PREFIX) else PREFIX + self.consumer.group.log.title
-            encoded = _valid(name).encode()
-            if len(self._topics) > 256:
-                self._topics.clear()
-            self._topics[topic] = encoded
-        return encoded
+    def _address(self, template: EnvelopeTemplate) -> tuple[bytes, bytes]:
+        """The topic of a delivery, and the user property that has the topic published to if it is another.
+
+        Client libraries choose by the topic which callback of theirs gets a message, so it has to match the
+        filter that was subscribed to.
+        """
+        found = self._addresses.get(template.topic)
+        if found is None:
+            if len(self._addresses) > limits.MQTT_ADDRESSES_PER_CONSUMER_MAX:
+                self._addresses.clear()
+            found = self._addresses[template.topic] = self._address_of(template.topic)
+        return found
+
+    def _address_of(self, published_to: str) -> tuple[bytes, bytes]:
+        title = self.consumer.group.log.title
+        key = routing_key(published_to, title)
+        root = PREFIX + title
+        topic = _valid(f"{root}/{key}") if key else root
+        if not matches(self._topic_filter, topic) or len(topic.encode()) > limits.MQTT_TOPIC_BYTES_MAX:
+            topic = root
+        if published_to in (topic, title):
+            return topic.encode(), b""
+        return topic.encode(), user_property(b"original-topic", published_to.encode())
 
 
 def _valid(topic: str) -> str:
-    try:
-        validate_topic_name(topic)
-    except ProtocolError:
-        # AMQP routing keys may hold what topics may not
-        return topic.replace("+", "%2B").replace("#", "%23").replace("\0", "%00")
-    return topic
+    """The topic without what AMQP routing keys may hold and topics may not."""
+    return topic.replace("+", "%2B").replace("#", "%23").replace("\0", "%00")
 
 
 def user_property(name: bytes, value: bytes) -> bytes:

@@ -9,7 +9,7 @@ import structlog
 from broker.engine.local.traffic import Claim, Message, StreamGroup
 from broker.mqtt.delivery import MqttConsumer, user_property
 from broker.mqtt.outbound import Outgoing, with_identifier
-from broker.properties.templates import as_mqtt_at
+from broker.properties.templates import as_mqtt_delivery
 
 _log: Final = structlog.get_logger("sluicemq.mqtt")
 
@@ -35,8 +35,9 @@ class MqttStreamConsumer(MqttConsumer):
         group = self.group
         log = group.log
         offset = str(message.offset).encode()
+        topic, original_topic = self._address(message.template)
         parts = [
-            as_mqtt_at(message.template, message.received_at_ms, now_ms),
+            as_mqtt_delivery(message.template, message.received_at_ms, now_ms),
             user_property(b"message-id", log.title.encode() + b":" + offset),
             user_property(b"group-id", group.group_id.encode()),
             user_property(b"queue", log.title.encode()),
@@ -44,6 +45,7 @@ class MqttStreamConsumer(MqttConsumer):
             user_property(b"attempts", str(attempts).encode()),
             user_property(b"x-stream-offset", offset),
             user_property(b"x-stream-timestamp", str(message.received_at_ms).encode()),
+            original_topic,
         ]
         primary_group = log.policy.primary_group
         if primary_group:
@@ -60,7 +62,7 @@ class MqttStreamConsumer(MqttConsumer):
             block = with_identifier(block, self.identifier)
         self._outbound.send(
             Outgoing(
-                self._topic(message.template),
+                topic,
                 self.qos,
                 False,
                 block,

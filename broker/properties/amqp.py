@@ -52,7 +52,10 @@ _IMPLIED: Final = frozenset(("group_id", "group_sequence"))
 _INTEGER_MIN: Final = -(1 << 63)
 _INTEGER_MAX: Final = (1 << 63) - 1
 _TIMESTAMP_MS_MAX: Final = 253_402_300_799_000  # the end of the year 9999
-_OPTION_NAMES: Final = tuple(name.encode() for name in NAMES)
+DELIVERY_COUNT_HEADER: Final = "x-delivery-count"
+"""A header of deliveries that only the broker sets; a publisher's moves under the other name."""
+ORIGINAL_DELIVERY_COUNT_HEADER: Final = "x-original-x-delivery-count"
+_OPTION_NAMES: Final = tuple(name.encode() for name in (*NAMES, DELIVERY_COUNT_HEADER))
 assert all(b"x-" in name or b"deliver" in name for name in _OPTION_NAMES)
 
 
@@ -117,7 +120,7 @@ def write(properties: MessageProperties) -> bytes:
     if "group_sequence" not in implied and properties.group_sequence is not None:
         headers.append((GROUP_SEQUENCE_HEADER, properties.group_sequence))
     kept = [
-        (name, value if type(value) in _FIELD_TYPES else _field_value(value))
+        (_unshadowed(name), value if type(value) in _FIELD_TYPES else _field_value(value))
         for name, value in headers
         if len(name.encode(errors="replace")) <= SHORT_STRING_BYTES_MAX
     ]
@@ -125,6 +128,15 @@ def write(properties: MessageProperties) -> bytes:
     if routing_key(properties.topic) != properties.topic:
         raw = content.append_headers(raw, [(TOPIC_HEADER, properties.topic)])
     return raw
+
+
+def without_shadows(raw: bytes) -> bytes:
+    """`raw` without a header that consumers could take for the broker's."""
+    return content.rename_header(raw, DELIVERY_COUNT_HEADER, ORIGINAL_DELIVERY_COUNT_HEADER)
+
+
+def _unshadowed(name: str) -> str:
+    return ORIGINAL_DELIVERY_COUNT_HEADER if name == DELIVERY_COUNT_HEADER else name
 
 
 def routing_key(topic: str) -> str:

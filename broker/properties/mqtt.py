@@ -9,6 +9,7 @@ tables and lists JSON.
 from __future__ import annotations
 
 import json
+import re
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -33,6 +34,19 @@ GROUP_PROPERTY: Final = "group-id"
 GROUP_SEQUENCE_PROPERTY: Final = "group-sequence"
 SUBJECT_PROPERTIES: Final = ("subject", "type")
 
+DELIVERY_PROPERTIES: Final = (
+    "message-id", "group-id", "queue", "offset", "attempts", "original-topic", "x-stream-offset",
+    "x-stream-timestamp", "x-stream-gap", "x-work-group", "x-work-committed-offset", "x-work-acked",
+)  # fmt: skip
+"""User properties of deliveries that only the broker sets."""
+ORIGINAL_PREFIX: Final = "x-original-"
+
+_MAY_SHADOW: Final = re.compile(
+    b"|".join(
+        b"\x26" + len(name).to_bytes(2, "big") + re.escape(name.encode()) for name in DELIVERY_PROPERTIES
+    ),
+    re.DOTALL,
+)
 _OPTION_NAMES: Final = frozenset({*NAMES, PRIORITY_PROPERTY})
 _IMPLIED: Final = frozenset(("group_id", "priority", "subject"))
 
@@ -108,6 +122,20 @@ def with_expiry(block: bytes, left_ms: int) -> bytes:
     # it may be delivered, so it has not expired: at least a second
     left_s = min(max(1, -(-left_ms // 1000)), EXPIRY_S_MAX)
     return block[:position] + left_s.to_bytes(4, "big") + block[position + 4 :]
+
+
+def without_shadows(block: bytes) -> bytes:
+    """The block of a delivery: user properties of the publisher that are called as one of
+    `DELIVERY_PROPERTIES` move under `x-original-` and their name.
+    """
+    if not _MAY_SHADOW.search(block):
+        return block
+    properties = decode_properties(block, c.PUBLISH)
+    properties.user_properties = [
+        (ORIGINAL_PREFIX + name if name in DELIVERY_PROPERTIES else name, value)
+        for name, value in properties.user_properties
+    ]
+    return encode_properties(properties, c.PUBLISH)
 
 
 def options_of(block: bytes) -> PublishOptions:

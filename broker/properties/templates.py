@@ -26,12 +26,15 @@ _CODECS: Final[dict[int, Codec]] = {PROPERTIES_AMQP: amqp, PROPERTIES_MQTT: mqtt
 
 
 class Translations:
-    """What was made of a template's properties: blocks by their kind, and the message group (key, closes)."""
+    """What was made of a template's properties: blocks by their kind, the block of MQTT deliveries, and the
+    message group (key, closes).
+    """
 
-    __slots__ = ("blocks", "message_group")
+    __slots__ = ("blocks", "message_group", "mqtt_delivery")
 
     def __init__(self) -> None:
         self.blocks: dict[int, bytes] = {}
+        self.mqtt_delivery: bytes | None = None
         self.message_group: tuple[str, bool] | None = None
 
 
@@ -72,11 +75,17 @@ def as_mqtt(template: EnvelopeTemplate) -> bytes:
     return _translated(template, PROPERTIES_MQTT)
 
 
-def as_mqtt_at(template: EnvelopeTemplate, received_at_ms: int, now_ms: int) -> bytes:
-    """As `as_mqtt`, with the message expiry interval less the time the message waited [MQTT-3.3.2-6]."""
+def as_mqtt_delivery(template: EnvelopeTemplate, received_at_ms: int, now_ms: int) -> bytes:
+    """As `as_mqtt`, with the message expiry interval less the time the message waited [MQTT-3.3.2-6], and
+    without user properties that could be taken for those that the broker adds.
+    """
     block = template.properties
-    if block and template.properties_kind != PROPERTIES_MQTT:
-        block = _translated(template, PROPERTIES_MQTT)
+    if block:
+        translations = template.context or translations_of(template)
+        known: bytes | None = translations.mqtt_delivery
+        if known is None:
+            known = translations.mqtt_delivery = mqtt.without_shadows(as_mqtt(template))
+        block = known
     if not template.expires_at_ms:
         return block
     return mqtt.with_expiry(block, expires_at_ms(template, received_at_ms) - now_ms)

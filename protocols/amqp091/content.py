@@ -252,6 +252,22 @@ def without_headers(raw: bytes, names: Iterable[str]) -> bytes:
     return b"".join((raw[:at], _U32.pack(len(kept)), kept, raw[end:]))
 
 
+def rename_header(raw: bytes, name: str, other: str) -> bytes:
+    """`raw` with the headers called `name` under the name `other`; everything else stays byte for byte."""
+    encoded = name.encode()
+    first, end = headers_span(raw)
+    if encoded not in raw[first:end]:
+        return raw
+    entries = [
+        tables.encode_name(other) + raw[start + 1 + len(encoded) : stop]
+        if found == encoded
+        else raw[start:stop]
+        for found, start, stop in tables.entry_spans(raw, first, len(raw))
+    ]
+    table = b"".join(entries)
+    return b"".join((raw[:first], _U32.pack(len(table)), table, raw[end:]))
+
+
 def headers_span(raw: bytes) -> tuple[int, int]:
     """Where the headers table begins and ends, its length included; an empty span when there is none."""
     flags = _FLAGS.unpack_from(raw)[0]

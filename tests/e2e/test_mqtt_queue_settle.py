@@ -82,11 +82,12 @@ def test_settling_in_one_group_leaves_the_other_unsettled(mqtt, channel, queue):
 
 
 def test_claim_can_be_settled_over_another_connection(mqtt, channel, queue):
-    """A claim belongs to the group; whoever names it may settle it."""
+    """A claim belongs to the group; whoever names it by its attempt may settle it."""
     consumer, settler = worker(mqtt, queue), mqtt()
     amqp.publish(channel, queue, "x")
     message = consumer.take_one()
-    assert settler.settle("ack", message) == 0
+    assert settler.settle("ack", message) == 0x90
+    assert settler.settle("ack", message, user=[("attempts", "1")]) == 0
     consumer.drop()
     assert worker(mqtt, queue).quiet()
 
@@ -219,6 +220,19 @@ class TestVisibilityTimeout:
         current = other.take_one()
         attempts = [("attempts", user_property(stale, "attempts"))]
         assert late.settle("ack", stale, user=attempts) >= 0x80
+        assert other.settle("ack", current) == 0
+
+    @pytest.mark.parametrize("verb", ["ack", "reject", "nack", "extend"])
+    def test_late_settling_without_attempts_leaves_the_claim_of_another_alone(
+        self, impatient_broker, mqtt, lease_queue, verb
+    ):
+        late, other = mqtt(impatient_broker), mqtt(impatient_broker)
+        late.subscribe(f"$queue/{lease_queue}", user=[WORKERS])
+        late.publish(f"$queue/{lease_queue}", "x")
+        stale = late.take_one()
+        other.subscribe(f"$queue/{lease_queue}", user=[WORKERS])
+        current = other.take_one()
+        assert late.settle(verb, stale) == 0x90
         assert other.settle("ack", current) == 0
 
     def test_extend_renews_the_lease(self, impatient_broker, mqtt, lease_queue):

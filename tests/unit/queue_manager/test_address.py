@@ -99,6 +99,7 @@ def test_is_queue_topic(topic: str, is_queue: bool) -> None:
         ("$queue/orders/eu/1", "eu/1"),
         ("$queue/orders2/eu", "$queue/orders2/eu"),
         ("shop/eu", "shop/eu"),
+        ("orders", ""),
     ],
 )
 def test_the_routing_key_is_what_follows_the_queue_s_name(topic: str, key: str) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.properties.amqp import routing_key
-from broker.properties.templates import as_amqp, as_mqtt, as_mqtt_at
+from broker.properties.templates import as_amqp, as_mqtt, as_mqtt_delivery
 from protocols.amqp091 import content
 from protocols.mqtt import constants as c
 from protocols.mqtt.properties import Properties, decode_properties, encode_properties
@@ -173,7 +173,7 @@ def test_mqtt_expiry_is_less_the_time_waited():
     block = b"\x01\x01\x02" + (100).to_bytes(4, "big") + b"\x26\x00\x01a\x00\x01b"
     template = EnvelopeTemplate("t", PROPERTIES_MQTT, block, expires_at_ms=100_000)
     for waited_ms, left_s in ((0, 100), (1, 100), (1_000, 99), (99_500, 1), (150_000, 1)):
-        found = as_mqtt_at(template, T0, T0 + waited_ms)
+        found = as_mqtt_delivery(template, T0, T0 + waited_ms)
         assert found == block[:3] + left_s.to_bytes(4, "big") + block[7:]
     plain = EnvelopeTemplate("t", PROPERTIES_MQTT, block)
-    assert as_mqtt_at(plain, T0, T0 + 5_000) == block
+    assert as_mqtt_delivery(plain, T0, T0 + 5_000) == block
