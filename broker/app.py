@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final, Protocol, Self
 
@@ -18,7 +18,7 @@ from broker.descriptors import connection_room, open_file_count, open_files_limi
 from broker.engine.local.client import LocalClient
 from broker.engine.shard import Shard
 from broker.frontend import Frontend
-from broker.hub import Hub
+from broker.hub import Hub, Peer
 from broker.listening import AddressInUse, ListenError, Listeners
 from broker.memory import memory_returner
 from broker.mqtt.frontend import MqttFrontends
@@ -90,6 +90,7 @@ class Broker:
         self.failure: StorageError | None = None
         self.storage_description = ""
         self._is_started = False
+        self._hurries = asyncio.Event()
         self._listeners = Listeners(settings.listeners.opened(), self.clock)
         self._frontends: dict[str, Frontends] = {}
         self._shard: Shard | None = None
@@ -132,6 +133,7 @@ class Broker:
         self.failure = None
         if self._hub is not None:  # again, maybe in another event loop
             self.failed = asyncio.Event()
+            self._hurries = asyncio.Event()
         try:
             await self._start(store, take_over=take_over)
         except BaseException:
@@ -197,8 +199,14 @@ class Broker:
         self._ticker = asyncio.create_task(self._tick(store))
         self._keeper = asyncio.create_task(self._keep_small())
 
+    def hurry(self) -> None:
+        """Have a `stop` that is going on wait for no client: what was confirmed is safe all the same."""
+        if not self._hurries.is_set():
+            self._hurries.set()
+            _log.info("broker.hurries")
+
     async def stop(self) -> None:
-        """Stop taking connections, say goodbye to clients, write what is open, close the store.
+        """Take nothing more from anybody, confirm what came, say goodbye to clients, close the store.
 
         Nothing is done if that was done, or nothing was started. Raises TimeoutError when the store does not
         close in time.
@@ -216,8 +224,11 @@ class Broker:
                 task.cancel()
         if self._hub is not None:
             self._hub.stop_tasks()
+            drained = await self._drain(self._hub)
             for transport in list(self._hub.transports):
                 transport.shut_down()
+                if transport in drained:
+                    transport.release_reading()  # for the answer
             await self._await_goodbyes()
         await asyncio.wait_for(shard.close(), limits.DRAIN_TIMEOUT_S)
         self._is_started = False
@@ -240,10 +251,32 @@ class Broker:
         listeners.open(makers, room)
         self.ports = listeners.ports
 
+    async def _drain(self, hub: Hub) -> Collection[Peer]:
+        """Have what came confirmed, for who is told nothing publishes it again; gives the transports that are
+        not read from since.
+        """
+        drained = dict.fromkeys(hub.transports)
+        if self.failure is not None or not drained:
+            return ()
+        _log.info("broker.draining", connections=len(drained))
+        for transport in drained:
+            transport.hold_reading()
+        durable = asyncio.ensure_future(hub.client.commits.durable())
+        hurries = asyncio.ensure_future(self._hurries.wait())
+        await asyncio.wait(
+            (durable, hurries), timeout=limits.DRAIN_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED
+        )
+        for wait in (durable, hurries):
+            wait.cancel()
+        await asyncio.gather(durable, hurries, return_exceptions=True)
+        return drained.keys()
+
     async def _await_goodbyes(self) -> None:
         """Give clients a moment to answer the close, then end what is left."""
         deadline = self.clock.monotonic() + limits.GOODBYE_TIMEOUT_S
-        while self.hub.transports and self.clock.monotonic() < deadline:  # noqa: ASYNC110
+        while (  # noqa: ASYNC110
+            self.hub.transports and self.clock.monotonic() < deadline and not self._hurries.is_set()
+        ):
             await asyncio.sleep(0.01)
         for transport in list(self.hub.transports):
             transport.abort()

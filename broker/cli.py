@@ -10,6 +10,7 @@ import typer
 
 from broker import serve
 from broker.engine.group_settings import problems_of
+from broker.systemd_unit import systemd
 from broker.version import PRODUCT, VERSION
 from config.check import check_file
 from config.loader import ConfigError, default_file_text, load_settings
@@ -23,6 +24,7 @@ app = typer.Typer(
 )
 config_app = typer.Typer(help="Work with configuration files.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
+app.command("systemd")(systemd)
 
 EXIT_CONFIG = 2  # as sysexits' usage errors; 1 is a failure while running
 

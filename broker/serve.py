@@ -20,6 +20,7 @@ from broker.app import Broker
 from broker.descriptors import open_files_limit, raise_limit
 from broker.listening import ListenError
 from broker.loop_watch import LoopWatch
+from broker.service_manager import ServiceManager
 from broker.version import PRODUCT, VERSION
 from config import limits
 from config.settings import LogSettings, Settings
@@ -50,11 +51,9 @@ def run(settings: Settings, ready_file: Path | None, *, take_over: bool = False)
 
 
 async def _serve(settings: Settings, ready_file: Path | None, *, take_over: bool) -> int:
-    loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+    manager = ServiceManager()
     broker = Broker(settings)
+    stopping = _stop_signals(broker)
     exit_code = await _start(broker, stopping, take_over=take_over)
     if exit_code is not None:
         return exit_code
@@ -64,13 +63,16 @@ async def _serve(settings: Settings, ready_file: Path | None, *, take_over: bool
         _write_ready_file(ready_file, broker)
     watch = LoopWatch()
     watch.start()
+    manager.ready(", ".join(f"{name} on port {port}" for name, port in broker.ports.items()))
+    alive = asyncio.create_task(_tell_alive(manager))
     waits = [asyncio.create_task(stopping.wait()), asyncio.create_task(broker.failed.wait())]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    for wait in waits:
+    for wait in (*waits, alive):
         wait.cancel()
     watch.stop()
     if watch.lag.stall_count:
         _log.info("loop.lag", **watch.lag._asdict())
+    manager.stopping("the store failed" if broker.failure is not None else "finishing what is open")
     if broker.failure is not None:
         print(f"sluicemq: stopping, the store failed: {broker.failure.reason}", file=sys.stderr)
     try:
@@ -81,6 +83,27 @@ async def _serve(settings: Settings, ready_file: Path | None, *, take_over: bool
     if ready_file is not None:
         ready_file.unlink(missing_ok=True)  # noqa: ASYNC240 - nobody is served any more
     return EXIT_FAILED if broker.failure is not None else EXIT_OK
+
+
+def _stop_signals(broker: Broker) -> asyncio.Event:
+    """An event that the first SIGTERM or SIGINT sets; the next one has the broker wait for no client."""
+    stopping = asyncio.Event()
+
+    def on_signal() -> None:
+        if stopping.is_set():
+            broker.hurry()
+        stopping.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    return stopping
+
+
+async def _tell_alive(manager: ServiceManager) -> None:
+    while manager.alive_interval_s:
+        manager.alive()
+        await asyncio.sleep(manager.alive_interval_s)
 
 
 async def _start(broker: Broker, stopping: asyncio.Event, *, take_over: bool) -> int | None:

@@ -1,5 +1,8 @@
 """SIGTERM: clients are told, work in flight is finished, the exit status is 0; and one broker per storage."""
 
+import os
+import signal
+import socket
 import time
 
 import pytest
@@ -167,3 +170,50 @@ def test_storage_that_cannot_be_written_is_refused_with_its_path(tmp_path):
     assert process.process.returncode > 0
     assert str(blocker) in process.log
     assert "Traceback" not in process.log
+
+
+def test_publishes_in_flight_at_sigterm_are_confirmed_before_the_goodbye(own_broker, raw_amqp):
+    process = own_broker()
+    publisher = raw_amqp(process)
+    publisher.open_channel(confirm=True)
+    publisher.call(1, commands.Queue.Declare(0, "work", durable=True), commands.Queue.DeclareOk)
+    os.kill(process.pid, signal.SIGSTOP)
+    for number in range(100):
+        publisher.publish(1, "work", b"%d" % number)
+    process.process.terminate()
+    os.kill(process.pid, signal.SIGCONT)
+    confirmed = 0
+    while not isinstance((received := publisher.read()).method, commands.Connection.Close):
+        if isinstance(received.method, commands.Basic.Ack):
+            confirmed = received.method.delivery_tag
+    publisher.drop()
+    assert process.wait_exit() == 0
+    assert "broker.draining" in process.log
+    assert confirmed in {0, 100}, "read before the signal was seen, or not at all"
+
+
+def test_second_sigterm_waits_for_no_client(own_broker, raw_amqp):
+    process = own_broker()
+    silent = raw_amqp(process)
+    process.process.terminate()
+    assert silent.close_reason() is not None
+    began = time.monotonic()
+    process.process.terminate()
+    assert process.wait_exit() == 0
+    assert "broker.hurries" in process.log or time.monotonic() - began < 1
+    silent.drop()
+
+
+def test_systemd_is_told_when_the_broker_serves_and_stops(own_broker, tmp_path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(10)
+        environment = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"}
+        process = own_broker(environment=environment)
+        assert manager.recv(4096).startswith(b"READY=1\nSTATUS=mqtt on port ")
+        assert [manager.recv(4096) for _ in range(3)] == [b"WATCHDOG=1"] * 3
+        assert process.stop() == 0
+        last = b"WATCHDOG=1"
+        while last == b"WATCHDOG=1":
+            last = manager.recv(4096)
+        assert last == b"STOPPING=1\nSTATUS=finishing what is open"
