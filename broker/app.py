@@ -22,6 +22,7 @@ from broker.hub import Hub, Peer
 from broker.listening import AddressInUse, ListenError, Listeners
 from broker.memory import memory_returner
 from broker.mqtt.frontend import MqttFrontends
+from broker.mqtt.passing_groups import delete_left
 from broker.properties.readers import READERS
 from broker.start_log import StartLog
 from broker.transport import Transport
@@ -190,6 +191,7 @@ class Broker:
             shard.start()
             await declare_configured(self.settings, client)
             shard.wake()
+            self._hub.spawn(delete_left(client.groups))
             starting.step("taking the ports")
             await self._listen()
             shard.ending.check()

@@ -17,6 +17,10 @@ CALL_VERBS: Final = frozenset(
 CONTROL_VERBS: Final = frozenset({"$ack", "$nack", "$reject", "$commit", "$extend", *CALL_VERBS})
 
 
+PASSING_GROUP_PREFIX: Final = "%client-"
+"""Groups of these names go with the client that made them. Names made of client identifiers escape '%'."""
+
+
 class Address:
     """A parsed address. `rest` is the routing key (publish) or pattern (subscribe), "" if none."""
 

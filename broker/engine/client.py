@@ -122,6 +122,12 @@ class GroupClient(Protocol):
         """Delete a group; raises as `reset`."""
         ...
 
+    async def delete_passing(self) -> int:
+        """After a start: delete the groups that should have gone with their clients before it; gives how many
+        they were.
+        """
+        ...
+
     async def view(self, queue: str, group_id: str) -> GroupView:
         """One group; raises QueueNotFound, GroupNotFound."""
         ...

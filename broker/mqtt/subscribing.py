@@ -13,9 +13,10 @@ from broker.mqtt.client import MqttClient
 from broker.mqtt.delivery import MqttConsumer
 from broker.mqtt.errors import subscribe_code
 from broker.mqtt.outbound import Outbound
+from broker.mqtt.passing_groups import PassingGroups
 from broker.mqtt.pubsub import PubSub, Subscription
 from broker.mqtt.stream_delivery import MqttStreamConsumer
-from broker.mqtt.subscribe_options import EXPLICIT, GROUP_PROPERTY, PROPERTIES, SubscribeOptions, read_options
+from broker.mqtt.subscribe_options import EXPLICIT, PROPERTIES, SubscribeOptions, read_options
 from config import limits
 from protocols.errors import ProtocolError
 from protocols.mqtt import constants as c
@@ -24,6 +25,7 @@ from protocols.mqtt.packets import SubscriptionRequest
 from protocols.mqtt.properties import Properties
 from protocols.mqtt.topics import split_shared
 from queue_manager import address
+from queue_manager.address import PASSING_GROUP_PREFIX
 from queue_manager.errors import InvalidAddress, InvalidArgument, QueueManagerError
 from queue_manager.patterns import MATCH_ALL
 
@@ -33,13 +35,14 @@ _log: Final = structlog.get_logger("sluicemq.mqtt")
 class Subscriptions:
     """What a client is subscribed to: plain filters are kept here, consumers by the client."""
 
-    __slots__ = ("_client", "_outbound", "_plain", "_pubsub")
+    __slots__ = ("_client", "_outbound", "_passing", "_plain", "_pubsub")
 
     def __init__(self, client: MqttClient, outbound: Outbound, pubsub: PubSub) -> None:
         self._client = client
         self._outbound = outbound
         self._pubsub = pubsub
         self._plain: dict[str, Subscription] = {}
+        self._passing = PassingGroups(client.hub)
 
     def on_subscribe(self, event: SubscribeReceived) -> None:
         """Make the subscriptions that are asked for, and answer with a SUBACK."""
@@ -88,6 +91,7 @@ class Subscriptions:
             self._pubsub.unsubscribe(subscription)
         self._plain.clear()
         self._client.consumers.end_all()
+        self._passing.end()
 
     def _subscribe(
         self, event: SubscribeReceived, request: SubscriptionRequest, after: list[Callable[[], None]]
@@ -190,19 +194,17 @@ class Subscriptions:
         )
         is_replacement = request.filter in client.consumers  # [MQTT-3.8.4-3]
         client.consumers.subscribe(request.filter, consumer_request, sink)
+        if group.startswith(PASSING_GROUP_PREFIX):
+            self._passing.note(queue.name, sink.consumer.group.group_id)
         if is_replacement:
             self._outbound.forget_ended()
 
     def _own_group(self, *, is_stream: bool) -> str:
         """The group a client is by itself; a stream's reader without an identifier is in none."""
-        if self._client.has_assigned_id and is_stream:
-            return ""
-        if self._client.has_assigned_id:
-            raise InvalidArgument(
-                "a consumer of a queue needs a name to come back to: give the client an identifier, or name "
-                f"a group by $share/<group>/... or the user property {GROUP_PROPERTY}"
-            )
-        return self._client.own_group()
+        client = self._client
+        if not client.has_assigned_id:
+            return client.own_group()
+        return "" if is_stream else self._passing.name_for(client.client_id)
 
     def _is_explicit(self, options: SubscribeOptions, *, is_stream: bool) -> bool:
         if options.ack is not None:

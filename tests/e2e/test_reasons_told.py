@@ -177,23 +177,6 @@ def test_subscription_to_a_topic_of_the_broker_is_refused_with_a_reason(raw_mqtt
     assert old.expect(wire.SUBACK).body[-1] == 0x80
 
 
-@pytest.mark.parametrize("version", [wire.V311, wire.V5])
-def test_queue_subscription_of_a_client_without_identifier_is_refused_with_a_remedy(
-    broker, raw_mqtt, name, version
-):
-    """As `mosquitto_sub -t '$queue/orders'`."""
-    log = LogTail(broker)
-    client = raw_mqtt(version=None)
-    client.send_bytes(wire.connect(version))
-    client.expect(wire.CONNACK)
-    client.send_bytes(wire.subscribe(f"$queue/{name}", version=version))
-    suback = client.expect(wire.SUBACK).body
-    remedy = "give the client an identifier, or name a group by $share/"
-    (line,) = log.lines()
-    assert remedy in line
-    assert (suback[-1], remedy.encode() in suback) == ((0x83, True) if version == wire.V5 else (0x80, False))
-
-
 def own_address() -> str:
     """An address of this machine that is not loopback, or ""."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

@@ -38,6 +38,10 @@ class LocalGroups:
         await groups.delete(self._shard, find(self._shard, queue), group_id, force)
         await self._commits.durable()
 
+    async def delete_passing(self) -> int:
+        """See `GroupClient.delete_passing`."""
+        return await groups.delete_passing(self._shard)
+
     async def view(self, queue: str, group_id: str) -> GroupView:
         """See `GroupClient.view`."""
         await self._shard.sweeper.retention_known()

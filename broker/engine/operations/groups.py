@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.engine.operations import log_view
 from broker.engine.shard import Shard
+from queue_manager.address import PASSING_GROUP_PREFIX
 from queue_manager.api import GroupDefinition, GroupStart
 from queue_manager.errors import InvalidArgument, PreconditionFailed, QueueManagerError, QueueNotFound
 from queue_manager.filters import FilterError, parse_selector
@@ -86,6 +87,23 @@ async def delete(shard: Shard, queue: Queue, group_id: str, force: bool) -> None
     async with shard.redriving:
         _check(queue)
         shard.manager.delete_group(queue, group_id, shard.clock.now_ms(), force=force)
+
+
+async def delete_passing(shard: Shard) -> int:
+    """Delete the groups whose clients were there before the start; gives how many they were."""
+    left = [(queue, group) for queue in shard.manager.queues for group in queue.groups if _is_passing(group)]
+    if not left:
+        return 0
+    await shard.sweeper.retention_known()
+    async with shard.redriving:
+        for queue, group in left:
+            if not queue.deleted and queue.groups.get(group.group_id) is group:
+                shard.manager.delete_group(queue, group.group_id, shard.clock.now_ms(), force=True)
+    return len(left)
+
+
+def _is_passing(group: Group) -> bool:
+    return group.name.startswith(PASSING_GROUP_PREFIX) and not group.consumers.members
 
 
 async def place_in(shard: Shard, log: QueueLog, start: GroupStart) -> Place:
