@@ -18,11 +18,15 @@ from broker.descriptors import connection_room, open_file_count, open_files_limi
 from broker.engine.local.client import LocalClient
 from broker.engine.shard import Shard
 from broker.frontend import Frontend
+from broker.http.application import http_server
+from broker.http.server import HttpServer
+from broker.http.site import Site
 from broker.hub import Hub, Peer
-from broker.listening import AddressInUse, ListenError, Listeners
+from broker.listening import AddressInUse, ListenError, Listeners, MakeProtocol
 from broker.memory import memory_returner
 from broker.mqtt.frontend import MqttFrontends
 from broker.mqtt.passing_groups import delete_left
+from broker.node import Node
 from broker.properties.readers import READERS
 from broker.start_log import StartLog
 from broker.transport import Transport
@@ -94,6 +98,7 @@ class Broker:
         self._hurries = asyncio.Event()
         self._listeners = Listeners(settings.listeners.opened(), self.clock)
         self._frontends: dict[str, Frontends] = {}
+        self._http: HttpServer | None = None
         self._shard: Shard | None = None
         self._hub: Hub | None = None
         self._ticker: asyncio.Task[None] | None = None
@@ -231,6 +236,8 @@ class Broker:
                 transport.shut_down()
                 if transport in drained:
                     transport.release_reading()  # for the answer
+            if self._http is not None:
+                self._http.shut_down()
             await self._await_goodbyes()
         await asyncio.wait_for(shard.close(), limits.DRAIN_TIMEOUT_S)
         self._is_started = False
@@ -249,7 +256,13 @@ class Broker:
                 _log.warning("listener.local_only", listener=name, bind=listener.bind, reason=FROM_ELSEWHERE)
         hub = self.hub
         self._frontends = {name: make(hub) for name, make in FRONTENDS.items()}
-        makers = {name: partial(Transport, hub, made.accept) for name, made in self._frontends.items()}
+        makers: dict[str, MakeProtocol] = {
+            name: partial(Transport, hub, made.accept) for name, made in self._frontends.items()
+        }
+        if "http" in listeners.ports:
+            node = Node(hub, self.settings, self.storage_description, lambda: self._listeners.ports)
+            self._http = http_server(Site(self.admin, node, self.settings), hub.loop)
+            makers["http"] = self._http.accept
         listeners.open(makers, room)
         self.ports = listeners.ports
 
@@ -277,12 +290,17 @@ class Broker:
         """Give clients a moment to answer the close, then end what is left."""
         deadline = self.clock.monotonic() + limits.GOODBYE_TIMEOUT_S
         while (  # noqa: ASYNC110
-            self.hub.transports and self.clock.monotonic() < deadline and not self._hurries.is_set()
+            self._is_anybody_left() and self.clock.monotonic() < deadline and not self._hurries.is_set()
         ):
             await asyncio.sleep(0.01)
         for transport in list(self.hub.transports):
             transport.abort()
+        if self._http is not None:
+            self._http.abort()
         await asyncio.sleep(0)
+
+    def _is_anybody_left(self) -> bool:
+        return bool(self.hub.transports) or (self._http is not None and self._http.is_busy)
 
     async def _tick(self, store: Store) -> None:
         hub = self.hub

@@ -1,4 +1,4 @@
-"""The `sluicemq` command: `serve`, `config check` and `config default`."""
+"""The `sluicemq` command: `serve`, `config`, and what talks to a running broker."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from broker import serve
+from broker.commands import queues
 from broker.engine.group_settings import problems_of
 from broker.systemd_unit import systemd
 from broker.version import PRODUCT, VERSION
@@ -25,6 +26,7 @@ app = typer.Typer(
 config_app = typer.Typer(help="Work with configuration files.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
 app.command("systemd")(systemd)
+app.add_typer(queues.app, name="queue")
 
 EXIT_CONFIG = 2  # as sysexits' usage errors; 1 is a failure while running
 
@@ -50,6 +52,7 @@ def _serve(
     storage: Annotated[str | None, typer.Option(help="A directory, memory:, or s3://bucket/prefix.")] = None,
     mqtt: Annotated[int | None, typer.Option(help="MQTT port; 0 takes any free one.")] = None,
     amqp: Annotated[int | None, typer.Option(help="AMQP port; 0 takes any free one.")] = None,
+    http: Annotated[int | None, typer.Option(help="HTTP port; 0 takes any free one.")] = None,
     ready_file: Annotated[
         Path | None, typer.Option(help="Written (JSON: pid, ports) when the broker serves.")
     ] = None,
@@ -58,7 +61,12 @@ def _serve(
     ] = False,
 ) -> None:
     """Run the broker until SIGTERM or Ctrl-C. Flags win over the environment, that over the file."""
-    overrides = {"storage.url": storage, "listeners.mqtt.port": mqtt, "listeners.amqp.port": amqp}
+    overrides = {
+        "storage.url": storage,
+        "listeners.mqtt.port": mqtt,
+        "listeners.amqp.port": amqp,
+        "listeners.http.port": http,
+    }
     try:
         settings = load_settings(config, os.environ, overrides, queue_check=problems_of)
     except ConfigError as error:

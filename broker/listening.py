@@ -17,7 +17,7 @@ from broker.descriptors import ConnectionRoom
 from broker.log_pace import LogPace
 from broker.transport import peer_text
 from config import limits
-from config.settings import ListenerSettings
+from config.settings import HttpListenerSettings, ListenerSettings
 
 _log: Final = structlog.get_logger("sluicemq.listening")
 
@@ -65,10 +65,18 @@ class Listeners:
         return {name: sockets[0].getsockname()[1] for name, sockets in self._sockets.items()}
 
     async def bind(self) -> None:
-        """Take the addresses of all listeners. Raises ListenError; then none is taken."""
+        """Take the addresses of all listeners. Raises ListenError; then none is taken.
+
+        A listener whose port nobody chose, and somebody else has, stays closed.
+        """
         try:
             for name, listener in self._settings.items():
-                self._sockets[name] = await _bound(name, listener)
+                try:
+                    self._sockets[name] = await _bound(name, listener)
+                except AddressInUse as error:
+                    if not isinstance(listener, HttpListenerSettings) or listener.is_port_wanted:
+                        raise
+                    _log.warning("listener.left_out", listener=name, reason=error.reason)
         except BaseException:
             self.close()
             raise

@@ -149,7 +149,7 @@ def _tune_threads() -> None:
 def _announce(broker: Broker) -> None:
     _say(f"{PRODUCT} {VERSION} serving; storage: {broker.storage_description}")
     listeners = broker.settings.listeners.opened()
-    names = {"mqtt": "MQTT 3.1.1 and 5", "amqp": "AMQP 0.9.1"}
+    names = {"mqtt": "MQTT 3.1.1 and 5", "amqp": "AMQP 0.9.1", "http": "HTTP"}
     for name, port in broker.ports.items():
         _say(f"  {names[name]:<17} {listeners[name].bind}:{port}")
     if broker.settings.log.format == "text":
@@ -158,7 +158,17 @@ def _announce(broker: Broker) -> None:
             _say(f"  {_python()} -m sluicemq.examples.amqp_worker --port {broker.ports['amqp']}    a worker")
         if "mqtt" in broker.ports:
             _say(f"  {_python()} -m sluicemq.examples.mqtt_device --port {broker.ports['mqtt']}    a device")
+        if "http" in broker.ports:
+            address = _browsable(listeners["http"].bind)
+            _say(f"  open http://{address}:{broker.ports['http']}/    the broker's page")
         _say("Stop with Ctrl-C.")
+
+
+def _browsable(bind: str) -> str:
+    """An address as it stands in a URL, for a browser on this machine."""
+    if bind in ("0.0.0.0", "::"):
+        return "localhost"
+    return f"[{bind}]" if ":" in bind else bind
 
 
 def _python() -> str:

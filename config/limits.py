@@ -257,3 +257,15 @@ FILTER_FIELDS_KEPT_MAX: Final = 1_024  # kinds of messages whose decoded propert
 FILTER_FIELDS_KEPT_BYTES_MAX: Final = 4 * MIB  # the same in bytes, as they were encoded
 FILTER_VERDICTS_KEPT_MAX: Final = 1_024  # a filter's answers, by kind of message
 FILTER_PROPERTIES_BYTES_MAX: Final = 256 * KIB  # beyond it filters see no properties of a message
+
+# HTTP
+HTTP_HEAD_BYTES_MAX: Final = 64 * KIB  # target and header of a request
+HTTP_HEAD_TIMEOUT_S: Final = 20  # for a request's header to come
+HTTP_KEEP_ALIVE_S: Final = 75  # a connection without a request is kept so long
+HTTP_BODY_BYTES_MAX: Final = 4 * MIB  # of a call of administration; a message may have its queue's size
+HTTP_PAGE_ITEMS_DEFAULT: Final = 100  # on one page of a listing
+HTTP_PAGE_ITEMS_MAX: Final = 1_000
+HTTP_SOCKET_MESSAGE_BYTES_MAX: Final = 64 * KIB  # a page says little
+HTTP_SOCKET_MESSAGES_MAX: Final = 8
+LISTED_QUEUES_PER_STEP: Final = 128  # looked at before others have their turn
+METRICS_QUEUES_MAX: Final = 1_000  # with series of their own in /metrics; the others are summed up

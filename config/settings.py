@@ -13,6 +13,7 @@ from config.queue_settings import QueueLimitsSettings, QueueSettings, RetrySetti
 
 __all__ = [
     "AmqpListenerSettings",
+    "HttpListenerSettings",
     "ListenerSettings",
     "ListenersSettings",
     "LogSettings",
@@ -56,21 +57,37 @@ class AmqpListenerSettings(ListenerSettings):
     port: Count = Field(default=5672, ge=0, le=65_535)
 
 
+class HttpListenerSettings(ListenerSettings):
+    """HTTP: the page, metrics, administration."""
+
+    port: Count = Field(default=15672, ge=0, le=65_535)
+
+    @property
+    def is_port_wanted(self) -> bool:
+        """Whether somebody chose the port; where nobody did the broker also starts without the listener."""
+        return "port" in self.model_fields_set
+
+
 class ListenersSettings(Section):
     """The listeners that open; None does not."""
 
     unsupported_keys: ClassVar[Mapping[str, str]] = {
         name: f"listener {name} is not supported by this version"
-        for name in ("mqtt_ws", "mqtts", "amqps", "http", "mqcore")
+        for name in ("mqtt_ws", "mqtts", "amqps", "mqcore")
     }
 
     mqtt: MqttListenerSettings | None = None
     amqp: AmqpListenerSettings | None = None
+    http: HttpListenerSettings | None = None
 
     def opened(self) -> dict[str, ListenerSettings]:
         """The listeners that are set, by name, in the order of the documentation."""
-        both: dict[str, ListenerSettings | None] = {"mqtt": self.mqtt, "amqp": self.amqp}
-        return {name: listener for name, listener in both.items() if listener is not None}
+        known: dict[str, ListenerSettings | None] = {
+            "mqtt": self.mqtt,
+            "amqp": self.amqp,
+            "http": self.http,
+        }
+        return {name: listener for name, listener in known.items() if listener is not None}
 
     @model_validator(mode="after")
     def _addresses_differ(self) -> "ListenersSettings":
@@ -108,10 +125,12 @@ class LogSettings(Section):
 
 
 class Settings(Section):
-    """Everything a broker is told; `Settings()` is the default configuration with both listeners open."""
+    """Everything a broker is told; `Settings()` is the default configuration with its listeners open."""
 
     storage: StorageSettings = StorageSettings()
-    listeners: ListenersSettings = ListenersSettings(mqtt=MqttListenerSettings(), amqp=AmqpListenerSettings())
+    listeners: ListenersSettings = ListenersSettings(
+        mqtt=MqttListenerSettings(), amqp=AmqpListenerSettings(), http=HttpListenerSettings()
+    )
     queue_manager: QueueManagerSettings = QueueManagerSettings()
     queues: tuple[QueueSettings, ...] = ()
     log: LogSettings = LogSettings()

@@ -110,10 +110,8 @@ class Layers:
         if not isinstance(self.value, dict):
             return  # the file is no mapping, which is told already
         if path[0] == "listeners" and "listeners" not in self.value:
-            self.value["listeners"] = {
-                "mqtt": {},
-                "amqp": {},
-            }  # no file spoke of them: the default opens both
+            # no file spoke of them: the default opens these
+            self.value["listeners"] = {"mqtt": {}, "amqp": {}, "http": {}}
         section = self.value
         for part in path[:-1]:
             inner = section.get(part)

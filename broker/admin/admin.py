@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
 from broker.admin import browsing, publishing
 from broker.admin.checking import checks_arguments
-from broker.admin.views import GroupView, Page, Published, QueueView, State
+from broker.admin.views import GroupView, Page, Published, QueuePage, QueueView, State
 from broker.clock import Clock
 from broker.configured import declaration_of, groups_of
 from broker.engine.local.client import LocalClient
@@ -42,11 +43,24 @@ class Admin:
         self._its_client.check()
         return self._its_client
 
+    def check(self) -> None:
+        """Raise BrokerStopped once the broker has stopped, or its store has failed."""
+        self._its_client.check()
+
     # queues
 
     async def queues(self) -> list[QueueView]:
         """All queues, by name."""
         return await self._client.queues.views()
+
+    async def queue_page(self, *, after: str = "", limit: int = 100, name: str = "") -> QueuePage:
+        """At most `limit` queues with `name` in their names, by name, behind the name `after`."""
+        names = [found for found in await self._client.queues.names() if name in found]
+        begin = bisect_right(names, after) if after else 0
+        wanted = names[begin : begin + limit]
+        views = await self._client.queues.views(wanted)
+        more = begin + limit < len(names)
+        return QueuePage(items=tuple(views), total=len(names), next=wanted[-1] if more and wanted else None)
 
     async def queue(self, name: str) -> QueueView:
         """One queue; raises QueueNotFound."""

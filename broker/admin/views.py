@@ -7,7 +7,7 @@ from typing import Any
 
 from queue_manager.api import GroupView, QueueView, State
 
-__all__ = ["GroupView", "MessageView", "Page", "Published", "QueueView", "State"]
+__all__ = ["GroupView", "MessageView", "Page", "Published", "QueuePage", "QueueView", "State"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +40,17 @@ class Page:
     """Some messages of a listing, and where the next page begins (`after`); None: this was the last."""
 
     messages: tuple[MessageView, ...]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePage:
+    """Some queues by name, how many there are in all, and behind which name the next page begins; None: this
+    was the last.
+    """
+
+    items: tuple[QueueView, ...]
+    total: int
     next: str | None
 
 

@@ -92,8 +92,12 @@ class QueueClient(Protocol):
         """One queue; raises QueueNotFound."""
         ...
 
-    async def views(self) -> list[QueueView]:
-        """All queues, by name."""
+    async def views(self, names: Sequence[str] | None = None) -> list[QueueView]:
+        """The queues of these names that are there, in this order; None: all, by name."""
+        ...
+
+    async def names(self) -> list[str]:
+        """The names of all queues, sorted."""
         ...
 
 

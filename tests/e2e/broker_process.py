@@ -81,7 +81,7 @@ class BrokerProcess:
         self.process: subprocess.Popen[bytes] | None = None
         self.ports: dict[str, int] = {}
         self.pid = 0
-        self.ports_wanted = {"mqtt": 0, "amqp": 0}
+        self.ports_wanted = {"mqtt": 0, "amqp": 0, "http": 0}
 
     @property
     def mqtt_port(self) -> int:
@@ -90,6 +90,10 @@ class BrokerProcess:
     @property
     def amqp_port(self) -> int:
         return self.ports["amqp"]
+
+    @property
+    def http_url(self) -> str:
+        return f"http://127.0.0.1:{self.ports['http']}"
 
     @property
     def log(self) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
 
 from broker.engine.answers import Answer
 from broker.engine.operations import counting
 from broker.engine.shard import Shard
+from config import limits
 from queue_manager.api import OPERATOR, Dropped, QueueDeclaration, QueueStatus, QueueView
 from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import PreconditionFailed, QueueBusy, QueueManagerError, QueueNotFound
@@ -155,11 +157,22 @@ class LocalQueues:
         await self._shard.sweeper.retention_known()
         return counting.queue_view(find(self._shard, name))
 
-    async def views(self) -> list[QueueView]:
+    async def views(self, names: Sequence[str] | None = None) -> list[QueueView]:
         """See `QueueClient.views`."""
         await self._shard.sweeper.retention_known()
-        queues = sorted(self._shard.manager.queues, key=lambda queue: queue.name)
-        return [counting.queue_view(queue) for queue in queues]
+        views: list[QueueView] = []
+        queues = self._shard.manager.queues
+        for number, name in enumerate(await self.names() if names is None else names, start=1):
+            queue = queues.get(name)
+            if queue is not None:
+                views.append(counting.queue_view(queue))
+            if number % limits.LISTED_QUEUES_PER_STEP == 0:
+                await asyncio.sleep(0)
+        return views
+
+    async def names(self) -> list[str]:
+        """See `QueueClient.names`."""
+        return sorted(queue.name for queue in self._shard.manager.queues)
 
 
 def _definition(declaration: QueueDeclaration, owner: str | None) -> QueueDefinition:

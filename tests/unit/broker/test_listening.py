@@ -12,7 +12,7 @@ from broker.clock import Clock
 from broker.descriptors import ConnectionRoom
 from broker.listening import AddressInUse, ListenError, Listeners
 from config import limits
-from config.settings import ListenerSettings
+from config.settings import HttpListenerSettings, ListenerSettings
 
 
 class Noted(asyncio.Protocol):
@@ -154,3 +154,18 @@ async def test_ipv6_listener_leaves_ipv4_to_others(listeners):
     second.open({"test": Noted}, ConnectionRoom(1, ""))
     first.close()
     second.close()
+
+
+async def test_listener_whose_port_nobody_chose_stays_closed_where_it_is_taken():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        by_default = HttpListenerSettings.model_construct(_fields_set=set(), bind="127.0.0.1", port=port)
+        made = Listeners({"other": ListenerSettings(), "http": by_default}, Clock())
+        with capture_logs() as lines:
+            await made.bind()
+        assert list(made.ports) == ["other"]
+        assert [line["event"] for line in lines] == ["listener.left_out"]
+        made.close()
+        chosen = Listeners({"http": HttpListenerSettings(port=port)}, Clock())
+        with pytest.raises(AddressInUse):
+            await chosen.bind()

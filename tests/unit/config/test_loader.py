@@ -99,8 +99,8 @@ def test_listener_that_is_absent_or_null_does_not_open(write: Write) -> None:
     assert list(load_settings(write("listeners: {mqtt: , amqp: {}}")).listeners.opened()) == ["amqp"]
 
 
-def test_file_without_listeners_opens_both(write: Write) -> None:
-    assert list(load_settings(write("log: {level: debug}")).listeners.opened()) == ["mqtt", "amqp"]
+def test_file_without_listeners_opens_those_of_the_default(write: Write) -> None:
+    assert list(load_settings(write("log: {level: debug}")).listeners.opened()) == ["mqtt", "amqp", "http"]
 
 
 def test_yaml_alias_is_followed(write: Write) -> None:
@@ -158,13 +158,15 @@ def test_port_on_the_command_line_opens_a_listener_absent_from_the_file(write: W
 
 
 @pytest.mark.parametrize("text", [None, "log: {level: debug}"])
-def test_one_port_leaves_both_listeners_open_when_the_file_names_none(write: Write, text: str | None) -> None:
+def test_one_port_leaves_the_other_listeners_open_when_the_file_names_none(
+    write: Write, text: str | None
+) -> None:
     path = None if text is None else write(text)
     for settings in (
         load_settings(path, {}, {"listeners.mqtt.port": 0}),
         load_settings(path, {"SLUICEMQ_LISTENERS__MQTT__PORT": "0"}),
     ):
-        assert [listener.port for listener in settings.listeners.opened().values()] == [0, 5672]
+        assert [listener.port for listener in settings.listeners.opened().values()] == [0, 5672, 15672]
 
 
 def test_variable_with_yaml_replaces_a_section_or_the_queues() -> None:

@@ -75,7 +75,7 @@ def test_two_queues_of_one_name_are_refused() -> None:
 
 
 def test_only_listeners_that_are_set_are_opened() -> None:
-    assert list(Settings().listeners.opened()) == ["mqtt", "amqp"]
+    assert list(Settings().listeners.opened()) == ["mqtt", "amqp", "http"]
     assert list(ListenersSettings(amqp=AmqpListenerSettings()).opened()) == ["amqp"]
     assert ListenersSettings().opened() == {}
 

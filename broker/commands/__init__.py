@@ -1,0 +1,1 @@
+"""The subjects of the `sluicemq` command that talk to a running broker."""

@@ -1,0 +1,44 @@
+"""What commands print: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+_WIDE: Final = 10_000  # nothing is cut where no terminal is
+
+
+def print_json(value: Any) -> None:
+    """As JSON, indented."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_table(columns: Sequence[tuple[str, str]], rows: Iterable[Mapping[str, Any]]) -> None:
+    """One line for each row; columns are (key, title), numbers go to the right."""
+    listed = list(rows)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for key, title in columns:
+        is_number = any(isinstance(row.get(key), int | float) for row in listed)
+        table.add_column(title, justify="right" if is_number else "left", no_wrap=True)
+    for row in listed:
+        table.add_row(*[text_of(row.get(key)) for key, _ in columns])
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDE)
+    console.print(table)
+
+
+def text_of(value: Any) -> str:
+    """A value as a cell."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(text_of, value))
+    return str(value)

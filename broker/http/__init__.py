@@ -1,0 +1,1 @@
+"""HTTP: the page, metrics, administration, and publishing and consuming without another protocol."""

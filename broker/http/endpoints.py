@@ -1,0 +1,251 @@
+"""Endpoints as a table: what they take and give, who may call them, and the OpenAPI document of it all."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+from urllib.parse import unquote
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic.json_schema import models_json_schema
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from broker.http.problems import Problem, answer_of
+from broker.http.site import Site
+from broker.version import PRODUCT, VERSION
+from config import limits
+
+Q = TypeVar("Q")
+B = TypeVar("B")
+
+_SCHEMA_PLACE: Final = "#/components/schemas/{model}"
+_PATH_PARAMETER: Final = re.compile(r"{(\w+)}")
+
+
+class Query(BaseModel):
+    """Base of what a request may say behind the question mark."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Body(BaseModel):
+    """Base of the JSON objects that requests bring."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class NoQuery(Query):
+    """Nothing."""
+
+
+class NoBody(Body):
+    """Nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask(Generic[Q, B]):
+    """One request, read and checked: the parts of its path by name, its query, its body."""
+
+    path: dict[str, str]
+    query: Q
+    body: B
+
+
+Call = Callable[[Site, Ask[Any, Any]], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One call. `answer` None: nothing is told but `status`."""
+
+    method: str
+    path: str
+    call: Call
+    query: type[Query]
+    body: type[Body]
+    answer: Any
+    status: int
+    tag: str
+
+    @property
+    def summary(self) -> str:
+        """What it does, from its docstring."""
+        return (inspect.getdoc(self.call) or "").strip()
+
+
+class Endpoints:
+    """The endpoints of one subject, in the order they are declared."""
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        self.all: list[Endpoint] = []
+
+    def get(self, path: str, answer: Any, query: type[Query] = NoQuery) -> Callable[[Call], Call]:
+        """Declare a call that only looks."""
+        return self._declare("GET", path, answer, query, NoBody, 200)
+
+    def post(
+        self, path: str, answer: Any, body: type[Body] = NoBody, query: type[Query] = NoQuery
+    ) -> Callable[[Call], Call]:
+        """Declare a call that does something."""
+        return self._declare("POST", path, answer, query, body, 200)
+
+    def put(self, path: str, answer: Any, body: type[Body] = NoBody) -> Callable[[Call], Call]:
+        """Declare a call that makes or sets something."""
+        return self._declare("PUT", path, answer, NoQuery, body, 200)
+
+    def delete(self, path: str, answer: Any, query: type[Query] = NoQuery) -> Callable[[Call], Call]:
+        """Declare a call that takes something away."""
+        return self._declare("DELETE", path, answer, query, NoBody, 200)
+
+    def _declare(
+        self, method: str, path: str, answer: Any, query: type[Query], body: type[Body], status: int
+    ) -> Callable[[Call], Call]:
+        def declare(call: Call) -> Call:
+            self.all.append(
+                Endpoint(
+                    method=method,
+                    path=path,
+                    call=call,
+                    query=query,
+                    body=body,
+                    answer=answer,
+                    status=204 if answer is None else status,
+                    tag=self.tag,
+                )
+            )
+            return call
+
+        return declare
+
+
+def routes_of(site: Site, endpoints: Iterable[Endpoint], prefix: str) -> list[Route]:
+    """What Starlette serves them by."""
+    return [
+        Route(prefix + endpoint.path, _served(site, endpoint), methods=[endpoint.method])
+        for endpoint in endpoints
+    ]
+
+
+def _served(site: Site, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+    adapter = None if endpoint.answer is None else TypeAdapter(endpoint.answer)
+
+    async def serve(request: Request) -> Response:
+        try:
+            ask = await _read(request, endpoint)
+            given = await endpoint.call(site, ask)
+        except Exception as error:
+            return answer_of(error)
+        if adapter is None:
+            return Response(status_code=endpoint.status)
+        return Response(adapter.dump_json(given), endpoint.status, media_type="application/json")
+
+    return serve
+
+
+async def _read(request: Request, endpoint: Endpoint) -> Ask[Any, Any]:
+    path = {name: unquote(value) for name, value in request.path_params.items()}
+    query = endpoint.query.model_validate(_single_values(request))
+    body: Body = NoBody()
+    if endpoint.body is not NoBody:
+        raw = await body_of(request, limits.HTTP_BODY_BYTES_MAX)
+        body = endpoint.body.model_validate_json(raw or b"{}")
+    return Ask(path, query, body)
+
+
+def _single_values(request: Request) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for name, value in request.query_params.multi_items():
+        if name in values:
+            raise Problem(400, "invalid_argument", f"{name}: given twice")
+        values[name] = value
+    return values
+
+
+async def body_of(request: Request, bytes_max: int) -> bytes:
+    """All of a request's body; raises Problem when it is larger."""
+    parts: list[bytes] = []
+    byte_count = 0
+    async for part in request.stream():
+        byte_count += len(part)
+        if byte_count > bytes_max:
+            raise Problem(413, "too_large", f"the body is larger than {bytes_max} bytes")
+        parts.append(part)
+    return b"".join(parts)
+
+
+# the document
+
+
+def openapi_of(title: str, endpoints: Iterable[Endpoint], prefix: str) -> dict[str, Any]:
+    """The OpenAPI 3.1 document of these endpoints."""
+    paths: dict[str, dict[str, Any]] = {}
+    schemas: dict[str, Any] = {"Problem": _PROBLEM}
+    for endpoint in endpoints:
+        paths.setdefault(prefix + endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": f"{PRODUCT}: {title}", "version": VERSION},
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {
+                "basic": {"type": "http", "scheme": "basic"},
+                "bearer": {"type": "http", "scheme": "bearer"},
+            },
+        },
+        "security": [{}, {"basic": []}, {"bearer": []}],
+    }
+
+
+_PROBLEM: Final = {
+    "type": "object",
+    "properties": {"error": {"type": "string"}, "reason": {"type": "string"}},
+    "required": ["error", "reason"],
+}
+_PROBLEM_ANSWER: Final = {
+    "description": "why it was not done",
+    "content": {"application/json": {"schema": {"$ref": _SCHEMA_PLACE.format(model="Problem")}}},
+}
+
+
+def _operation(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
+    answer: dict[str, Any] = {"description": "done"}
+    if endpoint.answer is not None:
+        schema = _schema(TypeAdapter(endpoint.answer), "serialization", schemas)
+        answer["content"] = {"application/json": {"schema": schema}}
+    operation: dict[str, Any] = {
+        "summary": endpoint.summary.partition("\n")[0],
+        "description": endpoint.summary,
+        "operationId": endpoint.call.__name__,
+        "tags": [endpoint.tag],
+        "parameters": [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+            for name in _PATH_PARAMETER.findall(endpoint.path)
+        ],
+        "responses": {
+            str(endpoint.status): answer,
+            **{str(status): _PROBLEM_ANSWER for status in (400, 401, 403, 404, 409, 413, 422, 503)},
+        },
+    }
+    query = endpoint.query.model_json_schema()
+    for name, schema in query.get("properties", {}).items():
+        parameter = {"name": name, "in": "query", "required": name in query.get("required", ())}
+        operation["parameters"].append({**parameter, "schema": schema})
+    if endpoint.body is not NoBody:
+        _, found = models_json_schema([(endpoint.body, "validation")], ref_template=_SCHEMA_PLACE)
+        schemas.update(found.get("$defs", {}))
+        reference = {"$ref": _SCHEMA_PLACE.format(model=endpoint.body.__name__)}
+        operation["requestBody"] = {"content": {"application/json": {"schema": reference}}}
+    return operation
+
+
+def _schema(adapter: TypeAdapter[Any], mode: Any, schemas: dict[str, Any]) -> dict[str, Any]:
+    schema = adapter.json_schema(mode=mode, ref_template=_SCHEMA_PLACE)
+    schemas.update(schema.pop("$defs", {}))
+    return schema

@@ -1,0 +1,119 @@
+"""What a running broker tells about itself: its listeners, its connections, what it counted."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from broker.hub import Hub
+from broker.version import PRODUCT, VERSION
+from config.settings import ListenerSettings, Settings
+
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerView:
+    """One listener that is open."""
+
+    name: str
+    bind: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """The process: since when it runs (`started_at_ms`), and what it takes."""
+
+    product: str
+    version: str
+    python: str
+    pid: int
+    started_at_ms: int
+    uptime_ms: int
+    storage: str
+    memory_bytes: int
+    cpu_seconds: float
+    listeners: tuple[ListenerView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterView:
+    """What was counted since the start; see `broker.counters`."""
+
+    control_refused: int
+    dropped_slow_consumer: int
+    dropped_too_large: int
+    late_settles: int
+    publishes_refused: int
+    publishes_unrouted: int
+
+
+class Node:
+    """One broker, as those who operate it see it. There is one per running broker."""
+
+    def __init__(
+        self, hub: Hub, settings: Settings, storage: str, ports: Callable[[], Mapping[str, int]]
+    ) -> None:
+        """`ports` gives those of the listeners that are open, by name."""
+        self._hub = hub
+        self._settings = settings
+        self._storage = storage
+        self._ports = ports
+        self._started_at_ms = hub.clock.now_ms()
+        self._started = hub.clock.monotonic()
+
+    def view(self) -> NodeView:
+        """The process as it is now."""
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return NodeView(
+            product=PRODUCT,
+            version=VERSION,
+            python=platform.python_version(),
+            pid=os.getpid(),
+            started_at_ms=self._started_at_ms,
+            uptime_ms=int((self._hub.clock.monotonic() - self._started) * 1000),
+            storage=self._storage,
+            memory_bytes=resident_bytes(),
+            cpu_seconds=usage.ru_utime + usage.ru_stime,
+            listeners=self.listeners(),
+        )
+
+    def listeners(self) -> tuple[ListenerView, ...]:
+        """The listeners that are open."""
+        opened: Mapping[str, ListenerSettings] = self._settings.listeners.opened()
+        return tuple(
+            [
+                ListenerView(name=name, bind=opened[name].bind, port=port)
+                for name, port in self._ports().items()
+            ]
+        )
+
+    def counters(self) -> CounterView:
+        """What was counted since the start."""
+        counters = self._hub.counters
+        return CounterView(
+            control_refused=counters.control_refused,
+            dropped_slow_consumer=counters.dropped_slow_consumer,
+            dropped_too_large=counters.dropped_too_large,
+            late_settles=counters.late_settles,
+            publishes_refused=counters.publishes_refused,
+            publishes_unrouted=counters.publishes_unrouted,
+        )
+
+    def connection_count(self) -> int:
+        """How many clients are connected by MQTT and AMQP."""
+        return len(self._hub.transports)
+
+
+def resident_bytes() -> int:
+    """Memory of this process that lies in RAM; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError, ValueError):
+        return 0
