@@ -56,6 +56,7 @@ LOG_ENTRY_MESSAGES_MAX: Final = 1_024  # messages whose metadata share one metad
 LOG_ENTRY_BYTES_MAX: Final = 1 * MIB
 UNCOMMITTED_BYTES_MAX: Final = 32 * MIB  # publishers are held back while more waits for the store
 STATE_FLUSH_INTERVAL_MS: Final = 20  # claims and acks of a busy group are written at most this often
+SETTLEMENTS_PER_BUCKET_MAX: Final = 1_000  # records of newly settled messages beside those of a bucket
 LOAD_MESSAGES_MAX: Final = 2_048  # messages read back from the store at a time for one group
 LOAD_BYTES_MAX: Final = 16 * MIB
 PATTERN_SCAN_MESSAGES_MAX: Final = 16_384  # messages one dispatch of a group may look at in vain

@@ -40,6 +40,7 @@ PASSED: Final = 0x1D
 HOLES: Final = 0x1E
 JOURNAL_STATE: Final = 0x1F
 HOLDER: Final = 0x20
+SETTLEMENTS: Final = 0x21
 
 BUCKET_EXPONENT_MAX: Final = 4  # 10^5 elements would not fit an array's u16 count
 BUCKET_EXPONENT_DEFAULT: Final = 2

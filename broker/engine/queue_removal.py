@@ -29,6 +29,7 @@ from storage.records import (
     producer,
     queue_account,
     scheduled,
+    settlements,
     skipped_offsets,
     staged_rows,
     stream_chunk,
@@ -117,6 +118,7 @@ class QueueRemover:
         for prefix, read in (
             (active.prefix(storage_id), _active_messages),
             (done.prefix(storage_id), _settled_messages),
+            (settlements.prefix(storage_id), _newly_settled_messages),
             (failed.prefix(storage_id), _settled_messages),
         ):
             async for key, value in scan_prefix(self._store, prefix, limits.REMOVAL_ENTRIES_PER_STEP):
@@ -143,3 +145,7 @@ def _active_messages(value: bytes) -> list[tuple[int, bytes]]:
 
 def _settled_messages(value: bytes) -> list[tuple[int, bytes]]:
     return [(message.message_id, message.metadata) for message in failed.decode(value)]
+
+
+def _newly_settled_messages(value: bytes) -> list[tuple[int, bytes]]:
+    return [(message.message_id, message.metadata) for message in settlements.decode(value).done]

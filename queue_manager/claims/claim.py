@@ -89,10 +89,10 @@ class Claim:
 
 
 class BucketOwner(Protocol):
-    """The claims that a bucket belongs to."""
+    """Who writes a bucket."""
 
-    def touch(self, bucket: Bucket) -> None:
-        """Have the bucket written with one of the next commits."""
+    def settled(self, bucket: Bucket) -> None:
+        """Claims of it ended: have it written with one of the next commits."""
 
 
 class Bucket:
@@ -101,6 +101,9 @@ class Bucket:
     `claims[i]` is claim `first + i`; None once its done record was purged. `open_count` counts claims neither
     done nor failed. `runs` are the messages as they were claimed; as long as the bucket `is_plain` (nothing
     of it returned, failed, was purged, or is shared with other queues) they are what goes with it.
+
+    What is written of it is done if `done_written`, in its done record or in those of `settlement_keys`; the
+    active record tells of all that is open unless `is_active_changed`.
     """
 
     __slots__ = (
@@ -111,11 +114,14 @@ class Bucket:
         "done_written",
         "failed_written",
         "first",
+        "is_active_changed",
         "is_dirty",
         "is_plain",
+        "is_whole_wanted",
         "open_count",
         "owner",
         "runs",
+        "settlement_keys",
     )
 
     def __init__(self, owner: BucketOwner, first: int, capacity: int, claim_base: int) -> None:
@@ -126,10 +132,13 @@ class Bucket:
         self.claims: list[Claim | None] = []
         self.open_count = 0
         self.is_dirty = False
+        self.is_active_changed = False
+        self.is_whole_wanted = False
         self.is_plain = True
         self.active_written = False
         self.done_written = False
         self.failed_written = False
+        self.settlement_keys: list[bytes] = []
         self.runs: list[Run] = []
 
     @property
@@ -186,10 +195,29 @@ class Bucket:
         self.done_written |= done
         self.failed_written |= failed
 
-    def note_deleted(self, *, active: bool = False, failed: bool = False) -> None:
+    def note_deleted(self, *, active: bool = False, done: bool = False, failed: bool = False) -> None:
         """These records of the bucket are not on the store any more."""
         self.active_written &= not active
+        self.done_written &= not done
         self.failed_written &= not failed
+
+    def note_active_changed(self) -> None:
+        """What is open is not what its active record says."""
+        self.is_active_changed = True
+
+    def want_whole(self) -> None:
+        """Have its records tell everything, without settlements beside them."""
+        self.is_whole_wanted = True
+
+    def note_whole(self) -> None:
+        """There are no settlements beside its records any more."""
+        self.is_whole_wanted = False
+        self.settlement_keys = []
+
+    def note_settlements(self, key: bytes, *, has_done: bool) -> None:
+        """What was settled is on the store, under this key."""
+        self.settlement_keys.append(key)
+        self.done_written |= has_done
 
     def mark(self, *, is_dirty: bool) -> None:
         """Note whether it has to be written."""
@@ -209,6 +237,7 @@ class Bucket:
 
     def encode_active(self) -> bytes | None:
         """The value of the active record, or None when nothing is available or in flight."""
+        self.is_active_changed = False
         if not self.open_count:
             return None
         base = self.claim_base
@@ -245,24 +274,32 @@ class Bucket:
 
     def encode_settled(self, state: int) -> bytes | None:
         """The value of the done (state DONE) or failed (FAILED) record, or None when there is none such."""
-        base = self.claim_base
         packed = []
         for claim in self.claims:
-            if claim is None or claim.state != state:
-                continue
-            if not claim.packed:
-                message = claim.message
-                claim.packed = done.pack_done(
-                    message.message_id,
-                    base | claim.claim_number,
-                    claim.at_ms,
-                    claim.attempts,
-                    message.envelope(),
-                )
-                if state == DONE:
-                    claim.message = SETTLED_MESSAGE  # lets go of the payload
-            packed.append(claim.packed)
+            if claim is not None and claim.state == state:
+                packed.append(claim.packed or self._pack(claim))
         return done.encode_packed(packed) if packed else None
+
+    def pack_done(self) -> list[bytes]:
+        """The elements of the done record that were never packed before."""
+        return [
+            self._pack(claim)
+            for claim in self.claims
+            if claim is not None and claim.state == DONE and not claim.packed
+        ]
+
+    def _pack(self, claim: Claim) -> bytes:
+        message = claim.message
+        claim.packed = packed = done.pack_done(
+            message.message_id,
+            self.claim_base | claim.claim_number,
+            claim.at_ms,
+            claim.attempts,
+            message.envelope(),
+        )
+        if claim.state == DONE:
+            claim.message = SETTLED_MESSAGE  # lets go of the payload
+        return packed
 
 
 class Sink(Protocol):

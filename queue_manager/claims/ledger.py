@@ -19,13 +19,14 @@ from queue_manager.claims.claim import (
     Consumer,
 )
 from queue_manager.claims.delays import Delays
+from queue_manager.claims.records import BucketRecords
 from queue_manager.log.queue_log import QueueLog
-from queue_manager.log.runs import Run, add_to_runs
+from queue_manager.log.runs import Run
 from queue_manager.model import Message
 from queue_manager.policy import QueuePolicy
 from queue_manager.shard.commit import Commit
 from storage.layout import NUMBER_BITS, align_claim_number, bucket_capacity
-from storage.records import active, attempts, claim_state, done, failed
+from storage.records import claim_state
 
 Returned = tuple[int, Claim]  # offset, and the claim that came back
 
@@ -70,7 +71,7 @@ def acknowledge(claims: Iterable[Claim], now_ms: int) -> int:
             if bucket is not touched:
                 touched = bucket
                 if not bucket.is_dirty:
-                    bucket.owner.touch(bucket)
+                    bucket.owner.settled(bucket)
     return late_count
 
 
@@ -84,9 +85,8 @@ class Claims:
     """
 
     __slots__ = (
-        "_dirty",
         "_log",
-        "_on_change",
+        "_written_state",
         "attempt_log",
         "buckets",
         "capacity",
@@ -95,6 +95,7 @@ class Claims:
         "failed_count",
         "first_claim",
         "next_claim",
+        "records",
         "redelivered_count",
         "returned",
         "storage_id",
@@ -108,7 +109,6 @@ class Claims:
         on_due: Callable[[], None],
     ) -> None:
         self._log = log
-        self._on_change = on_change
         self.storage_id = storage_id
         self.next_claim = 0
         self.first_claim = 0
@@ -119,7 +119,8 @@ class Claims:
         self.attempt_log = AttemptLog(storage_id)
         self.failed_count = 0
         self.redelivered_count = 0
-        self._dirty: list[Bucket] = []
+        self.records = BucketRecords(log, storage_id, self, self.attempt_log, on_change)
+        self._written_state = b""
 
         def give_back(claims: list[Claim]) -> None:
             for claim in claims:
@@ -154,7 +155,7 @@ class Claims:
         if bucket is not None:
             bucket.mix()
             bucket.add([claim], 1)
-            self.touch(bucket)
+            self.records.touch(bucket)
         return claim
 
     def _make(
@@ -181,8 +182,8 @@ class Claims:
             ]
             bucket.add(made, 0 if state == DONE else len(made))
             bucket.add_run(part, mixes_payloads=mixes_payloads)
-            if not bucket.is_dirty:
-                self.touch(bucket)
+            if not bucket.is_active_changed or not bucket.is_dirty:
+                self.records.touch(bucket)
             claims += made
             start = stop
         return claims
@@ -191,7 +192,7 @@ class Claims:
         first = claim_number - claim_number % self.capacity
         bucket = self.buckets.get(first)
         if bucket is None:
-            bucket = self.buckets[first] = Bucket(self, first, self.capacity, self.claim_base)
+            bucket = self.buckets[first] = Bucket(self.records, first, self.capacity, self.claim_base)
             bucket.skip(claim_number - first)  # claim numbers left out at a change of bucket size
         return bucket
 
@@ -203,7 +204,7 @@ class Claims:
         claim.deadline_ms = 0
         claim.consumer = consumer
         if claim.bucket is not None:
-            self.touch(claim.bucket)
+            self.records.touch(claim.bucket)
         consumer.hold_again(claim)
         if claim.attempts > 1:
             self.redelivered_count += 1
@@ -216,7 +217,7 @@ class Claims:
         claim.deadline_ms = deadline_ms
         consumer.extend()
         if claim.bucket is not None:
-            self.touch(claim.bucket)
+            self.records.touch(claim.bucket)
         return True
 
     # ending
@@ -230,7 +231,7 @@ class Claims:
         bucket = claim.bucket
         if bucket is not None:
             bucket.close_one()
-            bucket.owner.touch(bucket)
+            bucket.owner.settled(bucket)
 
     def stamp(self, claim: Claim, now_ms: int) -> None:
         """An available claim is given up at this time."""
@@ -251,7 +252,7 @@ class Claims:
             if claim.state == AVAILABLE:
                 self.finish(claim)
                 if claim.bucket is not None:
-                    self._forget_attempts(claim, commit)
+                    self.records.forget_attempts(claim, commit)
 
     def drop_gone(self, claims: Iterable[Claim], message_ids: set[int]) -> None:
         """Be done with what waits of these and has no payload any more."""
@@ -299,7 +300,7 @@ class Claims:
         new = Claim(claim.message, claim.claim_number, bucket, attempts, AVAILABLE, None, now_ms)
         if bucket is not None:
             bucket.replace(new)
-            self.touch(bucket)
+            self.records.touch(bucket)
         return new
 
     def end_in_flight(self, consumer: Consumer, *, stale: bool) -> list[Claim]:
@@ -368,13 +369,6 @@ class Claims:
 
     # buckets
 
-    def touch(self, bucket: Bucket) -> None:
-        """Have a bucket written with one of the next commits."""
-        if not bucket.is_dirty:
-            bucket.mark(is_dirty=True)
-            self._dirty.append(bucket)
-            self._on_change()
-
     def restore(self, bucket: Bucket) -> None:
         """Take in a bucket that was written, or opened again."""
         self.buckets[bucket.first] = bucket
@@ -429,82 +423,10 @@ class Claims:
     # writing
 
     def write(self, commit: Commit) -> tuple[list[Bucket], list[Run]]:
-        """Put what changed into the commit; give the buckets that are closed now, and with
-        `done_retention: 0` the runs that are done.
-        """
-        closed: list[Bucket] = []
-        released: list[Run] = []
-        keep_done = self._log.policy.done_retention_ms != 0
-        for bucket in self._dirty:
-            bucket.mark(is_dirty=False)
-            self._write_active(bucket, commit)
-            if not keep_done:
-                self._release_done(bucket, released, commit)
-            value = bucket.encode_settled(DONE)
-            if value is not None:
-                commit.put(done.key(self.storage_id, bucket.bucket_id), value)
-                bucket.note_written(done=True)
-            if self.failed_count or bucket.failed_written:
-                self._write_failed(bucket, commit)
-            if self.is_closed(bucket):
-                del self.buckets[bucket.first]
-                closed.append(bucket)
-        self._dirty = []
-        self.attempt_log.write(commit)
-        if self.attempt_log.is_full():
-            self._forget_settled_attempts()
-        commit.put(
-            claim_state.key(self.storage_id),
-            claim_state.encode(self._log.policy.bucket_size, self.next_claim),
-        )
-        return closed, released
-
-    def _write_active(self, bucket: Bucket, commit: Commit) -> None:
-        key = active.key(self.storage_id, bucket.bucket_id)
-        value = bucket.encode_active()
-        if value is not None:
-            commit.put(key, value)
-            bucket.note_written(active=True)
-        elif bucket.active_written:
-            commit.delete(key)
-            bucket.note_deleted(active=True)
-
-    def _write_failed(self, bucket: Bucket, commit: Commit) -> None:
-        key = failed.key(self.storage_id, bucket.bucket_id)
-        value = bucket.encode_settled(FAILED)
-        if value is not None:
-            commit.put(key, value)
-            bucket.note_written(failed=True)
-        elif bucket.failed_written:
-            commit.delete(key)
-            bucket.note_deleted(failed=True)
-
-    def _release_done(self, bucket: Bucket, runs: list[Run], commit: Commit) -> None:
-        """Let go of what is done without ever writing a done record.
-
-        Payloads shared with other queues need their reference count read first, so they take the long way.
-        """
-        for index, claim in enumerate(bucket.claims):
-            if (
-                claim is not None
-                and claim.state == DONE
-                and not claim.packed
-                and not claim.message.template.shared
-            ):
-                add_to_runs(runs, claim.message.offset, claim.message.message_id)
-                self._forget_attempts(claim, commit)
-                bucket.drop(index)
-
-    def _forget_attempts(self, claim: Claim, commit: Commit) -> None:
-        """Delete the attempts record of a message that is gone, if it had one."""
-        message_id = claim.message.message_id
-        if self.attempt_log.forget(message_id) or claim.attempts > 1:
-            commit.delete(attempts.key(self.storage_id, message_id))
-
-    def _forget_settled_attempts(self) -> None:
-        self.attempt_log.keep_only(
-            claim.message.message_id
-            for bucket in self.buckets.values()
-            for claim in bucket.claims
-            if claim is not None and claim.state not in (DONE, STALE)
-        )
+        """Put what changed into the commit; see `BucketRecords.write`."""
+        written = self.records.write(commit)
+        state = claim_state.encode(self._log.policy.bucket_size, self.next_claim)
+        if state != self._written_state:
+            commit.put(claim_state.key(self.storage_id), state)
+            self._written_state = state
+        return written

@@ -30,11 +30,11 @@ class Purge:
     """A done record that goes at `due_ms`.
 
     `items` are runs of payloads of this queue alone, `shared_items` of those that other queues hold too,
-    `attempt_ids` the messages with an attempts record. `bucket` is still in use: its record stays, without
-    them.
+    `attempt_ids` the messages with an attempts record. `was_open`: the bucket was in use, its record stays,
+    without them.
     """
 
-    __slots__ = ("attempt_ids", "bucket", "bucket_id", "due_ms", "items", "owner", "shared_items")
+    __slots__ = ("attempt_ids", "bucket_id", "due_ms", "items", "owner", "shared_items", "was_open")
 
     def __init__(
         self, owner: PurgeOwner, bucket_id: int, due_ms: int, shared_items: list[Run] | None = None
@@ -45,7 +45,7 @@ class Purge:
         self.items: list[Run] = []
         self.shared_items: list[Run] = shared_items or []
         self.attempt_ids: list[int] = []
-        self.bucket: Bucket | None = None
+        self.was_open = False
 
     @classmethod
     def of_bucket(cls, owner: PurgeOwner, bucket: Bucket, attempt_log: AttemptLog, due_ms: int) -> Purge:
@@ -75,7 +75,7 @@ class Purge:
         if not packed:
             return None
         purge = cls.of_packed(owner, bucket.bucket_id, packed, attempt_log, now_ms)
-        purge.bucket = bucket
+        purge.was_open = True
         return purge
 
     @classmethod

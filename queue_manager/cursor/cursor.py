@@ -17,6 +17,7 @@ from queue_manager.claims.ledger import Claims
 from queue_manager.claims.purge import NO_BUCKET, Purge
 from queue_manager.cursor import backoff
 from queue_manager.cursor.reasons import DELIVERY_LIMIT, REJECTED
+from queue_manager.cursor.stored_place import StoredPlace
 from queue_manager.log.progress import Progress
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.ranges import RangeSet
@@ -29,7 +30,7 @@ from queue_manager.policy import FOREVER
 from queue_manager.shard.commit import Commit
 from queue_manager.shard.loads import LogLoad, PayloadLoad
 from storage.layout import NUMBER_MASK
-from storage.records import done, group_position, log_cursor
+from storage.records import done
 
 Wanted = Callable[[Message], bool]
 
@@ -163,6 +164,7 @@ class Cursor:
         "retention",
         "rules",
         "storage_id",
+        "stored_place",
         "wants",
     )
 
@@ -187,6 +189,7 @@ class Cursor:
         self.consumers = consumers
         self.group_id = group_id
         self.storage_id = storage_id(log, group_id)
+        self.stored_place = StoredPlace(self.storage_id, log.log_id)
         self.wants = wants
         self.rules = rules
         self.dead_letters = dead_letters
@@ -471,7 +474,7 @@ class Cursor:
         """Let go of an available claim. Where dead letters are wanted its body must be in memory."""
         self.claims.stamp(claim, now_ms)
         if claim.bucket is not None:
-            self.claims.touch(claim.bucket)
+            self.claims.records.touch(claim.bucket)
             self.write_soon()
         if self.dead_letters.is_wanted():
             self.fail(claim, reason, now_ms)
@@ -579,6 +582,12 @@ class Cursor:
         self._flushed_at_ms = now_ms
         self.log.context.state_writes.forget(self)
 
+    def write_whole(self, commit: Commit, now_ms: int) -> None:
+        """As `write`, and so that buckets are complete in their three records."""
+        self.claims.records.want_all_whole()
+        if self._is_dirty:
+            self.write(commit, now_ms)
+
     def write(self, commit: Commit, now_ms: int) -> None:
         """Put everything that changed since the last call into `commit`."""
         closed, runs = self.claims.write(commit)
@@ -589,11 +598,9 @@ class Cursor:
         if closed or any(bucket.done_written for bucket in self.claims.buckets.values()):
             self.want_purge()
         self.reader.advance_sequence()
-        storage_id = self.storage_id
-        commit.put(log_cursor.key(storage_id, self.log.log_id), log_cursor.encode(self.reader.sequence))
-        commit.put(group_position.key(storage_id), group_position.encode(self.progress.position))
+        self.stored_place.write(self.reader.sequence, self.progress.position, commit)
         if self.progress.claimed is not None:
-            self.progress.claimed.flush(storage_id, commit)
+            self.progress.claimed.flush(self.storage_id, commit)
         self.rules.written(self, commit)
         self.written(now_ms)
         self.dispatcher.written(self)
@@ -654,15 +661,13 @@ class Cursor:
             return
         commit = self.log.context.commit
         if purge.bucket_id != NO_BUCKET:
-            # as the bucket is now: more may have been done since the purge was taken
-            # (or opened again, by a redrive)
-            bucket = purge.bucket or self.claims.buckets.get(purge.bucket_id & NUMBER_MASK)
-            remaining = None if bucket is None else bucket.encode_settled(DONE)
-            key = done.key(self.storage_id, purge.bucket_id)
-            if remaining is None:
-                commit.delete(key)
-            else:
-                commit.put(key, remaining)
+            bucket = self.claims.buckets.get(purge.bucket_id & NUMBER_MASK)
+            if bucket is not None:
+                # as it is at the end of this commit: what goes must not be left in its active record either
+                self.claims.records.want_whole(bucket)
+                self.write_soon()
+            elif not purge.was_open:
+                commit.delete(done.key(self.storage_id, purge.bucket_id))
         for message_id in purge.attempt_ids:
             self.claims.attempt_log.erase(message_id, commit)
         self.retention.release_unshared(self, purge.items)

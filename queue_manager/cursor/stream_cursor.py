@@ -17,7 +17,6 @@ from queue_manager.log.stream_retention import StreamRetention
 from queue_manager.log.stream_start import TIMESTAMP, StreamStart
 from queue_manager.model import Message
 from queue_manager.shard.commit import Commit
-from storage.records import group_position, log_cursor
 
 
 class StreamClaims(Claims):
@@ -168,8 +167,7 @@ class StreamCursor(Cursor):
             self.committed = floor
         sequence = self._stream_log.sequence_for(self.committed)
         self.reader.set_sequence(sequence)
-        commit.put(log_cursor.key(self.storage_id, self.log.log_id), log_cursor.encode(sequence))
-        commit.put(group_position.key(self.storage_id), group_position.encode(self.committed))
+        self.stored_place.write(sequence, self.committed, commit)
         self.written(now_ms)
         if floor < self.position and any(self.consumers):
             self._commit_later(now_ms)

@@ -7,7 +7,7 @@ from queue_manager.cursor.cursor import Cursor
 from queue_manager.model import Message
 from queue_manager.moving.redrive import Append
 from queue_manager.queue.queue import Queue
-from queue_manager.recovery.buckets import restore_bucket, settled_messages
+from queue_manager.recovery.buckets import StoredBucket, restore_bucket, settled_messages
 from storage import layout
 from storage.envelope import EnvelopeTemplate, TemplateCache
 
@@ -79,7 +79,8 @@ class FailedMove:
         bucket = cursor.claims.buckets.get(bucket_id & layout.NUMBER_MASK)
         if bucket is None:
             cursor.cancel_purge(bucket_id)
-            bucket = restore_bucket(cursor, bucket_id, None, done_value, value, self._templates, now_ms)
+            stored = StoredBucket(done=done_value, failed=value)
+            bucket = restore_bucket(cursor, bucket_id, stored, self._templates, now_ms)
         moved = 0
         wanted = set(asked)
         for claim in list(bucket.claims):
@@ -90,9 +91,8 @@ class FailedMove:
                 cursor.claims.finish(cursor.unfail(bucket, claim, now_ms))
                 moved += 1
         bucket.mix()
-        cursor.claims.touch(
-            bucket
-        )  # it is closed again with the next commit, in the same that holds the copies
+        # it is closed again with the next commit, in the same that holds the copies
+        cursor.claims.records.touch(bucket)
         cursor.write_soon()
         self.left -= moved
         return moved

@@ -17,7 +17,7 @@ from queue_manager.log.queue_log import QueueLog
 from queue_manager.manager import QueueManager
 from queue_manager.model import Message
 from queue_manager.queue.queue import Queue
-from queue_manager.recovery.buckets import restore_bucket
+from queue_manager.recovery.buckets import StoredBucket, restore_bucket
 from queue_manager.rules.dead_letters import Origin
 from storage import layout
 from storage.envelope import EnvelopeTemplate, TemplateCache, read_head
@@ -70,7 +70,8 @@ class FailedRedrive:
     def take_closed(self, bucket_id: int, value: bytes, done_value: bytes | None, now_ms: int) -> int:
         """Open the bucket again and redrive what is wanted of it; give how many messages it were."""
         self.cursor.cancel_purge(bucket_id)
-        bucket = restore_bucket(self.cursor, bucket_id, None, done_value, value, self._templates, now_ms)
+        stored = StoredBucket(done=done_value, failed=value)
+        bucket = restore_bucket(self.cursor, bucket_id, stored, self._templates, now_ms)
         return self._take(bucket, self.left, now_ms)
 
     def _take(self, bucket: Bucket, count: int, now_ms: int) -> int:

@@ -261,8 +261,7 @@ def _begin_removal(cursor: Cursor, mode: int, now_ms: int) -> GroupRemoval | Non
     log = cursor.log
     if not log.durable or log.policy.stream:
         return None
-    if cursor.is_dirty:
-        cursor.write(log.context.commit, now_ms)
+    cursor.write_whole(log.context.commit, now_ms)
     return GroupRemoval(
         log,
         cursor.storage_id,

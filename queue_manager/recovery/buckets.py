@@ -2,72 +2,73 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from queue_manager.claims.attempts import AttemptLog
 from queue_manager.claims.claim import AVAILABLE, DONE, FAILED, SETTLED_MESSAGE, Bucket, Claim
 from queue_manager.claims.purge import Purge
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.model import Message
 from storage import layout
 from storage.envelope import TemplateCache, read_head
-from storage.records import active, done
+from storage.records import active, done, settlements
+from storage.records.active import AvailableMessage, InFlightMessage
 from storage.records.settled import SettledMessage
 from storage.visible_at import without_visible_at
 
 
+class StoredBucket:
+    """The values of a bucket's records; of settlements with their keys."""
+
+    __slots__ = ("active", "done", "failed", "settlements")
+
+    def __init__(
+        self, *, active: bytes | None = None, done: bytes | None = None, failed: bytes | None = None
+    ) -> None:
+        self.active = active
+        self.done = done
+        self.failed = failed
+        self.settlements: list[tuple[bytes, bytes]] = []
+
+
 def restore_bucket(
-    cursor: Cursor,
-    bucket_id: int,
-    active_value: bytes | None,
-    done_value: bytes | None,
-    failed_value: bytes | None,
-    templates: TemplateCache,
-    now_ms: int = 0,
+    cursor: Cursor, bucket_id: int, stored: StoredBucket, templates: TemplateCache, now_ms: int
 ) -> Bucket:
     """One bucket that still has something active, or is not yet full."""
     exponent = bucket_id >> layout.NUMBER_BITS
     first = bucket_id & layout.NUMBER_MASK
     claims = cursor.claims
-    bucket = Bucket(claims, first, layout.bucket_capacity(exponent), exponent << layout.NUMBER_BITS)
+    bucket = Bucket(claims.records, first, layout.bucket_capacity(exponent), exponent << layout.NUMBER_BITS)
     slots: dict[int, Claim] = {}
-    delayed: list[tuple[Claim, int]] = []
-    if active_value is not None:
-        available, in_flight = active.decode(active_value)
-        for message_id, claim_id, attempts, metadata in available:
-            plain, due_ms = without_visible_at(metadata)
-            claim = _claim(bucket, templates, message_id, claim_id, attempts, plain, AVAILABLE, 0)
-            slots[claim.claim_number] = claim
-            if due_ms > now_ms:
-                delayed.append((claim, due_ms))
-        for message_id, claim_id, claimed_at_ms, _, attempts, metadata in in_flight:
-            claim = _claim(bucket, templates, message_id, claim_id, attempts, metadata, AVAILABLE, 0)
-            slots[claim.claim_number] = claim
-            claims.attempt_log.add(message_id, claimed_at_ms, "")
-    for message in [] if done_value is None else done.decode(done_value):
-        claim = _settled_claim(bucket, message)
-        slots[claim.claim_number] = claim
-    for message in [] if failed_value is None else done.decode(failed_value):
-        claim = _claim(
-            bucket,
-            templates,
-            message.message_id,
-            message.claim_id,
-            message.attempts,
-            message.metadata,
-            FAILED,
-            message.settled_at_ms,
-        )
+    released: set[int] = set()
+    for key, value in stored.settlements:
+        settled = settlements.decode(value)
+        bucket.note_settlements(key, has_done=bool(settled.done))
+        released.update(settled.released)
+        _add_done(slots, bucket, settled.done)
+    _add_done(slots, bucket, done.decode(stored.done) if stored.done is not None else [])
+    delays = {}
+    if stored.active is not None:
+        delays = _add_active(slots, bucket, stored.active, released, templates, claims.attempt_log)
+    for message in [] if stored.failed is None else done.decode(stored.failed):
+        claim = _claim(bucket, templates, message, message.attempts, message.metadata, FAILED)
+        claim.at_ms = message.settled_at_ms
         slots[claim.claim_number] = claim
     bucket.note_written(
-        active=active_value is not None, done=done_value is not None, failed=failed_value is not None
+        active=stored.active is not None, done=stored.done is not None, failed=stored.failed is not None
     )
     waiting = [claim for claim in slots.values() if claim.state == AVAILABLE]
     end = min(bucket.end, claims.next_claim)
     bucket.restore([slots.get(number) for number in range(first, end)], len(waiting))
     claims.restore(bucket)
-    if done_value is not None:
+    if bucket.done_written:
         cursor.want_purge()
-    for claim, due_ms in delayed:
-        claims.delays.add(claim, due_ms)
+    if bucket.settlement_keys and claims.is_closed(bucket):
+        claims.records.settled(bucket)  # of a time when more went into a bucket
     for claim in waiting:
+        due_ms = delays.get(claim.claim_number, 0)
+        if due_ms > now_ms:
+            claims.delays.add(claim, due_ms)
         if claim.message.offset < cursor.log.head_offset:  # it was redriven
             cursor.progress.keep_failed(claim.message.offset)
     if waiting:
@@ -75,20 +76,53 @@ def restore_bucket(
     return bucket
 
 
-def _claim(
+def _add_done(slots: dict[int, Claim], bucket: Bucket, messages: list[SettledMessage]) -> None:
+    for message in messages:
+        claim = _settled_claim(bucket, message)
+        slots[claim.claim_number] = claim
+
+
+def _add_active(
+    slots: dict[int, Claim],
     bucket: Bucket,
+    value: bytes,
+    released: set[int],
     templates: TemplateCache,
-    message_id: int,
-    claim_id: int,
-    attempts: int,
-    metadata: bytes,
-    state: int,
-    at_ms: int,
+    attempt_log: AttemptLog,
+) -> dict[int, int]:
+    """What is active and was not settled since; gives when delayed claims are due, by claim number."""
+    delays: dict[int, int] = {}
+    available, in_flight = active.decode(value)
+    messages: list[AvailableMessage | InFlightMessage] = [*available, *in_flight]
+    for message in messages:
+        number = message.claim_id & layout.NUMBER_MASK
+        if number in slots or message.claim_id in released:
+            continue
+        metadata = message.metadata
+        if isinstance(message, AvailableMessage):
+            metadata, delays[number] = without_visible_at(metadata)
+        else:
+            attempt_log.add(message.message_id, message.claimed_at_ms, "")
+        slots[number] = _claim(bucket, templates, message, message.attempts, metadata, AVAILABLE)
+    return delays
+
+
+class _Stored(Protocol):
+    """A message of a bucket's records."""
+
+    @property
+    def message_id(self) -> int: ...
+
+    @property
+    def claim_id(self) -> int: ...
+
+
+def _claim(
+    bucket: Bucket, templates: TemplateCache, stored: _Stored, attempts: int, metadata: bytes, state: int
 ) -> Claim:
-    template = templates.find(metadata)
     _, offset, received_at_ms = read_head(metadata)
-    message = Message(message_id, offset, None, template, received_at_ms)
-    return Claim(message, claim_id & layout.NUMBER_MASK, bucket, attempts, state, None, at_ms)
+    message = Message(stored.message_id, offset, None, templates.find(metadata), received_at_ms)
+    return Claim(message, stored.claim_id & layout.NUMBER_MASK, bucket, attempts, state, None, 0)
 
 
 def _settled_claim(bucket: Bucket, message: SettledMessage) -> Claim:

@@ -30,6 +30,11 @@ def pack_settled(message_id: int, claim_id: int, settled_at_ms: int, attempts: i
     return _pack_element(message_id, claim_id, settled_at_ms, attempts, len(metadata)) + metadata
 
 
+def packed_claim_id(element: bytes) -> int:
+    """The claim ID in a packed element."""
+    return int.from_bytes(element[8:16], "little")
+
+
 def encode_packed(messages: Sequence[bytes]) -> bytes:
     """A bucket of packed elements, which the caller gives in rising order of claim IDs."""
     return encode_array(messages)
@@ -42,6 +47,14 @@ def encode(messages: Iterable[SettledMessage]) -> bytes:
 
 def decode_as(record_type: str, value: bytes) -> list[SettledMessage]:
     """The messages of a bucket; `record_type` is named in the error when the value is corrupt."""
+    messages, position = decode_elements(record_type, value)
+    if position != len(value):
+        raise CorruptRecord(record_type, "array", "bytes left over")
+    return messages
+
+
+def decode_elements(record_type: str, value: bytes) -> tuple[list[SettledMessage], int]:
+    """The array a value begins with, and the position behind it."""
     messages = []
     if len(value) < 2:
         raise CorruptRecord(record_type, "count", "truncated")
@@ -56,8 +69,6 @@ def decode_as(record_type: str, value: bytes) -> list[SettledMessage]:
             )
     except struct.error as error:
         raise CorruptRecord(record_type, "array", "truncated") from error
-    if position != len(value):
-        raise CorruptRecord(
-            record_type, "metadata", "truncated" if position > len(value) else "bytes left over"
-        )
-    return messages
+    if position > len(value):
+        raise CorruptRecord(record_type, "metadata", "truncated")
+    return messages, position

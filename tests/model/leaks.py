@@ -8,7 +8,7 @@ from queue_manager.policy import FOREVER
 from storage import layout, metadata_log
 from storage.envelope import read_head
 from storage.memory_store import MemoryStore
-from storage.records import attempts, done, failed, metadata, payload, payload_refs
+from storage.records import attempts, done, failed, metadata, payload, payload_refs, settlements
 from tests.model.oracle import FAILED, Oracle
 
 SHARED = 0x10
@@ -31,6 +31,15 @@ def check_store(rows: list[tuple[bytes, bytes]], oracle: Oracle, *, may_leak: bo
             assert name in keeps, f"done record of a deleted queue: {key!r}"
             assert keeps[name].policy.done_retention_ms == FOREVER, f"done record left over: {key!r}"
             for message in done.decode(value):
+                holders.setdefault(message.message_id, set()).add(name)
+                attempts_of.add((storage_id, message.message_id))
+        elif record_type == layout.SETTLEMENTS:
+            storage_id, _, _ = settlements.parse_key(key)
+            name = layout.split_group_queue_id(storage_id)[0]
+            assert name in keeps, f"settlements of a deleted queue: {key!r}"
+            kept = settlements.decode(value).done  # the others go when their bucket closes
+            assert not kept or keeps[name].policy.done_retention_ms == FOREVER, f"left over: {key!r}"
+            for message in kept:
                 holders.setdefault(message.message_id, set()).add(name)
                 attempts_of.add((storage_id, message.message_id))
         elif record_type == layout.FAILED:
@@ -135,7 +144,7 @@ def _check_cursor(cursor: Cursor) -> None:
     assert not claims.returned
     assert not cursor.reader._loaded
     assert not cursor.progress.released.starts
-    assert not claims._dirty
+    assert not claims.records._dirty
     assert len(claims.buckets) <= 1, f"{cursor.storage_id} keeps {len(claims.buckets)} buckets"
     assert len(claims.attempt_log._logs) <= claims.failed_count
 

@@ -1,0 +1,196 @@
+"""What the buckets of one cursor have on the store, and how that is kept up to date.
+
+A bucket has an active, a done and a failed record (`02`, `03`, `04`). While only acknowledgements come, none
+of them is written again: what was settled goes into a small record of its own (`21`). The bucket is written
+as a whole, and those records deleted, when it closes, when there are `limits.SETTLEMENTS_PER_BUCKET_MAX` of
+them, or when done messages are let go of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from config import limits
+from queue_manager.claims.attempts import AttemptLog
+from queue_manager.claims.claim import DONE, FAILED, STALE, Bucket, Claim
+from queue_manager.log.queue_log import QueueLog
+from queue_manager.log.runs import Run, add_to_runs
+from queue_manager.shard.commit import Commit
+from storage.records import active, attempts, done, failed, settlements
+from storage.records.settled import packed_claim_id
+
+
+class Buckets(Protocol):
+    """The claims in the buckets."""
+
+    @property
+    def buckets(self) -> dict[int, Bucket]:
+        """Those with something open, or not full, by their first claim number."""
+
+    @property
+    def failed_count(self) -> int:
+        """How many failed messages the cursor keeps."""
+
+    def is_closed(self, bucket: Bucket) -> bool:
+        """Whether every message of it is settled and no claim number will be given out from it any more."""
+
+
+class BucketRecords:
+    """Writes of each bucket what changed. `on_change` is called when there is something to write."""
+
+    __slots__ = ("_attempt_log", "_buckets", "_dirty", "_log", "_on_change", "_storage_id")
+
+    def __init__(
+        self,
+        log: QueueLog,
+        storage_id: str,
+        buckets: Buckets,
+        attempt_log: AttemptLog,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._log = log
+        self._storage_id = storage_id
+        self._buckets = buckets
+        self._attempt_log = attempt_log
+        self._on_change = on_change
+        self._dirty: list[Bucket] = []
+
+    def touch(self, bucket: Bucket) -> None:
+        """Have a bucket written with one of the next commits: claims came into it, or changed."""
+        bucket.note_active_changed()
+        self.settled(bucket)
+
+    def settled(self, bucket: Bucket) -> None:
+        """As `touch`, where claims only ended."""
+        if not bucket.is_dirty:
+            bucket.mark(is_dirty=True)
+            self._dirty.append(bucket)
+            self._on_change()
+
+    def want_whole(self, bucket: Bucket) -> None:
+        """As `touch`, and have the bucket written as a whole."""
+        bucket.want_whole()
+        self.settled(bucket)
+
+    def want_all_whole(self) -> None:
+        """Have every bucket written as a whole that is not."""
+        for bucket in self._buckets.buckets.values():
+            if bucket.settlement_keys:
+                self.want_whole(bucket)
+
+    def write(self, commit: Commit) -> tuple[list[Bucket], list[Run]]:
+        """Put what changed into the commit; give the buckets that are closed now, and with
+        `done_retention: 0` the runs that are done.
+        """
+        closed: list[Bucket] = []
+        released: list[Run] = []
+        for bucket in self._dirty:
+            bucket.mark(is_dirty=False)
+            self._write_bucket(bucket, commit, released)
+            if self._buckets.is_closed(bucket):
+                del self._buckets.buckets[bucket.first]
+                closed.append(bucket)
+        self._dirty = []
+        self._attempt_log.write(commit)
+        if self._attempt_log.is_full():
+            self._forget_settled_attempts()
+        return closed, released
+
+    def _write_bucket(self, bucket: Bucket, commit: Commit, released: list[Run]) -> None:
+        gone = []
+        if not self._log.policy.done_retention_ms:
+            gone = self._release_done(bucket, released, commit)
+        if (
+            bucket.is_whole_wanted
+            or self._buckets.is_closed(bucket)
+            or len(bucket.settlement_keys) >= limits.SETTLEMENTS_PER_BUCKET_MAX
+        ):
+            self._write_whole(bucket, commit)
+        else:
+            if bucket.is_active_changed or not bucket.open_count:
+                self._write_active(bucket, commit)
+                gone = []  # it is not in there
+            self._write_settlements(bucket, gone, commit)
+        if self._buckets.failed_count or bucket.failed_written:
+            self._write_failed(bucket, commit)
+
+    def _write_whole(self, bucket: Bucket, commit: Commit) -> None:
+        self._write_active(bucket, commit)
+        key = done.key(self._storage_id, bucket.bucket_id)
+        value = bucket.encode_settled(DONE)
+        if value is not None:
+            commit.put(key, value)
+            bucket.note_written(done=True)
+        elif bucket.done_written:
+            commit.delete(key)
+            bucket.note_deleted(done=True)
+        commit.delete_run(bucket.settlement_keys)
+        bucket.note_whole()
+
+    def _write_active(self, bucket: Bucket, commit: Commit) -> None:
+        key = active.key(self._storage_id, bucket.bucket_id)
+        value = bucket.encode_active()
+        if value is not None:
+            commit.put(key, value)
+            bucket.note_written(active=True)
+        elif bucket.active_written:
+            commit.delete(key)
+            bucket.note_deleted(active=True)
+
+    def _write_settlements(self, bucket: Bucket, gone: list[int], commit: Commit) -> None:
+        """What is done since the last writing, and what is `gone` of the active record."""
+        packed = bucket.pack_done()
+        if not packed and not gone:
+            return
+        if not gone and not bucket.done_written:
+            commit.put(done.key(self._storage_id, bucket.bucket_id), done.encode_packed(packed))
+            bucket.note_written(done=True)
+            return
+        first = min([packed_claim_id(element) for element in packed[:1]] + gone[:1])
+        key = settlements.key(self._storage_id, bucket.bucket_id, first)
+        commit.put(key, settlements.encode_packed(packed, gone))
+        bucket.note_settlements(key, has_done=bool(packed))
+
+    def _write_failed(self, bucket: Bucket, commit: Commit) -> None:
+        key = failed.key(self._storage_id, bucket.bucket_id)
+        value = bucket.encode_settled(FAILED)
+        if value is not None:
+            commit.put(key, value)
+            bucket.note_written(failed=True)
+        elif bucket.failed_written:
+            commit.delete(key)
+            bucket.note_deleted(failed=True)
+
+    def _release_done(self, bucket: Bucket, runs: list[Run], commit: Commit) -> list[int]:
+        """Let go of what is done without ever writing a done record; give the claim IDs.
+
+        Payloads shared with other queues need their reference count read first, so they take the long way.
+        """
+        gone: list[int] = []
+        for index, claim in enumerate(bucket.claims):
+            if (
+                claim is not None
+                and claim.state == DONE
+                and not claim.packed
+                and not claim.message.template.shared
+            ):
+                add_to_runs(runs, claim.message.offset, claim.message.message_id)
+                self.forget_attempts(claim, commit)
+                bucket.drop(index)
+                gone.append(bucket.claim_base | claim.claim_number)
+        return gone
+
+    def forget_attempts(self, claim: Claim, commit: Commit) -> None:
+        """Delete the attempts record of a message that is gone, if it had one."""
+        message_id = claim.message.message_id
+        if self._attempt_log.forget(message_id) or claim.attempts > 1:
+            commit.delete(attempts.key(self._storage_id, message_id))
+
+    def _forget_settled_attempts(self) -> None:
+        self._attempt_log.keep_only(
+            claim.message.message_id
+            for bucket in self._buckets.buckets.values()
+            for claim in bucket.claims
+            if claim is not None and claim.state not in (DONE, STALE)
+        )

@@ -1,0 +1,184 @@
+"""What is written when claims are settled, and what a start makes of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from config import limits
+from queue_manager.claims.claim import Claim
+from queue_manager.manager import QueueManager
+from queue_manager.policy import FOREVER
+from storage.batch import WriteOps
+from storage.memory_store import MemoryStore
+from storage.records import active, claim_state, done, group_position, settlements
+from tests.model.harness import FakeClock, drive, open_shard
+from tests.unit.queue_manager.managers import NOW_MS, Sink, consume, make_manager, make_queue, publish
+
+LONE_ACK_BYTES_MAX = 400
+
+
+class Settling:
+    """A queue whose messages are all claimed, and its commits."""
+
+    def __init__(self, manager: QueueManager, count: int, credit_max: int = 1 << 20, **policy: int) -> None:
+        self.manager = manager
+        self.queue = make_queue(manager, **policy)
+        _, self.sink = consume(manager, self.queue, credit_max=credit_max)
+        self.now_ms = NOW_MS
+        publish(manager, count)
+        self.commit()
+
+    @property
+    def claims(self) -> list[Claim]:
+        return self.sink.claims
+
+    def commit(self) -> WriteOps:
+        """Dispatch, let time pass, and give what is written then."""
+        self.manager.dispatch(self.now_ms)
+        self.now_ms += limits.STATE_FLUSH_INTERVAL_MS
+        commit = self.manager.seal(self.now_ms)
+        if commit is None:
+            return WriteOps()
+        self.manager.committed(commit)
+        return commit.write_ops()
+
+    def ack(self, *claims: Claim) -> WriteOps:
+        assert self.manager.ack(claims, self.now_ms) == 0
+        return self.commit()
+
+
+def written_bytes(ops: WriteOps) -> int:
+    return sum(len(key) + len(value) for key, value in ops.puts) + sum(map(len, ops.deletes))
+
+
+@pytest.mark.parametrize("done_retention_ms", [0, 60_000, FOREVER])
+def test_a_lone_ack_writes_few_bytes_however_much_is_in_flight(done_retention_ms: int) -> None:
+    settling = Settling(make_manager(), 99, done_retention_ms=done_retention_ms)
+    sizes = [written_bytes(settling.ack(claim)) for claim in settling.claims]
+    assert 0 < max(sizes) <= LONE_ACK_BYTES_MAX
+
+
+def test_an_ack_writes_no_place_and_no_claim_number_that_did_not_change() -> None:
+    settling = Settling(make_manager(), 3, done_retention_ms=60_000)
+    settling.ack(settling.claims[0])
+    ops = settling.ack(settling.claims[1])
+    assert [key[:2] for key, _ in ops.puts] == [settlements.PREFIX]
+    publish(settling.manager, 1)
+    written = {key[:2] for key, _ in settling.commit().puts}
+    assert {active.PREFIX, claim_state.PREFIX, group_position.PREFIX} <= written
+    assert done.PREFIX not in written
+
+
+def test_one_by_one_each_claim_and_each_ack_writes_little() -> None:
+    settling = Settling(make_manager(), 50, credit_max=1, done_retention_ms=60_000)
+    for index in range(50):
+        assert written_bytes(settling.ack(settling.claims[index])) <= LONE_ACK_BYTES_MAX
+
+
+def test_a_bucket_that_closes_is_written_whole_and_leaves_no_settlements() -> None:
+    settling = Settling(make_manager(), 10, done_retention_ms=60_000, bucket_size=1)
+    rows: dict[bytes, bytes] = {}
+    for claim in settling.claims:
+        ops = settling.ack(claim)
+        rows.update(ops.puts)
+        for key in ops.deletes:
+            rows.pop(key, None)
+    assert not [key for key in rows if key.startswith((settlements.PREFIX, active.PREFIX))]
+    [value] = [value for key, value in rows.items() if key.startswith(done.PREFIX)]
+    assert len(done.decode(value)) == 10
+
+
+def test_settlements_of_a_bucket_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SETTLEMENTS_PER_BUCKET_MAX", 3)
+    settling = Settling(make_manager(), 50, done_retention_ms=FOREVER)
+    rows: dict[bytes, bytes] = {}
+    for claim in settling.claims:
+        ops = settling.ack(claim)
+        rows.update(ops.puts)
+        for key in ops.deletes:
+            rows.pop(key, None)
+        assert sum(key.startswith(settlements.PREFIX) for key in rows) <= 3
+
+
+def test_acks_are_due_for_the_store_soon_however_many_follow() -> None:
+    settling = Settling(make_manager(), 90)
+    manager = settling.manager
+    began_ms = settling.now_ms
+    for claim in settling.claims[:15]:
+        manager.ack([claim], settling.now_ms)
+        due_ms = manager.commit_due_ms(settling.now_ms)
+        assert due_ms is not None
+        assert settling.now_ms + due_ms <= began_ms + limits.STATE_FLUSH_INTERVAL_MS
+        settling.now_ms += 1
+    assert manager.seal(began_ms + limits.STATE_FLUSH_INTERVAL_MS) is not None
+    assert manager.commit_due_ms(began_ms + limits.STATE_FLUSH_INTERVAL_MS) is None
+
+
+@pytest.mark.parametrize("done_retention_ms", [0, FOREVER])
+@pytest.mark.parametrize("again", [1, 2], ids=["one start", "two starts"])
+def test_what_was_settled_one_by_one_stays_settled_after_a_start(done_retention_ms: int, again: int) -> None:
+    store = MemoryStore()
+    clock = FakeClock()
+    shard = open_shard(store, clock)
+    queue = make_queue(shard.manager, done_retention_ms=done_retention_ms)
+    _, sink = consume(shard.manager, queue)
+    publish(shard.manager, 20)
+    shard.manager.dispatch(clock.ms)
+    drive(shard.commit_once(everything=True))
+    for claim in sink.claims[3:15:2]:
+        shard.manager.ack([claim], clock.ms)
+        drive(shard.commit_once(everything=True))
+    for _ in range(again):
+        store = store.crash()
+        shard = open_shard(store, clock)
+    claims = shard.manager.queues.find("jobs").groups.find("").cursors[0].claims
+    waiting = sorted(claim.message.offset for claim in claims.waiting())
+    assert waiting == sorted(set(range(20)) - set(range(3, 15, 2)))
+
+
+def test_a_deleted_queue_leaves_no_settlements() -> None:
+    store = MemoryStore()
+    clock = FakeClock()
+    shard = open_shard(store, clock)
+    queue = make_queue(shard.manager, done_retention_ms=FOREVER)
+    _, sink = consume(shard.manager, queue)
+    publish(shard.manager, 9)
+    shard.manager.dispatch(clock.ms)
+    for claim in sink.claims[:4]:
+        drive(shard.commit_once(everything=True))
+        shard.manager.ack([claim], clock.ms)
+    drive(shard.commit_once(everything=True))
+    assert drive(store.scan(settlements.PREFIX, None, limit=100))
+    shard.manager.queues.delete(queue, clock.ms)
+    drive(shard.commit_once(everything=True))
+    drive(shard.sweep_once())
+    drive(shard.commit_once(everything=True))
+    rows = drive(store.scan(settlements.PREFIX, settlements.PREFIX + b"\xff", limit=100))
+    assert not rows
+
+
+def test_what_was_let_go_of_does_not_come_back_after_a_start() -> None:
+    store = MemoryStore()
+    clock = FakeClock()
+    shard = open_shard(store, clock)
+    queue = make_queue(shard.manager, done_retention_ms=60_000)
+    _, sink = consume(shard.manager, queue)
+    publish(shard.manager, 5)
+    shard.manager.dispatch(clock.ms)
+    drive(shard.commit_once(everything=True))
+    for claim in sink.claims[1:3]:
+        shard.manager.ack([claim], clock.ms)
+        drive(shard.commit_once(everything=True))
+    clock.ms += 61_000
+    drive(shard.sweep_once())
+    drive(shard.commit_once(everything=True))  # what is done was let go of
+    shard = open_shard(store.crash(), clock)
+    later = Sink()
+    shard.manager.consumption.subscribe(
+        shard.manager.queues.find("jobs"), "", "#", later,
+        consumer_id="c", credit_max=100, no_ack=False, exclusive=False, lease_ms=1_000,
+    )  # fmt: skip
+    for _ in range(4):
+        shard.manager.dispatch(clock.ms)
+        drive(shard.load_once())
+    assert sorted(later.offsets) == [0, 3, 4]
