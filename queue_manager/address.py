@@ -7,6 +7,7 @@ from typing import Final
 from config import limits
 from queue_manager.errors import InvalidAddress
 
+DEFAULT_VHOST: Final = "/"
 PREFIX: Final = "$queue/"
 STREAM_STATUS: Final = "$stream-status"
 BROWSE: Final = "$browse"

@@ -7,26 +7,32 @@ to a connection; OPERATOR may touch everything.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from queue_manager.group.start import EARLIEST, GroupStart, read_start
 from queue_manager.log.stream_start import StreamStart
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.policy import QueuePolicy
+from queue_manager.routing.exchange_types.table import TYPES as EXCHANGE_TYPES
 from queue_manager.stage_tags import EpochPart, StageTag
 from storage.envelope import EnvelopeTemplate
 
 __all__ = [
+    "EXCHANGE_TYPES",
     "OPERATOR",
     "STATES",
+    "BindingDefinition",
     "BrowseRequest",
     "BrowsedMessage",
     "BrowsedPage",
+    "Changed",
     "CommittedEpoch",
     "Dropped",
     "EpochPart",
     "EpochStatus",
+    "ExchangeDeclaration",
+    "ExchangeView",
     "GroupDefinition",
     "GroupStart",
     "GroupView",
@@ -82,6 +88,52 @@ class Dropped:
 
     count: int
     durable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Whether a call changed anything (`is_new`: something came or went), and whether that is kept on the
+    store: then it is certain when the open commit is.
+    """
+
+    is_new: bool
+    durable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeDeclaration:
+    """What an exchange is to be like; `arguments` may name an `alternate-exchange`, and what types read."""
+
+    name: str
+    type: str
+    durable: bool = True
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeView:
+    """One exchange, with the number of its bindings to queues and other exchanges."""
+
+    name: str
+    type: str
+    durable: bool
+    auto_delete: bool
+    internal: bool
+    arguments: Mapping[str, object]
+    binding_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BindingDefinition:
+    """From the exchange `source` to a queue or another exchange."""
+
+    source: str
+    destination: str
+    destination_type: Literal["queue", "exchange"] = "queue"
+    routing_key: str = ""
+    arguments: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

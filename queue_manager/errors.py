@@ -21,8 +21,34 @@ class QueueNotFound(QueueManagerError):
     """The named queue does not exist (and may not be created by this call)."""
 
 
+class ExchangeNotFound(QueueManagerError):
+    """The named exchange does not exist."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no exchange {name!r}")
+        self.name = name
+
+
 class PreconditionFailed(QueueManagerError):
     """The call contradicts what exists: other arguments, queue in use, queue not empty."""
+
+
+class Inequivalent(PreconditionFailed):
+    """A redeclaration contradicts what exists (`kind`, `name`) in one thing: `received` is not `current`.
+
+    `is_argument`: it is an argument, of which None stands for one that is not there.
+    """
+
+    def __init__(
+        self, kind: str, name: str, what: str, received: object, current: object, *, is_argument: bool
+    ) -> None:
+        super().__init__(f"{kind} {name!r} exists with {what} {current!r}, not {received!r}")
+        self.kind = kind
+        self.name = name
+        self.what = what
+        self.received = received
+        self.current = current
+        self.is_argument = is_argument
 
 
 class ResourceLocked(QueueManagerError):

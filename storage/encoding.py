@@ -211,11 +211,15 @@ class KeyReader:
         self.position = end
         return value
 
-    def rest_text(self, field: str) -> str:
-        """All that is left, as UTF-8."""
+    def rest(self) -> bytes:
+        """All that is left."""
         raw = self.data[self.position :]
         self.position = len(self.data)
-        return self._text(raw, field)
+        return raw
+
+    def rest_text(self, field: str) -> str:
+        """All that is left, as UTF-8."""
+        return self._text(self.rest(), field)
 
     def finish(self) -> None:
         """The whole key must have been read by now."""

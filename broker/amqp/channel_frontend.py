@@ -8,12 +8,13 @@ from typing import Any, Final
 import structlog
 from pamqp import commands
 
-from broker.amqp import consuming, queues
+from broker.amqp import consuming, exchanges, queues
 from broker.amqp.channel import AmqpChannel
 from broker.amqp.client import AmqpClient
 from broker.amqp.confirms import Confirms
 from broker.amqp.consuming import Consuming
 from broker.amqp.errors import connection_error, refusal
+from broker.amqp.exchanges import Exchanges
 from broker.amqp.held_events import HeldEvents, Resumption
 from broker.amqp.publishing import Publisher
 from broker.amqp.queues import Queues
@@ -37,6 +38,7 @@ class ChannelFrontend:
         "_channel",
         "_confirms",
         "_consuming",
+        "_exchanges",
         "_fail_connection",
         "_held",
         "_publisher",
@@ -52,6 +54,7 @@ class ChannelFrontend:
         self._confirms = Confirms(self._channel)
         self._publisher = Publisher(self._channel, self._held, self._confirms, self.unacked)
         self._queues = Queues(self._channel, self._held)
+        self._exchanges = Exchanges(self._channel, self._held)
         self._consuming = Consuming(self._channel, self._held, self.unacked)
 
     def handle(self, event: Any) -> None:
@@ -76,7 +79,7 @@ class ChannelFrontend:
             else:
                 self._perform(event.method)
         except QueueManagerError as error:
-            self._fail(refusal(error), event)
+            self._fail(refusal(error, self._channel.client.vhost), event)
         except ProtocolError as error:
             self._fail(error, event)
         except StorageError:
@@ -110,6 +113,8 @@ class ChannelFrontend:
         kind = type(method)
         if (queue_method := queues.METHODS.get(kind)) is not None:
             queue_method(self._queues, method)
+        elif (exchange_method := exchanges.METHODS.get(kind)) is not None:
+            exchange_method(self._exchanges, method)
         elif (consuming_method := consuming.METHODS.get(kind)) is not None:
             consuming_method(self._consuming, method)
         elif kind is commands.Confirm.Select:

@@ -8,12 +8,14 @@ from broker.amqp.browse import BrowseSlots
 from broker.hub import Hub
 from broker.transport import Transport
 from protocols.amqp091.connection import AmqpConnection
+from queue_manager.address import DEFAULT_VHOST
 
 
 class AmqpClient:
     """Who the client is and how it is spoken to.
 
-    `caller` is what the core knows it by. `cancel_notify`: it understands a basic.cancel from the broker.
+    `caller` is what the core knows it by, `vhost` where its queues and exchanges are.
+    `cancel_notify`: it understands a basic.cancel from the broker.
     """
 
     __slots__ = (
@@ -24,6 +26,7 @@ class AmqpClient:
         "hub",
         "transport",
         "username",
+        "vhost",
     )
 
     def __init__(
@@ -35,6 +38,7 @@ class AmqpClient:
         self.connection = connection
         self.browse_slots = browse_slots
         self.username = ""
+        self.vhost = DEFAULT_VHOST
         self.cancel_notify = False
 
     def identify(self, username: str, client_properties: dict[str, Any]) -> None:

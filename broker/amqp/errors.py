@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from decimal import Decimal
 from typing import Final
 
 from protocols.amqp091 import constants as c
 from protocols.errors import ProtocolError
 from queue_manager.errors import (
     AccessRefused,
+    ExchangeNotFound,
+    Inequivalent,
     InvalidAddress,
     LimitReached,
     QueueManagerError,
@@ -15,8 +19,19 @@ from queue_manager.errors import (
     ResourceLocked,
 )
 
+_TYPE_NAMES: Final[dict[type, str]] = {
+    bool: "bool",
+    bytearray: "binary",
+    datetime: "timestamp",
+    Decimal: "decimal",
+    dict: "table",
+    float: "double",
+    list: "array",
+    type(None): "void",
+}
 _CODES: Final[dict[type[QueueManagerError], int]] = {
     QueueNotFound: c.NOT_FOUND,
+    ExchangeNotFound: c.NOT_FOUND,
     ResourceLocked: c.RESOURCE_LOCKED,
     AccessRefused: c.ACCESS_REFUSED,
     LimitReached: c.RESOURCE_ERROR,
@@ -24,9 +39,41 @@ _CODES: Final[dict[type[QueueManagerError], int]] = {
 }
 
 
-def refusal(error: QueueManagerError) -> ProtocolError:
-    """What the queue manager refuses, as a channel error."""
-    return channel_error(_CODES.get(type(error), c.PRECONDITION_FAILED), error.reason)
+def refusal(error: QueueManagerError, vhost: str) -> ProtocolError:
+    """What the queue manager refuses, as a channel error, in the words that clients know from RabbitMQ."""
+    code = _CODES.get(type(error), c.PRECONDITION_FAILED)
+    if isinstance(error, ExchangeNotFound):
+        return channel_error(code, f"no exchange '{error.name}' in vhost '{vhost}'")
+    if isinstance(error, Inequivalent):
+        return channel_error(code, _inequivalent(error, vhost))
+    return channel_error(code, error.reason)
+
+
+def _inequivalent(error: Inequivalent, vhost: str) -> str:
+    received, current = error.received, error.current
+    where = f"inequivalent arg '{error.what}' for {error.kind} '{error.name}' in vhost '{vhost}'"
+    if not error.is_argument:
+        return f"{where}: received '{_as_text(received)}' but current is '{_as_text(current)}'"
+    if current is None:
+        return f"{where}: received {_with_type(received)} but current is none"
+    if received is None:
+        return f"{where}: received none but current is {_with_type(current)}"
+    return f"{where}: received '{_as_text(received)}' but current is '{_as_text(current)}'"
+
+
+def _with_type(value: object) -> str:
+    return f"the value '{_as_text(value)}' of type '{type_name(value)}'"
+
+
+def _as_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def type_name(value: object) -> str:
+    """What RabbitMQ calls the type of a field."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return "signedint" if -(1 << 31) <= value < 1 << 31 else "long"
+    return _TYPE_NAMES.get(type(value), "longstr")
 
 
 def channel_error(code: int, reason: str) -> ProtocolError:

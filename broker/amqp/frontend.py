@@ -19,10 +19,10 @@ from config import limits
 from protocols.amqp091 import constants as c
 from protocols.amqp091 import events as ev
 from protocols.amqp091.connection import AmqpConnection
+from queue_manager.address import DEFAULT_VHOST
 
 _log: Final = structlog.get_logger("sluicemq.amqp")
 
-VHOST: Final = "/"
 SERVER_PROPERTIES: Final[dict[str, Any]] = {
     "product": PRODUCT,
     "version": VERSION,
@@ -146,7 +146,7 @@ class AmqpFrontend(Frontend):
         self.connection.accept_auth()
 
     def _on_open(self, event: ev.OpenRequested) -> None:
-        if event.vhost != VHOST:
+        if event.vhost != DEFAULT_VHOST:
             self._fail(c.NOT_ALLOWED, f"vhost {event.vhost!r} not found", c.CLASS_CONNECTION, 40)
             return
         self.connection.accept_open()

@@ -58,6 +58,10 @@ class Publisher:
                 self._call(run, now_ms)
                 return
             plan = self._plan(shape, now_ms)
+            if len(run.bodies) > 1 and not publishing.is_current(plan):  # each may go elsewhere
+                for body in run.bodies:
+                    self.publish(PublishRun(run.channel, shape, [body]))
+                return
         count = len(run.bodies)
         if not plan.queues:
             hub.counters.leave_unrouted(count)
@@ -106,9 +110,11 @@ class Publisher:
         """Where these go, if that is to queues and nothing else has to be known."""
         key = address.routing_key
         publishing = self._hub.client.publishing
-        if address.exchange or committing.is_commit(address.exchange, key):
+        if committing.is_commit(address.exchange, key):
             return None
-        if addresses.is_queue_topic(key):
+        if address.exchange:
+            targets = publishing.unconditional(address.exchange, key)
+        elif addresses.is_queue_topic(key):
             if addresses.parse(key).verb:
                 return None
             targets = publishing.match(key)
@@ -116,27 +122,28 @@ class Publisher:
             targets = publishing.named(key)
         if not targets:
             return None
-        plan = publishing.plan(key, PROPERTIES_AMQP, b"", False, options)
+        plan = publishing.plan(key, PROPERTIES_AMQP, b"", False, options, address.exchange)
         publishing.aim(plan, targets)
         return plan
 
     def _plan(self, shape: PublishShape, now_ms: int) -> PublishPlan:
         """Resolve exchange and routing key."""
         publishing = self._hub.client.publishing
-        if shape.exchange:
-            raise channel_error(c.NOT_FOUND, f"no exchange {shape.exchange!r} in vhost '/'")
         raw = shape.properties
-        self._check_user_id(raw)
         key = shape.routing_key
-        targets = self._targets(key, now_ms, mandatory=shape.mandatory)
+        if shape.exchange:
+            targets = publishing.through(shape.exchange, (key,), partial(amqp.headers_of, raw))
+        else:
+            targets = self._targets(key, now_ms, mandatory=shape.mandatory)
+        self._check_user_id(raw)
         plan: PublishPlan | None = shape.context
         if plan is None:
             persistent = content.peek_fields(raw)[0] == PERSISTENT_MODE
             if raw in (amqp.NONE, amqp.PERSISTENT):
-                plan = publishing.plan(key, PROPERTIES_NONE, b"", persistent)
+                plan = publishing.plan(key, PROPERTIES_NONE, b"", persistent, exchange=shape.exchange)
             else:
                 options, raw = self._options(raw)
-                plan = publishing.plan(key, PROPERTIES_AMQP, raw, persistent, options)
+                plan = publishing.plan(key, PROPERTIES_AMQP, raw, persistent, options, shape.exchange)
             shape.context = plan
         publishing.aim(plan, targets)
         return plan

@@ -16,12 +16,16 @@ from typing import Protocol
 from broker.engine.answers import Answer
 from queue_manager.api import (
     OPERATOR,
+    BindingDefinition,
     BrowsedPage,
     BrowseRequest,
+    Changed,
     CommittedEpoch,
     Dropped,
     EpochPart,
     EpochStatus,
+    ExchangeDeclaration,
+    ExchangeView,
     GroupDefinition,
     GroupStart,
     GroupView,
@@ -98,6 +102,49 @@ class QueueClient(Protocol):
 
     async def names(self) -> list[str]:
         """The names of all queues, sorted."""
+        ...
+
+
+class ExchangeClient(Protocol):
+    """Exchanges and bindings come and go. The default exchange, "", is not among them."""
+
+    def declare(self, declaration: ExchangeDeclaration, *, create: bool = True) -> Answer[Changed]:
+        """Make an exchange if it is not there (and `create`).
+
+        Comes to Inequivalent when it exists as another, ExchangeNotFound, InvalidArgument, LimitReached.
+        """
+        ...
+
+    def look(self, name: str) -> Answer[ExchangeView]:
+        """An exchange that exists. Comes to ExchangeNotFound."""
+        ...
+
+    def delete(self, name: str, *, if_unused: bool = False) -> Answer[Changed]:
+        """Delete an exchange with its bindings. Comes to ExchangeNotFound, AccessRefused for those that are
+        always there, PreconditionFailed when it has bindings and may have none.
+        """
+        ...
+
+    def bind(self, binding: BindingDefinition, caller: str = OPERATOR) -> Answer[Changed]:
+        """Have an exchange pass messages on; nothing changes if it does already. Comes to ExchangeNotFound,
+        QueueNotFound, ResourceLocked, InvalidArgument, LimitReached.
+        """
+        ...
+
+    def unbind(self, binding: BindingDefinition, caller: str = OPERATOR) -> Answer[Changed]:
+        """Undo a `bind`; that there was none is no error. Comes to ResourceLocked, InvalidArgument."""
+        ...
+
+    def views(self) -> Answer[list[ExchangeView]]:
+        """All exchanges, by name."""
+        ...
+
+    def bindings(
+        self, *, source: str | None = None, queue: str | None = None, exchange: str | None = None
+    ) -> Answer[list[BindingDefinition]]:
+        """The bindings of one exchange as their source, those to a queue, those to an exchange, or all.
+        Comes to ExchangeNotFound, QueueNotFound.
+        """
         ...
 
 
@@ -289,6 +336,9 @@ class ShardClient(Protocol):
 
     @property
     def queues(self) -> QueueClient: ...
+
+    @property
+    def exchanges(self) -> ExchangeClient: ...
 
     @property
     def groups(self) -> GroupClient: ...

@@ -11,7 +11,7 @@ from broker.hub import Hub
 from broker.transport import Transport
 from protocols.mqtt import constants as c
 from protocols.mqtt.connection import MqttConnection
-from queue_manager.address import PREFIX
+from queue_manager.address import DEFAULT_VHOST, PREFIX
 
 _log: Final = structlog.get_logger("sluicemq.mqtt")
 
@@ -19,7 +19,7 @@ _log: Final = structlog.get_logger("sluicemq.mqtt")
 class MqttClient:
     """Who the client is, how it is spoken to, and its consumers of queues by topic filter.
 
-    `caller` is what the core knows it by.
+    `caller` is what the core knows it by, `vhost` where its queues and topics are.
     """
 
     __slots__ = (
@@ -31,6 +31,7 @@ class MqttClient:
         "has_assigned_id",
         "hub",
         "transport",
+        "vhost",
     )
 
     def __init__(self, hub: Hub, transport: Transport, connection: MqttConnection) -> None:
@@ -39,6 +40,7 @@ class MqttClient:
         self.transport = transport
         self.connection = connection
         self.consumers = Consumers(hub)
+        self.vhost = DEFAULT_VHOST
         self.client_id = ""
         self.has_assigned_id = False
         self._is_end_logged = False

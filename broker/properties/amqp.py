@@ -144,6 +144,11 @@ def routing_key(topic: str) -> str:
     return topic.encode()[:SHORT_STRING_BYTES_MAX].decode(errors="ignore")
 
 
+def headers_of(raw: bytes) -> dict[str, Any]:
+    """The headers by name; of several with one name the last counts."""
+    return dict(content.decode_headers(raw))
+
+
 def write_fields(persistent: bool, fields: Mapping[str, Any], headers: Mapping[str, Any] | None) -> bytes:
     """A raw content header with these of `FIELDS` and these headers.
 

@@ -14,12 +14,16 @@ _Predicate = Callable[[str], bool]
 
 
 class Route:
-    """The queues of one topic or name, until a binding changes that: then it is not `is_current` any more."""
+    """The queues of one topic or name, until a binding changes that: then it is not `is_current` any more.
 
-    __slots__ = ("durable_count", "is_current", "queues")
+    `meets_topics`: it leads through the exchange where the topics of MQTT are.
+    """
 
-    def __init__(self, queues: tuple[Queue, ...]) -> None:
+    __slots__ = ("durable_count", "is_current", "meets_topics", "queues")
+
+    def __init__(self, queues: tuple[Queue, ...], *, meets_topics: bool = False) -> None:
         self.queues = queues
+        self.meets_topics = meets_topics
         self.durable_count = sum(queue.durable for queue in queues)
         self.is_current = True
 

@@ -25,6 +25,7 @@ from queue_manager.queue.priority import PriorityQueue
 from queue_manager.queue.queue import Queue, Surroundings
 from queue_manager.queue.stream import Stream
 from queue_manager.routing.bindings import NOWHERE, Bindings, Route
+from queue_manager.routing.exchanges import Exchanges
 from queue_manager.rules.dead_letters import DeadLetterBook
 from queue_manager.shard.context import Context
 from storage.envelope import EnvelopeTemplate
@@ -32,7 +33,7 @@ from storage.records import removal
 
 
 class QueueDirectory:
-    """All queues by name, and their bindings.
+    """All queues by name, what is bound to them, and the exchanges it is bound to.
 
     Queues that were deleted, but of which records are left, are `removing`: with who waits for their names.
     """
@@ -42,6 +43,7 @@ class QueueDirectory:
         self.default_policy = default_policy
         self.auto_create = auto_create
         self.bindings = Bindings()
+        self.exchanges = Exchanges(context)
         self.dead_letters = DeadLetterBook()
         self._queues: dict[str, Queue] = {}
         self._parts: dict[str, Part] = {}  # by the names of their logs
@@ -195,8 +197,10 @@ class QueueDirectory:
         log = old.log
         messages = log.tail.slice(log.head_offset, len(log.tail))
         planned = old.take_scheduled()
+        bound = self.exchanges.take_bindings(old)
         self.delete(old, now_ms)
         queue = self.declare(definition, now_ms)
+        self.exchanges.give_bindings(bound, queue)
         for (due_ms, _), template, body in planned:
             first_id = queue.store([body], len(body))
             queue.schedule.add(template, first_id, [body], due_ms, now_ms)
@@ -239,6 +243,7 @@ class QueueDirectory:
             if queue.durable:
                 self._removing[part.log.name] = []
         self.bindings.remove(queue)
+        self.exchanges.forget(queue)
         queue.delete(now_ms)
         return count
 

@@ -20,6 +20,7 @@ class PublishPlan:
     __slots__ = (
         "durable",
         "durable_count",
+        "exchange",
         "full",
         "options",
         "persistent",
@@ -38,8 +39,10 @@ class PublishPlan:
         properties: bytes,
         persistent: bool,
         options: PublishOptions = PLAIN,
+        exchange: str = "",
     ) -> None:
         self.topic = topic
+        self.exchange = exchange
         self.properties_kind = properties_kind
         self.properties = properties
         self.persistent = persistent
@@ -86,4 +89,5 @@ class PublishPlan:
             shared=shared,
             priority=min(self.options.priority, 255),
             expires_at_ms=0 if self.options.ttl_ms is None else max(1, self.options.ttl_ms),
+            exchange=self.exchange,
         )

@@ -43,9 +43,10 @@ class Publisher:
         properties: bytes,
         persistent: bool,
         options: PublishOptions = PLAIN,
+        exchange: str = "",
     ) -> PublishPlan:
         """What to do with publishes of this topic, properties, options; reusable until it is stale."""
-        return PublishPlan(topic, properties_kind, properties, persistent, options)
+        return PublishPlan(topic, properties_kind, properties, persistent, options, exchange)
 
     def route(self, topic: str, now_ms: int) -> Route:
         """The queues a `$queue/...` topic goes to; creates an ephemeral one where that is allowed.
@@ -196,7 +197,12 @@ class Publisher:
         if not fresh:
             return ACCEPTED
         once = self.plan(
-            plan.topic, plan.properties_kind, plan.properties, plan.persistent, options.without_identity()
+            plan.topic,
+            plan.properties_kind,
+            plan.properties,
+            plan.persistent,
+            options.without_identity(),
+            plan.exchange,
         )
         once.aim_at(fresh, sum(queue.durable for queue in fresh))
         # made before anything is queued: what cannot be written down cannot be taken

@@ -8,15 +8,6 @@ from tests.e2e import amqp
 
 pytestmark = pytest.mark.extension
 
-EXCHANGE_METHODS = {
-    "declare": commands.Exchange.Declare(0, "events", "topic", durable=True),
-    "declare without wait": commands.Exchange.Declare(0, "events", "fanout", nowait=True),
-    "passive declare": commands.Exchange.Declare(0, "events", "topic", passive=True),
-    "delete": commands.Exchange.Delete(0, "events"),
-    "bind": commands.Exchange.Bind(0, "a", "b", "k"),
-    "unbind": commands.Exchange.Unbind(0, "a", "b", "k"),
-}
-
 
 def refusal(connection, method) -> int:
     connection.open_channel()
@@ -24,16 +15,6 @@ def refusal(connection, method) -> int:
     reason = connection.close_reason()
     assert reason is not None, "the broker only hung up"
     return reason[0]
-
-
-@pytest.mark.parametrize("name", EXCHANGE_METHODS)
-def test_exchange_methods_are_540(raw_amqp, name):
-    assert refusal(raw_amqp(), EXCHANGE_METHODS[name]) == 540
-
-
-@pytest.mark.parametrize("method", [commands.Queue.Bind, commands.Queue.Unbind])
-def test_bindings_are_540(raw_amqp, queue, method):
-    assert refusal(raw_amqp(), method(0, queue, "amq.topic", "a.b")) in (404, 540)
 
 
 @pytest.mark.parametrize("method", [commands.Tx.Select, commands.Tx.Commit, commands.Tx.Rollback])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.engine.local.commits import LocalCommits
 from broker.engine.local.epochs import LocalEpochs
+from broker.engine.local.exchanges import LocalExchanges
 from broker.engine.local.groups import LocalGroups
 from broker.engine.local.messages import LocalMessages
 from broker.engine.local.queues import LocalQueues
@@ -19,6 +20,7 @@ class LocalClient:
         self.shard = shard
         self.commits = LocalCommits(shard)
         self.queues = LocalQueues(shard)
+        self.exchanges = LocalExchanges(shard)
         self.groups = LocalGroups(shard, self.commits)
         self.messages = LocalMessages(shard)
         self.streams = LocalStreams(shard)

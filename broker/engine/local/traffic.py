@@ -8,7 +8,7 @@ from here and from nowhere else.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from broker.engine.local.queues import find
@@ -22,6 +22,7 @@ from queue_manager.options import PLAIN, PublishOptions
 from queue_manager.queue.queue import Queue
 from queue_manager.queue.stream import Stream
 from queue_manager.routing.bindings import Route
+from queue_manager.routing.exchange_types.base import Headers
 from queue_manager.routing.plan import PublishPlan
 from queue_manager.routing.publisher import is_remembered
 from storage.envelope import EnvelopeTemplate
@@ -73,6 +74,19 @@ class Publishing:
         """The queue of that name, if there is one."""
         return self._manager.queues.route_to(name)
 
+    def through(self, exchange: str, keys: Sequence[str], headers: Callable[[], Headers]) -> Targets:
+        """The queues that an exchange other than the default one gives messages with these routing keys (one,
+        and what CC and BCC add) and headers, which are asked for where they matter. They are not current
+        where the next message may go elsewhere. Raises ExchangeNotFound, AccessRefused.
+        """
+        return self._manager.queues.exchanges.route(exchange, keys, headers)
+
+    def unconditional(self, exchange: str, key: str) -> Targets:
+        """As `through`, if headers do not matter and it is the same for all messages; otherwise, and if
+        clients may not publish there, there are none.
+        """
+        return self._manager.queues.exchanges.unconditional_route(exchange, key)
+
     def plan(
         self,
         topic: str,
@@ -80,9 +94,10 @@ class Publishing:
         properties: bytes,
         persistent: bool,
         options: PublishOptions = PLAIN,
+        exchange: str = "",
     ) -> PublishPlan:
         """What publishes of this topic and these properties have in common; to be aimed."""
-        return self._manager.plan(topic, properties_kind, properties, persistent, options)
+        return self._manager.plan(topic, properties_kind, properties, persistent, options, exchange)
 
     def aim(self, plan: PublishPlan, targets: Targets) -> None:
         """Point a plan at queues; see `is_current`."""

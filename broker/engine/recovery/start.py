@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.engine.recovery.buckets import restore_buckets
 from broker.engine.recovery.claims import restore_attempts, restore_released
+from broker.engine.recovery.exchanges import restore_exchanges
 from broker.engine.recovery.queues import restore_queues
 from broker.engine.recovery.rules import (
     restore_expiries,
@@ -40,6 +41,7 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Curs
     """Restore every durable queue with its groups; gives what each cursor had taken, for `recover_done`."""
     await _restore_removals(store, manager)
     groups = await restore_queues(store, manager, now_ms)
+    await restore_exchanges(store, manager)
     cursors = {cursor.storage_id: cursor for cursor in groups}
     await restore_released(store, manager, cursors, groups)
     await restore_buckets(store, cursors, now_ms)

@@ -1,0 +1,48 @@
+"""A binding: what an exchange passes on to a queue, or to another exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from storage.records import binding
+from storage.records.binding import BindingKey
+
+
+class Destination(Protocol):
+    """Where a binding leads: a queue or an exchange."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def durable(self) -> bool: ...
+
+
+class Binding:
+    """From an exchange, by its name, to a destination. `identity` is what tells it from others."""
+
+    __slots__ = ("arguments", "destination", "identity", "is_durable", "key", "source")
+
+    def __init__(
+        self,
+        source: str,
+        destination: Destination,
+        kind: int,
+        key: str,
+        arguments: Mapping[str, object],
+        *,
+        is_durable: bool,
+    ) -> None:
+        """`kind` is of `storage.records.binding`. Raises ValueError for arguments that cannot be stored."""
+        self.source = source
+        self.destination = destination
+        self.key = key
+        self.arguments = arguments
+        self.is_durable = is_durable
+        self.identity = BindingKey(source, kind, destination.name, key, binding.digest_of(arguments))
+
+    @property
+    def is_to_exchange(self) -> bool:
+        """Whether the destination is an exchange."""
+        return self.identity.kind == binding.TO_EXCHANGE

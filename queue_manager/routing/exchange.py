@@ -1,0 +1,115 @@
+"""An exchange: its bindings, and the routes that begin at it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from config import limits
+from queue_manager.errors import InvalidArgument
+from queue_manager.queue.queue import Queue
+from queue_manager.routing.binding import Binding
+from queue_manager.routing.bindings import Route
+from queue_manager.routing.exchange_types.table import make_matcher
+from storage.records.binding import TO_EXCHANGE, TO_QUEUE, BindingKey
+
+ALTERNATE: Final = "alternate-exchange"
+
+
+class ExchangeDefinition:
+    """What a declaration says; raises InvalidArgument for what no exchange can be."""
+
+    __slots__ = ("alternate", "arguments", "auto_delete", "durable", "internal", "name", "type")
+
+    def __init__(
+        self,
+        name: str,
+        type: str,
+        *,
+        durable: bool,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Mapping[str, object] | None = None,
+    ) -> None:
+        self.name = name
+        self.type = type
+        self.durable = durable
+        self.auto_delete = auto_delete
+        self.internal = internal
+        self.arguments = {} if arguments is None else arguments
+        alternate = self.arguments.get(ALTERNATE)
+        if alternate is not None and not isinstance(alternate, str):
+            raise InvalidArgument(f"{ALTERNATE} must be the name of an exchange, not {alternate!r}")
+        self.alternate: str | None = alternate
+
+
+class Exchange:
+    """What publishes are routed by.
+
+    `incoming` are the bindings that lead to it from other exchanges. A route is kept by its key, if it does
+    not depend on the headers, and by its queues, so that messages with different headers share it.
+    """
+
+    def __init__(self, definition: ExchangeDefinition, *, is_predeclared: bool = False) -> None:
+        self.definition = definition
+        self.name = definition.name
+        self.durable = definition.durable
+        self.is_predeclared = is_predeclared
+        self.matcher = make_matcher(definition.type, definition.arguments)
+        self.bindings: dict[BindingKey, Binding] = {}
+        self.incoming: dict[Binding, Exchange] = {}
+        self._routes: dict[str, Route] = {}
+        self._by_queues: dict[tuple[bool, tuple[Queue, ...]], Route] = {}
+
+    def binding_to(self, destination: Queue | Exchange, key: str, arguments: Mapping[str, object]) -> Binding:
+        """A binding to be added; raises InvalidArgument for arguments that cannot be kept."""
+        kind = TO_EXCHANGE if isinstance(destination, Exchange) else TO_QUEUE
+        is_durable = self.durable and destination.durable
+        try:
+            return Binding(self.name, destination, kind, key, arguments, is_durable=is_durable)
+        except ValueError as error:
+            raise InvalidArgument(f"arguments of the binding: {error}") from None
+
+    def find(
+        self, destination: Queue | Exchange, key: str, arguments: Mapping[str, object]
+    ) -> Binding | None:
+        """The binding to this destination with this key and these arguments; raises InvalidArgument."""
+        return self.bindings.get(self.binding_to(destination, key, arguments).identity)
+
+    def add(self, binding: Binding) -> None:
+        """Pass on what the binding takes."""
+        self.bindings[binding.identity] = binding
+        self.matcher.add(binding)
+
+    def remove(self, binding: Binding) -> None:
+        """Pass on by it no longer."""
+        del self.bindings[binding.identity]
+        self.matcher.remove(binding)
+
+    # routes
+
+    def route_of(self, key: str) -> Route | None:
+        """The route of a key, if it is known."""
+        return self._routes.get(key)
+
+    def route_to(self, queues: tuple[Queue, ...], *, meets_topics: bool) -> Route:
+        """The route to these queues."""
+        route = self._by_queues.get((meets_topics, queues))
+        if route is None:
+            if len(self._by_queues) >= limits.ROUTE_CACHE_ENTRIES_MAX:
+                self.expire_routes()
+            route = self._by_queues[meets_topics, queues] = Route(queues, meets_topics=meets_topics)
+        return route
+
+    def keep(self, key: str, route: Route) -> None:
+        """Remember the route of a key."""
+        if len(self._routes) >= limits.ROUTE_CACHE_ENTRIES_MAX:
+            self._routes.clear()
+        self._routes[key] = route
+
+    def expire_routes(self) -> None:
+        """Bindings have changed."""
+        for route in self._by_queues.values():
+            route.expire()
+        self._by_queues.clear()
+        self._routes.clear()

@@ -1,0 +1,1 @@
+"""What exchanges of each type do with their bindings: one strategy each, behind `base.Matcher`."""

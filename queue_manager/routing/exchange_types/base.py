@@ -1,0 +1,38 @@
+"""What the exchange types have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+from queue_manager.routing.binding import Binding
+
+Headers = Mapping[str, object]
+NO_HEADERS: Final[Headers] = {}
+
+
+class Matcher(Protocol):
+    """The bindings of one exchange, and which of them take a message.
+
+    `reads_headers`: what `match` gives depends on the headers. `varies`: it may differ for messages alike.
+    """
+
+    @property
+    def reads_headers(self) -> bool: ...
+
+    @property
+    def varies(self) -> bool: ...
+
+    def check(self, key: str, arguments: Headers) -> None:
+        """Raise InvalidArgument if nothing can be bound so."""
+
+    def add(self, binding: Binding) -> None:
+        """Take in a binding that passed `check` and is not there."""
+
+    def remove(self, binding: Binding) -> None:
+        """Let go of a binding that was added."""
+
+    def match(self, keys: Sequence[str], headers: Headers) -> Iterable[Binding]:
+        """The bindings that take a message with these routing keys (one, and what CC and BCC add); one may
+        come more than once.
+        """

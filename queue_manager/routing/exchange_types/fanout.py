@@ -1,0 +1,33 @@
+"""Fanout exchanges: every binding takes every message (3.1.3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from queue_manager.routing.binding import Binding
+from queue_manager.routing.exchange_types.base import Headers
+
+
+class FanoutMatcher:
+    """See `Matcher`."""
+
+    reads_headers = False
+    varies = False
+
+    def __init__(self) -> None:
+        self._bindings: dict[Binding, None] = {}
+
+    def check(self, key: str, arguments: Headers) -> None:
+        """See `Matcher`."""
+
+    def add(self, binding: Binding) -> None:
+        """See `Matcher`."""
+        self._bindings[binding] = None
+
+    def remove(self, binding: Binding) -> None:
+        """See `Matcher`."""
+        del self._bindings[binding]
+
+    def match(self, keys: Sequence[str], headers: Headers) -> Iterable[Binding]:
+        """See `Matcher`."""
+        return self._bindings

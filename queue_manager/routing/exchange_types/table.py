@@ -1,0 +1,54 @@
+"""The exchange types by name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from queue_manager.errors import InvalidArgument
+from queue_manager.routing.exchange_types.base import Headers, Matcher
+from queue_manager.routing.exchange_types.consistent_hash import ConsistentHashMatcher
+from queue_manager.routing.exchange_types.direct import DirectMatcher
+from queue_manager.routing.exchange_types.fanout import FanoutMatcher
+from queue_manager.routing.exchange_types.headers import HeadersMatcher
+from queue_manager.routing.exchange_types.random_choice import RandomMatcher
+from queue_manager.routing.exchange_types.topic import TopicMatcher
+
+DIRECT: Final = "direct"
+FANOUT: Final = "fanout"
+TOPIC: Final = "topic"
+HEADERS: Final = "headers"
+CONSISTENT_HASH: Final = "x-consistent-hash"
+RANDOM: Final = "x-random"
+DELAYED: Final = "x-delayed-message"
+TYPES: Final = (DIRECT, FANOUT, TOPIC, HEADERS, CONSISTENT_HASH, RANDOM, DELAYED)
+DELAYED_TYPE: Final = "x-delayed-type"
+
+
+def make_matcher(type: str, arguments: Headers) -> Matcher:
+    """What an exchange of this type (of `TYPES`) does with its bindings; raises InvalidArgument.
+
+    A delayed exchange routes as its `x-delayed-type` does: delays are the queues' part, whatever exchange a
+    message was published to.
+    """
+    if type == DELAYED:
+        type = _delayed_type(arguments)
+    if type == DIRECT:
+        return DirectMatcher()
+    if type == FANOUT:
+        return FanoutMatcher()
+    if type == TOPIC:
+        return TopicMatcher()
+    if type == HEADERS:
+        return HeadersMatcher()
+    if type == CONSISTENT_HASH:
+        return ConsistentHashMatcher(arguments)
+    if type == RANDOM:
+        return RandomMatcher()
+    raise InvalidArgument(f"unknown exchange type {type!r}")
+
+
+def _delayed_type(arguments: Headers) -> str:
+    wanted = arguments.get(DELAYED_TYPE)
+    if not isinstance(wanted, str) or wanted not in TYPES or wanted == DELAYED:
+        raise InvalidArgument(f"Invalid argument, '{DELAYED_TYPE}' must be an existing exchange type")
+    return wanted

@@ -1,0 +1,335 @@
+"""The exchanges of one shard and their bindings: declared, bound, deleted, and asked for routes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from config import limits
+from queue_manager.errors import (
+    AccessRefused,
+    ExchangeNotFound,
+    Inequivalent,
+    InvalidArgument,
+    LimitReached,
+    PreconditionFailed,
+)
+from queue_manager.queue.queue import Queue
+from queue_manager.routing.binding import Binding
+from queue_manager.routing.bindings import NOWHERE, Route
+from queue_manager.routing.exchange import ALTERNATE, Exchange, ExchangeDefinition
+from queue_manager.routing.exchange_types.base import NO_HEADERS, Headers
+from queue_manager.routing.exchange_types.table import DIRECT, FANOUT, HEADERS, TOPIC
+from queue_manager.shard.context import Context
+from storage.records import binding as binding_record
+from storage.records import exchange as exchange_record
+from storage.records.exchange import StoredExchange
+
+TOPICS: Final = "amq.topic"  # where the topics of MQTT are
+PREDECLARED: Final = {
+    "amq.direct": DIRECT,
+    "amq.fanout": FANOUT,
+    TOPICS: TOPIC,
+    "amq.headers": HEADERS,
+    "amq.match": HEADERS,
+}
+
+
+class Exchanges:
+    """All exchanges by name, but for the default one, which has no bindings: its keys are queues' names."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._exchanges: dict[str, Exchange] = {}
+        self._to_queue: dict[Queue, dict[Binding, Exchange]] = {}
+        self._for_unrouted: dict[str, dict[Exchange, None]] = {}  # who has the exchange of that name for it
+        self._binding_count = 0
+        for name, kind in PREDECLARED.items():
+            self._adopt(Exchange(ExchangeDefinition(name, kind, durable=True), is_predeclared=True))
+
+    def __iter__(self) -> Iterator[Exchange]:
+        return iter(self._exchanges.values())
+
+    def get(self, name: str) -> Exchange | None:
+        """The exchange of that name."""
+        return self._exchanges.get(name)
+
+    def find(self, name: str) -> Exchange:
+        """The exchange of that name; raises ExchangeNotFound."""
+        exchange = self._exchanges.get(name)
+        if exchange is None:
+            raise ExchangeNotFound(name)
+        return exchange
+
+    # declaring
+
+    def declare(self, definition: ExchangeDefinition) -> Exchange:
+        """The exchange of that name, made if it is not there.
+
+        Raises Inequivalent when it exists as another, InvalidArgument, LimitReached.
+        """
+        exchange = self._exchanges.get(definition.name)
+        if exchange is not None:
+            _check_equivalent(definition, exchange.definition)
+            return exchange
+        if len(self._exchanges) >= limits.EXCHANGES_MAX:
+            raise LimitReached(f"{limits.EXCHANGES_MAX} exchanges exist already")
+        exchange = Exchange(definition)
+        if definition.durable:
+            self._context.commit.put(exchange_record.key(definition.name), _record_of(definition))
+        self._adopt(exchange)
+        return exchange
+
+    def _adopt(self, exchange: Exchange) -> None:
+        self._exchanges[exchange.name] = exchange
+        alternate = exchange.definition.alternate
+        if alternate is not None:
+            self._for_unrouted.setdefault(alternate, {})[exchange] = None
+        self._changed(exchange)
+
+    def delete(self, exchange: Exchange, *, if_unused: bool = False) -> None:
+        """Delete an exchange with its bindings; raises PreconditionFailed when it has some and may not."""
+        if if_unused and exchange.bindings:
+            raise PreconditionFailed(f"exchange {exchange.name!r} in use")
+        self._changed(exchange)
+        del self._exchanges[exchange.name]
+        alternate = exchange.definition.alternate
+        if alternate is not None:
+            users = self._for_unrouted[alternate]
+            del users[exchange]
+            if not users:
+                del self._for_unrouted[alternate]
+        if exchange.durable:
+            self._context.commit.delete(exchange_record.key(exchange.name))
+        for binding in list(exchange.bindings.values()):
+            self._drop(exchange, binding)
+        self._drop_all(exchange.incoming)
+
+    # binding
+
+    def bind(
+        self, source: Exchange, destination: Queue | Exchange, key: str, arguments: Mapping[str, object]
+    ) -> Binding | None:
+        """Have `source` pass on to `destination`; None if it does so already.
+
+        Raises InvalidArgument, LimitReached.
+        """
+        source.matcher.check(key, arguments)
+        binding = source.binding_to(destination, key, arguments)
+        if binding.identity in source.bindings:
+            return None
+        if self._binding_count >= limits.BINDINGS_MAX:
+            raise LimitReached(f"{limits.BINDINGS_MAX} bindings exist already")
+        if binding.is_durable:
+            value = binding_record.encode(arguments)
+            if len(value) > limits.BINDING_ARGUMENTS_BYTES_MAX:
+                raise LimitReached(
+                    f"the arguments of a binding have at most {limits.BINDING_ARGUMENTS_BYTES_MAX} bytes"
+                )
+            self._context.commit.put(binding_record.key(binding.identity), value)
+        self._attach(source, binding)
+        return binding
+
+    def unbind(self, source: Exchange, binding: Binding) -> None:
+        """Undo a `bind`."""
+        self._drop(source, binding)
+        self._end_if_unused(source)
+
+    def _attach(self, source: Exchange, binding: Binding) -> None:
+        source.add(binding)
+        self._incoming(binding)[binding] = source
+        self._binding_count += 1
+        self._changed(source)
+
+    def _drop(self, source: Exchange, binding: Binding) -> None:
+        source.remove(binding)
+        incoming = self._incoming(binding)
+        del incoming[binding]
+        if not incoming and isinstance(binding.destination, Queue):
+            del self._to_queue[binding.destination]
+        self._binding_count -= 1
+        if binding.is_durable:
+            self._context.commit.delete(binding_record.key(binding.identity))
+        self._changed(source)
+
+    def _drop_all(self, incoming: dict[Binding, Exchange]) -> None:
+        """Drop bindings to what is gone, and the exchanges that were there only for them."""
+        sources = dict.fromkeys(incoming.values())
+        for binding, source in list(incoming.items()):
+            self._drop(source, binding)
+        for source in sources:
+            self._end_if_unused(source)
+
+    def _incoming(self, binding: Binding) -> dict[Binding, Exchange]:
+        destination = binding.destination
+        if isinstance(destination, Exchange):
+            return destination.incoming
+        assert isinstance(destination, Queue)
+        return self._to_queue.setdefault(destination, {})
+
+    def _end_if_unused(self, exchange: Exchange) -> None:
+        is_there = self._exchanges.get(exchange.name) is exchange
+        if is_there and exchange.definition.auto_delete and not exchange.bindings:
+            self.delete(exchange)
+
+    # queues
+
+    def bindings_to(self, queue: Queue) -> list[Binding]:
+        """The bindings that lead to a queue."""
+        return list(self._to_queue.get(queue, ()))
+
+    def forget(self, queue: Queue) -> None:
+        """A queue is gone, and what was bound to it."""
+        self._drop_all(self._to_queue.get(queue, {}))
+
+    def take_bindings(self, queue: Queue) -> list[tuple[Exchange, Binding]]:
+        """Take away what leads to a queue in whose place another comes; see `give_bindings`."""
+        taken = [(source, binding) for binding, source in self._to_queue.get(queue, {}).items()]
+        for source, binding in taken:
+            self._drop(source, binding)
+        return taken
+
+    def give_bindings(self, taken: list[tuple[Exchange, Binding]], queue: Queue) -> None:
+        """Have lead to `queue` what led to another."""
+        for source, binding in taken:
+            self.bind(source, queue, binding.key, binding.arguments)
+
+    # routing
+
+    def route(self, name: str, keys: Sequence[str], headers: Callable[[], Headers]) -> Route:
+        """The queues that take a message published to an exchange, each once; see `Matcher.match`.
+
+        The route stays current until bindings change; not at all if the next message may take another.
+        Raises ExchangeNotFound, AccessRefused when clients may not publish there.
+        """
+        exchange = self.find(name)
+        if exchange.definition.internal:
+            raise AccessRefused(f"cannot publish to internal exchange {name!r}")
+        return self.route_through(exchange, keys, headers)
+
+    def unconditional_route(self, name: str, key: str) -> Route:
+        """As `route`, if headers do not matter and it stays current; otherwise one without queues."""
+        exchange = self._exchanges.get(name)
+        if exchange is None or exchange.definition.internal:
+            return NOWHERE
+        self.route_through(exchange, (key,), lambda: NO_HEADERS)
+        return exchange.route_of(key) or NOWHERE
+
+    def route_through(self, exchange: Exchange, keys: Sequence[str], headers: Callable[[], Headers]) -> Route:
+        """As `route`, whoever publishes."""
+        is_single = len(keys) == 1
+        route = exchange.route_of(keys[0]) if is_single else None
+        if route is not None:
+            return route
+        walk = _Walk(keys, headers)
+        walk.go(exchange, self._exchanges)
+        queues = tuple(walk.queues)
+        if walk.varies:
+            route = Route(queues, meets_topics=walk.meets_topics)
+            route.expire()
+            return route
+        route = exchange.route_to(queues, meets_topics=walk.meets_topics)
+        if is_single and not walk.read_headers:
+            exchange.keep(keys[0], route)
+        return route
+
+    def _changed(self, exchange: Exchange) -> None:
+        """Expire the routes that lead through an exchange."""
+        seen = {exchange}
+        pending = [exchange]
+        while pending:
+            current = pending.pop()
+            current.expire_routes()
+            before = [*current.incoming.values(), *self._for_unrouted.get(current.name, ())]
+            for source in before:
+                if source not in seen:
+                    seen.add(source)
+                    pending.append(source)
+
+    # after a start
+
+    def restore(self, name: str, stored: StoredExchange) -> None:
+        """An exchange that was declared."""
+        definition = ExchangeDefinition(
+            name,
+            stored.type,
+            durable=True,
+            auto_delete=stored.auto_delete,
+            internal=stored.internal,
+            arguments=stored.arguments,
+        )
+        self._adopt(Exchange(definition))
+
+    def restore_binding(
+        self, source: Exchange, destination: Queue | Exchange, key: str, arguments: Mapping[str, object]
+    ) -> None:
+        """A binding that was made; all exchanges and queues are there."""
+        self._attach(source, source.binding_to(destination, key, arguments))
+
+
+class _Walk:
+    """From an exchange to the queues, through other exchanges, each once."""
+
+    __slots__ = ("_headers", "_keys", "_read", "meets_topics", "queues", "read_headers", "varies")
+
+    def __init__(self, keys: Sequence[str], headers: Callable[[], Headers]) -> None:
+        self._keys = keys
+        self._headers = headers
+        self._read: Headers = NO_HEADERS
+        self.queues: dict[Queue, None] = {}
+        self.meets_topics = False
+        self.read_headers = False
+        self.varies = False
+
+    def go(self, start: Exchange, exchanges: Mapping[str, Exchange]) -> None:
+        seen = {start}
+        pending = [start]
+        while pending:
+            exchange = pending.pop()
+            self.meets_topics = self.meets_topics or exchange.name == TOPICS
+            is_taken = False
+            onward: list[Exchange] = []
+            for binding in self._match(exchange):
+                is_taken = True
+                if isinstance(binding.destination, Exchange):
+                    onward.append(binding.destination)
+                else:
+                    assert isinstance(binding.destination, Queue)
+                    self.queues[binding.destination] = None
+            if not is_taken and exchange.definition.alternate is not None:
+                alternate = exchanges.get(exchange.definition.alternate)
+                onward = [] if alternate is None else [alternate]
+            for following in onward:
+                if following not in seen:
+                    seen.add(following)
+                    pending.append(following)
+
+    def _match(self, exchange: Exchange) -> Iterable[Binding]:
+        matcher = exchange.matcher
+        if matcher.reads_headers and not self.read_headers:
+            self._read = self._headers()
+            self.read_headers = True
+        self.varies = self.varies or matcher.varies
+        return matcher.match(self._keys, self._read)
+
+
+def _record_of(definition: ExchangeDefinition) -> bytes:
+    stored = StoredExchange(
+        definition.type, definition.auto_delete, definition.internal, definition.arguments
+    )
+    try:
+        return exchange_record.encode(stored)
+    except ValueError as error:
+        raise InvalidArgument(f"arguments of exchange {definition.name!r}: {error}") from None
+
+
+def _check_equivalent(wanted: ExchangeDefinition, existing: ExchangeDefinition) -> None:
+    """Raise Inequivalent; arguments the broker does not act on are not compared."""
+    for what in ("type", "durable", "auto_delete", "internal"):
+        received, current = getattr(wanted, what), getattr(existing, what)
+        if received != current:
+            raise Inequivalent("exchange", wanted.name, what, received, current, is_argument=False)
+    if wanted.alternate != existing.alternate:
+        raise Inequivalent(
+            "exchange", wanted.name, ALTERNATE, wanted.alternate, existing.alternate, is_argument=True
+        )
