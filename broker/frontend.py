@@ -33,6 +33,14 @@ class Frontend(ABC):
         """Deliveries may go on."""
 
     @abstractmethod
+    def held_back(self, reason: str) -> None:
+        """Nothing has been read from the client for a while, since the broker cannot take more of it."""
+
+    @abstractmethod
+    def let_on(self) -> None:
+        """The client is read from again, after `held_back` or without it."""
+
+    @abstractmethod
     def gone(self) -> None:
         """The transport is gone: give back everything. Called once, last."""
 

@@ -32,6 +32,7 @@ class Transport(asyncio.Protocol):
         "_dissolved",
         "_ended",
         "_flush_wanted",
+        "_held_since",
         "_holds",
         "_hub",
         "_lost",
@@ -59,6 +60,7 @@ class Transport(asyncio.Protocol):
         self._flush_wanted = False
         self._holds = 0  # for how many reasons nothing is read
         self._store_holds = False  # whether the store is one of them
+        self._held_since = 0.0  # if so
         self._unread_holds = False  # whether answers the peer does not read are one of them
         self.paused = False
         self.peer = ""
@@ -130,6 +132,9 @@ class Transport(asyncio.Protocol):
     def check_deadline(self, now: float) -> None:
         """Let the connection act on its deadlines."""
         connection = self.frontend.connection
+        if self._store_holds and now - self._held_since >= limits.BLOCKED_NOTICE_MS / 1000:
+            self.guard(self.frontend.held_back, "the store does not keep up")
+            self.want_flush()
         if self._holds > self._unread_holds:
             # we do not read, so the peer's silence says nothing
             if not self.frontend.sends_heartbeats:
@@ -240,6 +245,9 @@ class Transport(asyncio.Protocol):
         if self._store_holds:
             self._store_holds = False
             self.release_reading()
+            if not self._dissolved:
+                self.guard(self.frontend.let_on)
+                self.want_flush()
 
     def _bound_answers(self) -> None:
         """Take nothing more from a peer who asks, but does not read the answers."""
@@ -250,6 +258,7 @@ class Transport(asyncio.Protocol):
     def _hold_back(self) -> None:
         if not self._store_holds:
             self._store_holds = True
+            self._held_since = self._monotonic()
             self._hub.hold_back(self)
             self.hold_reading()
 

@@ -8,16 +8,18 @@ from typing import Any, Final
 import structlog
 from pamqp import commands
 
-from broker.amqp import consuming, exchanges, queues
+from broker.amqp import consuming, exchanges, queues, transaction
 from broker.amqp.channel import AmqpChannel
 from broker.amqp.client import AmqpClient
 from broker.amqp.confirms import Confirms
 from broker.amqp.consuming import Consuming
-from broker.amqp.errors import connection_error, refusal
+from broker.amqp.direct_replies import DirectReplies
+from broker.amqp.errors import channel_error, connection_error, refusal
 from broker.amqp.exchanges import Exchanges
 from broker.amqp.held_events import HeldEvents, Resumption
 from broker.amqp.publishing import Publisher
 from broker.amqp.queues import Queues
+from broker.amqp.transaction import Transaction
 from broker.amqp.unacked import Unacked
 from protocols.amqp091 import constants as c
 from protocols.amqp091 import events as ev
@@ -26,6 +28,8 @@ from queue_manager.errors import QueueManagerError
 from storage.errors import StorageError
 
 _log: Final = structlog.get_logger("sluicemq.amqp")
+
+_TRANSACTED: Final = (ev.PublishRun, ev.SettleRun, ev.VariedPublishRun)
 
 FailConnection = Callable[[int, str, int, int], None]
 """Closes the connection with a reply code, a text, and the class and method at fault."""
@@ -43,6 +47,8 @@ class ChannelFrontend:
         "_held",
         "_publisher",
         "_queues",
+        "_replies",
+        "_transaction",
         "unacked",
     )
 
@@ -52,10 +58,14 @@ class ChannelFrontend:
         self._held = HeldEvents(self._channel, self.handle)
         self.unacked = Unacked(self._channel)
         self._confirms = Confirms(self._channel)
-        self._publisher = Publisher(self._channel, self._held, self._confirms, self.unacked)
+        self._replies = DirectReplies(self._channel, self.unacked)
+        self._publisher = Publisher(self._channel, self._held, self._confirms, self.unacked, self._replies)
+        self._transaction = Transaction(
+            self._channel, self._held, self._confirms, self._publisher, self.unacked
+        )
         self._queues = Queues(self._channel, self._held)
         self._exchanges = Exchanges(self._channel, self._held)
-        self._consuming = Consuming(self._channel, self._held, self.unacked)
+        self._consuming = Consuming(self._channel, self._held, self.unacked, self._replies)
 
     def handle(self, event: Any) -> None:
         """Act on one event of this channel."""
@@ -66,7 +76,9 @@ class ChannelFrontend:
             return
         kind = type(event)
         try:
-            if kind is ev.PublishRun:
+            if self._transaction.is_on and kind in _TRANSACTED:
+                self._transact(event)
+            elif kind is ev.PublishRun:
                 self._publisher.publish(event)
             elif kind is ev.SettleRun:
                 self.unacked.settle(event)
@@ -98,6 +110,8 @@ class ChannelFrontend:
         if not self._channel.closed:
             self._channel.close()
             self._held.end()
+            self._transaction.end()
+            self._replies.end()
             self._consuming.close()
 
     def set_paused(self, paused: bool) -> None:
@@ -108,6 +122,16 @@ class ChannelFrontend:
             self._consuming.resume()
             self._held.caught_up()
 
+    def _transact(self, event: Any) -> None:
+        """Keep what is published or settled for tx.commit."""
+        if type(event) is ev.SettleRun:
+            self._transaction.settle(event)
+        elif type(event) is ev.PublishRun:
+            self._transaction.publish(event)
+        else:
+            for single in event.singles():
+                self.handle(single)
+
     def _perform(self, method: Any) -> None:
         """Do what a method asks but publish and settle."""
         kind = type(method)
@@ -117,18 +141,25 @@ class ChannelFrontend:
             exchange_method(self._exchanges, method)
         elif (consuming_method := consuming.METHODS.get(kind)) is not None:
             consuming_method(self._consuming, method)
+        elif (transaction_method := transaction.METHODS.get(kind)) is not None:
+            transaction_method(self._transaction, method)
         elif kind is commands.Confirm.Select:
-            self._confirms.select()
-            if not method.nowait:
-                self._channel.send(commands.Confirm.SelectOk())
+            self._select_confirms(method)
         elif kind is commands.Channel.Flow:
             if not method.active:
-                raise connection_error(
-                    c.NOT_IMPLEMENTED, "channel.flow active=false is not supported; use prefetch"
-                )
+                raise connection_error(c.NOT_IMPLEMENTED, "active=false")
             self._channel.send(commands.Channel.FlowOk(True))
+        elif kind is commands.Channel.FlowOk:
+            pass  # an answer to what is never asked
         else:
             raise connection_error(c.NOT_IMPLEMENTED, f"{method.name} is not supported by this version")
+
+    def _select_confirms(self, method: commands.Confirm.Select) -> None:
+        if self._transaction.is_on:
+            raise channel_error(c.PRECONDITION_FAILED, "cannot switch from tx to confirm mode")
+        self._confirms.select()
+        if not method.nowait:
+            self._channel.send(commands.Confirm.SelectOk())
 
     def _fail(self, error: ProtocolError, event: Any) -> None:
         """Close the channel, or the connection; one log line says who and why."""

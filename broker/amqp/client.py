@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.amqp.browse import BrowseSlots
+from broker.amqp.shared import Shared
 from broker.hub import Hub
 from broker.transport import Transport
 from protocols.amqp091.connection import AmqpConnection
+from protocols.amqp091.handshake import understands
 from queue_manager.address import DEFAULT_VHOST
 
 
@@ -19,24 +20,22 @@ class AmqpClient:
     """
 
     __slots__ = (
-        "browse_slots",
         "caller",
         "cancel_notify",
         "connection",
         "hub",
+        "shared",
         "transport",
         "username",
         "vhost",
     )
 
-    def __init__(
-        self, hub: Hub, transport: Transport, connection: AmqpConnection, browse_slots: BrowseSlots
-    ) -> None:
+    def __init__(self, hub: Hub, transport: Transport, connection: AmqpConnection, shared: Shared) -> None:
         self.hub = hub
         self.caller = hub.new_caller()
         self.transport = transport
         self.connection = connection
-        self.browse_slots = browse_slots
+        self.shared = shared
         self.username = ""
         self.vhost = DEFAULT_VHOST
         self.cancel_notify = False
@@ -44,7 +43,4 @@ class AmqpClient:
     def identify(self, username: str, client_properties: dict[str, Any]) -> None:
         """What a client that was let in says of itself."""
         self.username = username
-        capabilities = client_properties.get("capabilities")
-        self.cancel_notify = isinstance(capabilities, dict) and bool(
-            capabilities.get("consumer_cancel_notify")
-        )
+        self.cancel_notify = understands(client_properties, "consumer_cancel_notify")

@@ -13,6 +13,7 @@ from broker.amqp import stream_arguments
 from broker.amqp.arguments import consumer_arguments
 from broker.amqp.channel import AmqpChannel
 from broker.amqp.delivery import AmqpConsumer
+from broker.amqp.direct_replies import REPLY_TO, DirectReplies
 from broker.amqp.errors import channel_error, connection_error
 from broker.amqp.held_events import HeldEvents
 from broker.amqp.stream_delivery import AmqpStreamConsumer
@@ -33,12 +34,15 @@ class Consuming:
     The methods raise QueueManagerError for what is refused, and ProtocolError.
     """
 
-    __slots__ = ("_channel", "_consumers", "_held", "_pool", "_prefetch", "_pullers", "_unacked")
+    __slots__ = ("_channel", "_consumers", "_held", "_pool", "_prefetch", "_pullers", "_replies", "_unacked")
 
-    def __init__(self, channel: AmqpChannel, held: HeldEvents, unacked: Unacked) -> None:
+    def __init__(
+        self, channel: AmqpChannel, held: HeldEvents, unacked: Unacked, replies: DirectReplies
+    ) -> None:
         self._channel = channel
         self._held = held
         self._unacked = unacked
+        self._replies = replies
         self._consumers = Consumers(channel.hub, is_paused=channel.client.transport.paused)
         self._pullers = Consumers(channel.hub)
         self._prefetch = 0
@@ -63,7 +67,7 @@ class Consuming:
     def qos(self, method: commands.Basic.Qos) -> None:
         """The credit of consumers to come, or (`global`) of all of the channel together."""
         if method.prefetch_size:
-            raise connection_error(c.NOT_IMPLEMENTED, "prefetch_size is not supported")
+            raise connection_error(c.NOT_IMPLEMENTED, f"prefetch_size!=0 ({method.prefetch_size})")
         if method.global_:
             credit = method.prefetch_count or UNLIMITED
             if self._pool is None:
@@ -82,10 +86,13 @@ class Consuming:
         channel = self._channel
         client = channel.client
         tag = method.consumer_tag or f"amq.ctag-{secrets.token_urlsafe(16)}"
-        if tag in self._consumers:
-            raise connection_error(c.NOT_ALLOWED, f"consumer tag {tag!r} is in use on this channel")
-        if method.no_local:
-            raise connection_error(c.NOT_IMPLEMENTED, "no-local is not supported")
+        if tag in self._consumers or self._replies.has(tag):
+            raise connection_error(c.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
+        if method.queue == REPLY_TO:
+            self._replies.consume(method, tag)
+            if not method.nowait:
+                channel.send(commands.Basic.ConsumeOk(tag))
+            return
         if len(self._consumers) >= limits.AMQP_CONSUMERS_PER_CHANNEL_MAX:
             raise LimitReached(f"a channel has at most {limits.AMQP_CONSUMERS_PER_CHANNEL_MAX} consumers")
         wanted = consumer_arguments(method.arguments or {})
@@ -117,7 +124,10 @@ class Consuming:
 
     def cancel(self, method: commands.Basic.Cancel) -> None:
         """End a consumer; what it was given stays with the client."""
-        self._consumers.end(method.consumer_tag or "", keep_claims=True)
+        tag = method.consumer_tag or ""
+        if self._replies.has(tag):
+            self._replies.end()
+        self._consumers.end(tag, keep_claims=True)
         if not method.nowait:
             self._channel.send(commands.Basic.CancelOk(method.consumer_tag))
 
@@ -137,14 +147,14 @@ class Consuming:
     def recover(self, method: commands.Basic.Recover) -> None:
         """Return what is unsettled."""
         if not method.requeue:
-            raise connection_error(c.NOT_IMPLEMENTED, "basic.recover without requeue is not supported")
+            raise connection_error(c.NOT_IMPLEMENTED, "requeue=false")
         self._requeue_all()
         self._channel.send(commands.Basic.RecoverOk())
 
     def recover_async(self, method: commands.Basic.RecoverAsync) -> None:
         """As `recover`, without an answer."""
         if not method.requeue:
-            raise connection_error(c.NOT_IMPLEMENTED, "basic.recover without requeue is not supported")
+            raise connection_error(c.NOT_IMPLEMENTED, "requeue=false")
         self._requeue_all()
 
     def _go_on(self, puller: Consumer, method: commands.Basic.Get) -> None:

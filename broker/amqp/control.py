@@ -82,7 +82,7 @@ class Call:
         if verb in settling.VERBS:
             return Answer.given(settling.settle(channel, self._unacked, name, verb, headers, now_ms))
         if verb == address.BROWSE:
-            slots = client.browse_slots
+            slots = client.shared.browse_slots
             Browse(hub, slots, name, client.caller, headers, self._reply_to, self._correlation_id).begin()
             return Answer.given(None)
         if verb == address.STREAM_STATUS:

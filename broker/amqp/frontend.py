@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import platform
+import socket
 from collections.abc import Callable
 from typing import Any, Final
 
 import structlog
 
 from broker import access
-from broker.amqp.browse import BrowseSlots
 from broker.amqp.channel_frontend import ChannelFrontend
 from broker.amqp.client import AmqpClient
+from broker.amqp.shared import Shared
 from broker.frontend import Frontend
 from broker.hub import Hub
 from broker.transport import Transport
@@ -24,10 +26,13 @@ from queue_manager.address import DEFAULT_VHOST
 _log: Final = structlog.get_logger("sluicemq.amqp")
 
 SERVER_PROPERTIES: Final[dict[str, Any]] = {
+    "capabilities": c.CAPABILITIES,
+    "cluster_name": f"sluicemq@{socket.gethostname()}",
+    "copyright": "Copyright (c) the SluiceMQ authors",
+    "information": "Licensed under the Apache License 2.0",
+    "platform": f"Python {platform.python_version()}",
     "product": PRODUCT,
     "version": VERSION,
-    "platform": "Python",
-    "capabilities": c.CAPABILITIES,
 }
 
 
@@ -36,11 +41,11 @@ class AmqpFrontends:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._browse_slots = BrowseSlots()
+        self._shared = Shared()
 
     def accept(self, transport: Transport) -> AmqpFrontend:
         """A client connected."""
-        return AmqpFrontend(self._hub, transport, self._browse_slots)
+        return AmqpFrontend(self._hub, transport, self._shared)
 
 
 class AmqpFrontend(Frontend):
@@ -49,7 +54,7 @@ class AmqpFrontend(Frontend):
     connection: AmqpConnection
     sends_heartbeats = True
 
-    def __init__(self, hub: Hub, transport: Transport, browse_slots: BrowseSlots) -> None:
+    def __init__(self, hub: Hub, transport: Transport, shared: Shared) -> None:
         connection = AmqpConnection(
             limits.AMQP_FRAME_BYTES_MAX,
             limits.AMQP_CHANNELS_MAX,
@@ -58,12 +63,13 @@ class AmqpFrontend(Frontend):
             hub.clock.monotonic(),
         )
         super().__init__(connection)
-        self.client = AmqpClient(hub, transport, connection, browse_slots)
+        self.client = AmqpClient(hub, transport, connection, shared)
         self.channels: dict[int, ChannelFrontend] = {}
         self._is_end_logged = False
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.AuthRequested: self._on_auth,
             ev.OpenRequested: self._on_open,
+            ev.SecretChanged: self._on_secret,
             ev.ChannelOpened: self._on_channel_opened,
             ev.ChannelClosed: self._on_channel_closed,
             ev.ChannelFailed: self._on_channel_failed,
@@ -91,6 +97,14 @@ class AmqpFrontend(Frontend):
         transport = self.client.transport
         for channel in self.channels.values():
             channel.set_paused(transport.paused)  # what the one before was waiting for may have filled it
+
+    def held_back(self, reason: str) -> None:
+        """See `Frontend.held_back`: connection.blocked."""
+        self.connection.block(reason)
+
+    def let_on(self) -> None:
+        """See `Frontend.let_on`: connection.unblocked."""
+        self.connection.unblock()
 
     def gone(self) -> None:
         """See `Frontend.gone`."""
@@ -140,10 +154,16 @@ class AmqpFrontend(Frontend):
         if reason:
             self._is_end_logged = True
             _log.warning("amqp.login_refused", peer=peer, user=event.username, reason=reason)
-            self.connection.refuse_auth(reason)
+            self.connection.refuse_auth(
+                f"Login was refused using authentication mechanism {event.mechanism}."
+                " For details see the broker logfile."
+            )
             return
         self.client.identify(event.username, event.client_properties)
         self.connection.accept_auth()
+
+    def _on_secret(self, event: ev.SecretChanged) -> None:
+        """Let the client go on: the login that it had does not end."""
 
     def _on_open(self, event: ev.OpenRequested) -> None:
         if event.vhost != DEFAULT_VHOST:

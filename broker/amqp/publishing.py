@@ -8,6 +8,12 @@ from typing import Final
 from broker.amqp import committing, control, staging
 from broker.amqp.channel import AmqpChannel
 from broker.amqp.confirms import Confirms
+from broker.amqp.direct_replies import (
+    DirectReplies,
+    is_reply_key,
+    may_want_direct_reply,
+    wants_direct_reply,
+)
 from broker.amqp.errors import channel_error
 from broker.amqp.held_events import HeldEvents
 from broker.amqp.unacked import Unacked
@@ -19,9 +25,10 @@ from protocols.amqp091 import constants as c
 from protocols.amqp091 import content
 from protocols.amqp091.events import PublishAddress, PublishRun, PublishShape, VariedPublishRun
 from protocols.amqp091.methods import BasicReturn
+from protocols.errors import ProtocolError
 from queue_manager import address as addresses
 from queue_manager import outcomes
-from queue_manager.errors import InvalidAddress, QueueManagerError, QueueNotFound
+from queue_manager.errors import InvalidAddress, InvalidArgument, QueueManagerError, QueueNotFound
 from queue_manager.options import PLAIN, PublishOptions
 from queue_manager.outcomes import ACCEPTED, REFUSED_SIZE
 from storage.envelope import PROPERTIES_AMQP, PROPERTIES_NONE, vary
@@ -33,14 +40,22 @@ _BASIC_PUBLISH: Final = c.CLASS_BASIC << 16 | 40
 class Publisher:
     """The publishing half of a channel."""
 
-    __slots__ = ("_channel", "_confirms", "_held", "_hub", "_staged", "_unacked")
+    __slots__ = ("_channel", "_confirms", "_held", "_hub", "_replies", "_staged", "_unacked")
 
-    def __init__(self, channel: AmqpChannel, held: HeldEvents, confirms: Confirms, unacked: Unacked) -> None:
+    def __init__(
+        self,
+        channel: AmqpChannel,
+        held: HeldEvents,
+        confirms: Confirms,
+        unacked: Unacked,
+        replies: DirectReplies,
+    ) -> None:
         self._channel = channel
         self._held = held
         self._hub = channel.hub
         self._confirms = confirms
         self._unacked = unacked
+        self._replies = replies
         self._staged: staging.StagedProperties | None = None  # only of who stages
 
     def publish(self, run: PublishRun) -> None:
@@ -56,6 +71,9 @@ class Publisher:
                 return
             if control.is_call(shape):
                 self._call(run, now_ms)
+                return
+            if is_reply(shape.address):
+                self._reply(shape.address, [shape.properties] * len(run.bodies), run.bodies)
                 return
             plan = self._plan(shape, now_ms)
             if len(run.bodies) > 1 and not publishing.is_current(plan):  # each may go elsewhere
@@ -80,9 +98,14 @@ class Publisher:
         if -1 in run.modes:
             return False
         address = run.address
+        if is_reply(address):
+            self._reply(address, run.properties, run.bodies)
+            return True
         hub = self._hub
         publishing = hub.client.publishing
         properties = run.properties
+        if may_want_direct_reply(properties):
+            properties = [self._request(raw) for raw in properties]
         options = PLAIN
         if any(map(may_ask, properties)):
             staged = None if self._staged is None else self._staged.find_all(properties)
@@ -105,6 +128,62 @@ class Publisher:
         else:
             self._refuse(run.singles()[0], plan, outcome, now_ms)
         return True
+
+    # transactions
+
+    def check(self, run: PublishRun) -> bool:
+        """Check publishes that come with a later `publish`; False: they call for something instead.
+
+        Raises QueueManagerError, or a channel error, for what will not be taken.
+        """
+        shape = run.shape
+        if committing.is_commit(shape.exchange, shape.routing_key) or control.is_call(shape):
+            return False
+        if is_reply(shape.address):
+            return True
+        plan = self._planned(shape, self._hub.clock.now_ms())
+        if plan.options.stage is not None:
+            raise InvalidArgument("rows are staged outside of transactions: their epoch is one")
+        size = max(map(len, run.bodies))
+        if plan.queues and size > min(queue.policy.message_bytes_max for queue in plan.queues):
+            raise _too_large(size, plan)
+        return True
+
+    def check_room(self, runs: list[PublishRun]) -> None:
+        """Raise a channel error if a queue has no room for all of these, which `check` was true for."""
+        now_ms = self._hub.clock.now_ms()
+        wanted = [
+            (self._planned(run.shape, now_ms), run.bodies) for run in runs if not is_reply(run.shape.address)
+        ]
+        full = self._hub.client.publishing.first_full(wanted, now_ms)
+        if full is not None:
+            self._hub.counters.refuse_publishes(sum(len(run.bodies) for run in runs))
+            raise channel_error(
+                c.PRECONDITION_FAILED, f"queue {full.name!r} has no room for what the transaction publishes"
+            )
+
+    def _planned(self, shape: PublishShape, now_ms: int) -> PublishPlan:
+        plan: PublishPlan | None = shape.context
+        if plan is None or not self._hub.client.publishing.is_current(plan):
+            plan = self._plan(shape, now_ms)
+        return plan
+
+    # direct replies
+
+    def _reply(self, address: PublishAddress, properties: list[bytes], bodies: list[bytes]) -> None:
+        """Give replies to who asked, or (`mandatory`) back where nobody is there any more."""
+        taker = self._channel.client.shared.reply_addresses.find(address.routing_key)
+        if taker is not None:
+            taker.take_replies(properties, bodies)
+        else:
+            self._hub.counters.leave_unrouted(len(bodies))
+            if address.mandatory:
+                self._give_back(address, properties, bodies)
+        self._confirms.confirm(len(bodies), durable=False)
+
+    def _request(self, raw: bytes) -> bytes:
+        """The properties of a publish, with this channel's own address if replies are to come directly."""
+        return self._replies.address_request(raw) if wants_direct_reply(raw) else raw
 
     def _varied_plan(self, address: PublishAddress, options: PublishOptions) -> PublishPlan | None:
         """Where these go, if that is to queues and nothing else has to be known."""
@@ -137,23 +216,29 @@ class Publisher:
             targets = self._targets(key, now_ms, mandatory=shape.mandatory)
         self._check_user_id(raw)
         plan: PublishPlan | None = shape.context
+        request = self._request(raw)
+        if request is not raw:
+            plan = None
         if plan is None:
             persistent = content.peek_fields(raw)[0] == PERSISTENT_MODE
             if raw in (amqp.NONE, amqp.PERSISTENT):
                 plan = publishing.plan(key, PROPERTIES_NONE, b"", persistent, exchange=shape.exchange)
             else:
-                options, raw = self._options(raw)
+                options, raw = self._options(request)
                 plan = publishing.plan(key, PROPERTIES_AMQP, raw, persistent, options, shape.exchange)
-            shape.context = plan
+            if request is shape.properties:  # those of a request are this channel's alone
+                shape.context = plan
         publishing.aim(plan, targets)
         return plan
 
     def _check_user_id(self, raw: bytes) -> None:
         if raw[1] & _USER_ID_FLAG:
-            user_id = content.decode_properties(raw).user_id
-            if user_id and user_id != self._channel.client.username:
+            user_id = content.decode_properties(raw).user_id or ""
+            username = self._channel.client.username
+            if user_id != username:
                 raise channel_error(
-                    c.PRECONDITION_FAILED, f"user_id {user_id!r} is not the connection's user"
+                    c.PRECONDITION_FAILED,
+                    f"user_id property set to '{user_id}' but authenticated user was '{username}'",
                 )
 
     def _targets(self, key: str, now_ms: int, *, mandatory: bool) -> Targets:
@@ -194,12 +279,7 @@ class Publisher:
         hub = self._hub
         hub.counters.refuse_publishes(1)
         if outcome == REFUSED_SIZE:
-            bytes_max = min(queue.policy.message_bytes_max for queue in plan.queues)
-            size = len(run.bodies[0])
-            raise channel_error(
-                c.PRECONDITION_FAILED,
-                f"message of {size} bytes is larger than the queue's limit of {bytes_max}",
-            )
+            raise _too_large(len(run.bodies[0]), plan)
         hub.refusals.note(
             (plan.full if outcome in outcomes.FULL else plan.queues)[0].name,
             now_ms,
@@ -250,7 +330,21 @@ class Publisher:
 
     def _return(self, run: PublishRun) -> None:
         """Give back mandatory messages no queue takes (4.2.6: before their confirm)."""
-        shape = run.shape
-        method = BasicReturn(c.NO_ROUTE, c.REPLY_NAMES[c.NO_ROUTE], shape.exchange, shape.routing_key)
-        for body in run.bodies:
-            self._channel.send_content(method, shape.properties, body)
+        self._give_back(run.shape.address, [run.shape.properties] * len(run.bodies), run.bodies)
+
+    def _give_back(self, address: PublishAddress, properties: list[bytes], bodies: list[bytes]) -> None:
+        method = BasicReturn(c.NO_ROUTE, c.REPLY_NAMES[c.NO_ROUTE], address.exchange, address.routing_key)
+        for raw, body in zip(properties, bodies, strict=True):
+            self._channel.send_content(method, raw, body)
+
+
+def is_reply(address: PublishAddress) -> bool:
+    """Whether what is published there goes to a requester, not to a queue."""
+    return not address.exchange and is_reply_key(address.routing_key)
+
+
+def _too_large(size: int, plan: PublishPlan) -> ProtocolError:
+    bytes_max = min(queue.policy.message_bytes_max for queue in plan.queues)
+    return channel_error(
+        c.PRECONDITION_FAILED, f"message of {size} bytes is larger than the queue's limit of {bytes_max}"
+    )

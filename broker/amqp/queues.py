@@ -11,6 +11,7 @@ from pamqp import commands
 
 from broker.amqp import arguments, stream_arguments
 from broker.amqp.channel import AmqpChannel
+from broker.amqp.direct_replies import is_reply_key, is_there
 from broker.amqp.held_events import HeldEvents
 from broker.engine.answers import Answer
 from protocols.amqp091.methods import QueueDeclareOk
@@ -36,12 +37,22 @@ class Queues:
         channel = self._channel
         queues = channel.hub.client.queues
         caller = channel.client.caller
+        if is_reply_key(method.queue):
+            self._declare_requester(method)
+            return
         if method.passive:
             answer = queues.look(method.queue or channel.last_queue, caller, is_use=True)  # as with RabbitMQ
         else:
             is_reserved = is_reserved_name(method.queue)
             answer = queues.declare(self._declaration(method), caller, create=not is_reserved)
         self._held.expect(answer, partial(self._declared, method), method.index)
+
+    def _declare_requester(self, method: commands.Queue.Declare) -> None:
+        """Say whether a requester takes direct replies under that name, as RabbitMQ does."""
+        if not is_there(self._channel.client.shared.reply_addresses, method.queue):
+            raise QueueNotFound(f"no queue '{method.queue}' in vhost '/'")
+        if not method.nowait:
+            self._channel.send(QueueDeclareOk(method.queue, 0, 1))
 
     def purge(self, method: commands.Queue.Purge) -> None:
         """Drop what waits in a queue."""

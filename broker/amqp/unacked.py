@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -12,20 +12,35 @@ from broker.engine.local.traffic import Claim, Consumer
 from config import limits
 from protocols.amqp091 import constants as c
 from protocols.amqp091 import events as ev
+from protocols.errors import ProtocolError
 
 _log: Final = structlog.get_logger("sluicemq.amqp")
 
 
-class Unacked:
-    """Claims by delivery tag, in order of delivery; `_late`: tags whose lease ended, with their consumers."""
+class Settlement(NamedTuple):
+    """What a client settles: how, and the claims it has of that."""
 
-    __slots__ = ("_channel", "_claims", "_hub", "_late", "_next_tag")
+    kind: int
+    requeue: bool
+    claims: list[Claim]
+
+
+class Unacked:
+    """Claims by delivery tag, in order of delivery; `_late`: tags whose lease ended, with their consumers.
+
+    `_aside`: claims that a transaction settles, by their tags; `_lost_count`: how many of them lost their
+    leases.
+    """
+
+    __slots__ = ("_aside", "_channel", "_claims", "_hub", "_late", "_lost_count", "_next_tag")
 
     def __init__(self, channel: AmqpChannel) -> None:
         self._channel = channel
         self._hub = channel.hub
         self._claims: dict[int, Claim] = {}
         self._late: dict[int, Consumer] = {}
+        self._aside: dict[int, Claim] = {}
+        self._lost_count = 0
         self._next_tag = 1
 
     def number(self, count: int, claims: list[Claim] | None) -> int:
@@ -62,6 +77,9 @@ class Unacked:
             self._late[tag] = consumer
         while len(self._late) > limits.AMQP_LATE_TAGS_MAX:
             del self._late[next(iter(self._late))]
+        for tag in [tag for tag, claim in self._aside.items() if id(claim) in gone]:
+            del self._aside[tag]
+            self._lost_count += 1
 
     def fail(self, tags: range) -> None:
         """Deliveries that do not fit the client's frames: claims among them fail, or they would come back for
@@ -85,19 +103,73 @@ class Unacked:
         """
         claims, unknown_tag = self._take_multiple(event) if event.multiple else self._take_single(event)
         if claims:
-            hub = self._hub
-            consuming = hub.client.consuming
-            now_ms = hub.clock.now_ms()
-            if event.kind == ev.ACK:
-                late = consuming.ack(claims, now_ms)
-            elif event.requeue:
-                late = consuming.requeue(claims, now_ms)
-            else:
-                late = consuming.reject(claims, now_ms)
-            if late:
-                hub.counters.settle_late(late)
+            self._settle(event.kind, event.requeue, claims)
         if unknown_tag is not None:
-            raise channel_error(c.PRECONDITION_FAILED, f"unknown delivery tag {unknown_tag}")
+            raise _unknown(unknown_tag)
+
+    def _settle(self, kind: int, requeue: bool, claims: list[Claim]) -> None:
+        hub = self._hub
+        consuming = hub.client.consuming
+        now_ms = hub.clock.now_ms()
+        if kind == ev.ACK:
+            late = consuming.ack(claims, now_ms)
+        elif requeue:
+            late = consuming.requeue(claims, now_ms)
+        else:
+            late = consuming.reject(claims, now_ms)
+        if late:
+            hub.counters.settle_late(late)
+
+    # transactions
+
+    def set_aside(self, event: ev.SettleRun) -> Settlement:
+        """Take what an event settles, for `apply` or `restore_aside`; raises a channel error for a tag that
+        means nothing.
+        """
+        first = event.delivery_tags[0]
+        if event.multiple:
+            tags = self._tags_up_to(first)
+            if first and not tags and first not in self._late:
+                raise _unknown(first)
+        else:
+            tags = event.delivery_tags
+        claims: list[Claim] = []
+        for tag in tags:
+            claim = self._claims.pop(tag, None)
+            if claim is not None:
+                self._aside[tag] = claim
+                claims.append(claim)
+            elif self._late.pop(tag, None) is not None:
+                self._lost_count += 1
+            else:
+                raise _unknown(tag)
+        return Settlement(event.kind, event.requeue, claims)
+
+    def check_aside(self) -> None:
+        """Raise a channel error if a lease of what was set aside ended: another consumer may have it."""
+        if self._lost_count:
+            raise channel_error(
+                c.PRECONDITION_FAILED,
+                f"the leases of {self._lost_count} deliveries ended before the transaction that settles them",
+            )
+
+    def apply(self, settlements: list[Settlement]) -> None:
+        """Settle all that was set aside, within the open commit."""
+        consuming = self._hub.client.consuming
+        for settlement in settlements:
+            groups = {consuming.durable_group_of(claim): None for claim in settlement.claims}
+            self._settle(*settlement)
+            for group in groups:
+                if group is not None:
+                    consuming.write_soon(group)
+        self._aside = {}
+
+    def restore_aside(self) -> None:
+        """What was set aside is unacknowledged again."""
+        self._lost_count = 0
+        if self._aside:
+            self._claims = dict(sorted((self._claims | self._aside).items()))
+            self._aside = {}
 
     def _take_single(self, event: ev.SettleRun) -> tuple[list[Claim], int | None]:
         """The claims of the tags, up to the first that means nothing, and that one."""
@@ -126,13 +198,24 @@ class Unacked:
         claims = self._claims
         if tag == 0:
             return self.release_all(), None
-        if tag >= self._next_tag or (tag not in claims and tag not in self._late):
-            return [], tag
+        tags = self._tags_up_to(tag)
         if tag in self._late:
             self._late[tag].came_late()
+        elif not tags:
+            return [], tag
+        return [claims.pop(candidate) for candidate in tags], None
+
+    def _tags_up_to(self, tag: int) -> list[int]:
+        """The tags that `multiple` stands for: none if that one was not given out yet."""
+        if tag >= self._next_tag:
+            return []
         tags = []
-        for candidate in claims:
-            if candidate > tag:
+        for candidate in self._claims:
+            if candidate > tag > 0:
                 break
             tags.append(candidate)
-        return [claims.pop(candidate) for candidate in tags], None
+        return tags
+
+
+def _unknown(tag: int) -> ProtocolError:
+    return channel_error(c.PRECONDITION_FAILED, f"unknown delivery tag {tag}")

@@ -85,6 +85,12 @@ class MqttFrontend(Frontend):
             self._outbound.caught_up()
             self.client.consumers.resume()
 
+    def held_back(self, reason: str) -> None:
+        """See `Frontend.held_back`: MQTT has no words for it."""
+
+    def let_on(self) -> None:
+        """See `Frontend.let_on`."""
+
     def gone(self) -> None:
         """See `Frontend.gone`."""
         self._clients.leave(self.client)

@@ -148,12 +148,11 @@ class Channels:
 
     def _open(self, number: int, payload: bytes) -> None:
         decode_method(payload)
-        if number > self.channel_max:
+        if len(self._channels) >= self.channel_max:
             raise ProtocolError(
-                c.CHANNEL_ERROR,
-                f"channel {number} is above channel_max {self.channel_max}",
-                class_id=c.CLASS_CHANNEL,
-                method_id=c.CHANNEL_OPEN & 0xFFFF,
+                c.NOT_ALLOWED,
+                f"number of channels opened ({len(self._channels)}) has reached the negotiated channel_max"
+                f" ({self.channel_max})",
             )
         self._channels[number] = Channel(number)
         self._output.append(encode_method(number, commands.Channel.OpenOk()))

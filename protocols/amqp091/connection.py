@@ -38,7 +38,9 @@ class AmqpConnection(Connection):
     """
 
     __slots__ = (
+        "_blocked",
         "_channels",
+        "_client_properties",
         "_close_deadline",
         "_close_tail",
         "_events",
@@ -86,6 +88,8 @@ class AmqpConnection(Connection):
         self._server_properties = server_properties
         self._message_bytes_max = message_bytes_max
         self._step = handshake.AWAITING_HEADER
+        self._client_properties: dict[str, Any] = {}
+        self._blocked = False
         self._events: list[Any] = []
         # bytes of an incomplete frame, and how many there must be before decoding can go on
         self._pending: list[bytes] = []
@@ -191,8 +195,33 @@ class AmqpConnection(Connection):
         self.output.append(encode_method(0, tune))
 
     def refuse_auth(self, reason: str) -> None:
-        """The credentials are not good: closes with 403, which every client of today understands."""
-        self.fail(c.ACCESS_REFUSED, reason, c.CLASS_CONNECTION, c.CONNECTION_START_OK & 0xFFFF)
+        """The credentials are not good: closes with 403.
+
+        A client that does not know `authentication_failure_close` is left without an answer, and a little
+        later without a connection, as the specification has it (2.2.4).
+        """
+        if handshake.understands(self._client_properties, "authentication_failure_close"):
+            self.fail(c.ACCESS_REFUSED, reason)
+        elif not self.closing:
+            self.closing = True
+            self._pending = []
+            self._lost_code = c.ACCESS_REFUSED
+            self._lost_reason = reason
+            self._close_deadline = self._now + limits.AMQP_REFUSAL_DELAY_S
+
+    def block(self, reason: str) -> None:
+        """Tell the client, if it knows of that, that nothing more is read from it for a while."""
+        if not self._blocked and not self.closing and self._step == handshake.RUNNING:
+            self._blocked = True
+            if handshake.understands(self._client_properties, "connection.blocked"):
+                self.output.append(encode_method(0, commands.Connection.Blocked(reason)))
+
+    def unblock(self) -> None:
+        """End what `block` began."""
+        if self._blocked:
+            self._blocked = False
+            if not self.closing and handshake.understands(self._client_properties, "connection.blocked"):
+                self.output.append(encode_method(0, commands.Connection.Unblocked()))
 
     def accept_open(self) -> None:
         """The virtual host of `OpenRequested` may be used: sends connection.open-ok."""
@@ -381,7 +410,7 @@ class AmqpConnection(Connection):
             return 0
         self._step = handshake.AWAITING_START_OK
         start = commands.Connection.Start(
-            0, 9, self._server_properties, handshake.MECHANISM, handshake.LOCALE
+            0, 9, self._server_properties, handshake.MECHANISMS, handshake.LOCALE
         )
         self.output.append(encode_method(0, start))
         return len(c.PROTOCOL_HEADER)
@@ -395,13 +424,17 @@ class AmqpConnection(Connection):
             )
         method: Any = decode_method(payload)
         if index == c.CONNECTION_START_OK:
-            username, password = handshake.plain_credentials(method)
+            self._client_properties = method.client_properties
+            username, password = handshake.credentials(method)
             self._step = handshake.DECIDING_AUTH
             self._events.append(
                 ev.AuthRequested(method.mechanism, username, password, method.client_properties)
             )
         elif index == c.CONNECTION_TUNE_OK:
             self._on_tune_ok(method)
+        elif index == c.CONNECTION_UPDATE_SECRET:
+            self.output.append(encode_method(0, commands.Connection.UpdateSecretOk()))
+            self._events.append(ev.SecretChanged(method.new_secret))
         elif index == c.CONNECTION_OPEN:
             self._step = handshake.DECIDING_OPEN
             self._events.append(ev.OpenRequested(method.virtual_host))

@@ -24,6 +24,8 @@ CONNECTION_TUNE_OK: Final = 0x000A001F
 CONNECTION_OPEN: Final = 0x000A0028
 CONNECTION_CLOSE: Final = 0x000A0032
 CONNECTION_CLOSE_OK: Final = 0x000A0033
+CONNECTION_BLOCKED: Final = 0x000A003C
+CONNECTION_UPDATE_SECRET: Final = 0x000A0046
 CHANNEL_OPEN: Final = 0x0014000A
 CHANNEL_CLOSE: Final = 0x00140028
 CHANNEL_CLOSE_OK: Final = 0x00140029
@@ -78,11 +80,14 @@ REPLY_NAMES: Final[dict[int, str]] = {
 # connection.start tells clients what they may rely on; the front-end may add to a copy
 CAPABILITIES: Final[dict[str, Any]] = {
     "publisher_confirms": True,
+    "exchange_exchange_bindings": True,
     "basic.nack": True,
     "consumer_cancel_notify": True,
+    "connection.blocked": True,
+    "consumer_priorities": True,
     "authentication_failure_close": True,
     "per_consumer_qos": True,
-    "consumer_priorities": True,
+    "direct_reply_to": True,
 }
 
 

@@ -48,6 +48,7 @@ _HEADERS_FLAG: Final = 0x2000
 _DELIVERY_MODE_FLAG: Final = 0x1000
 _PRIORITY_FLAG: Final = 0x0800
 _EXPIRATION_FLAG: Final = 0x0100
+_REPLY_TO_FLAG: Final = 0x0200
 _ASKING_FLAGS: Final = _PRIORITY_FLAG | _EXPIRATION_FLAG | 0x0010  # user ID
 _UNKNOWN_FLAGS: Final = (
     0x0003  # bit 1 is unassigned, bit 0 announces a second flag word of unknown properties
@@ -281,20 +282,40 @@ def with_headers_table(raw: bytes, span: tuple[int, int], table: bytes) -> bytes
     return b"".join((_FLAGS.pack(flags), raw[2 : span[0]], table, raw[span[1] :]))
 
 
-def without_expiration(raw: bytes) -> bytes:
-    """`raw` without its expiration; everything else stays byte for byte."""
-    flags = _FLAGS.unpack_from(raw)[0]
-    if not flags & _EXPIRATION_FLAG:
-        return raw
+def _field_at(raw: bytes, flags: int, flag: int) -> int:
+    """Where the field of this flag is, or would be."""
     pos = 2
-    before = flags & ~(2 * _EXPIRATION_FLAG - 1)
-    for kind in _plan(before):
+    for kind in _plan(flags & ~(2 * flag - 1)):
         if kind > 0:
             pos += kind
         elif kind == _TABLE:
             pos += 4 + _U32.unpack_from(raw, pos)[0]
         else:
             pos += 1 + raw[pos]
+    return pos
+
+
+def reply_to(raw: bytes) -> bytes:
+    """Where replies are to go; b"" when that is not said."""
+    flags = _FLAGS.unpack_from(raw)[0]
+    if not flags & _REPLY_TO_FLAG:
+        return b""
+    pos = _field_at(raw, flags, _REPLY_TO_FLAG)
+    return raw[pos + 1 : pos + 1 + raw[pos]]
+
+
+def with_reply_to(raw: bytes, value: bytes) -> bytes:
+    """`raw` with another reply_to in the place of the one it has; everything else stays byte for byte."""
+    pos = _field_at(raw, _FLAGS.unpack_from(raw)[0], _REPLY_TO_FLAG)
+    return b"".join((raw[:pos], bytes((len(value),)), value, raw[pos + 1 + raw[pos] :]))
+
+
+def without_expiration(raw: bytes) -> bytes:
+    """`raw` without its expiration; everything else stays byte for byte."""
+    flags = _FLAGS.unpack_from(raw)[0]
+    if not flags & _EXPIRATION_FLAG:
+        return raw
+    pos = _field_at(raw, flags, _EXPIRATION_FLAG)
     return b"".join((_FLAGS.pack(flags & ~_EXPIRATION_FLAG), raw[2:pos], raw[pos + 1 + raw[pos] :]))
 
 

@@ -26,6 +26,15 @@ class AuthRequested:
         self.client_properties = client_properties
 
 
+class SecretChanged:
+    """The client has another secret from now on; its answer is in the output."""
+
+    __slots__ = ("secret",)
+
+    def __init__(self, secret: str) -> None:
+        self.secret = secret
+
+
 class OpenRequested:
     """The client asked for a virtual host: call `accept_open()` or `fail(NOT_ALLOWED, ...)`."""
 

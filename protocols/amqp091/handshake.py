@@ -1,14 +1,17 @@
 """From protocol header to connection.open-ok (AMQP 0.9.1, 2.2.4): steps, and what a client may ask for."""
 
-from typing import Final
+from collections.abc import Callable
+from struct import error as StructError
+from typing import Any, Final
 
 from pamqp import commands
 
 from config import limits
 from protocols.amqp091 import constants as c
+from protocols.amqp091 import tables
 from protocols.errors import ProtocolError
 
-MECHANISM: Final = "PLAIN"
+MECHANISMS: Final = "PLAIN AMQPLAIN"
 LOCALE: Final = "en_US"
 
 # steps; in the ones named DECIDING the front-end has been asked
@@ -30,7 +33,7 @@ LEGAL: Final[tuple[frozenset[int], ...]] = tuple(
         (c.CONNECTION_TUNE_OK,),
         (c.CONNECTION_OPEN,),
         (),
-        (),
+        (c.CONNECTION_UPDATE_SECRET,),
     )
 )
 
@@ -39,17 +42,35 @@ def _start_ok_error(code: int, reason: str) -> ProtocolError:
     return ProtocolError(code, reason, class_id=c.CLASS_CONNECTION, method_id=c.CONNECTION_START_OK & 0xFFFF)
 
 
-def plain_credentials(start_ok: commands.Connection.StartOk) -> tuple[str, str]:
-    """User name and password of a SASL PLAIN response (RFC 4616); the authorisation identity is ignored.
+def credentials(start_ok: commands.Connection.StartOk) -> tuple[str, str]:
+    """User name and password of a response to connection.start.
 
-    Raises ProtocolError: 503 for another mechanism, 502 for a malformed response.
+    Raises ProtocolError: 503 for a mechanism that is not offered, 502 for a malformed response.
     """
-    if start_ok.mechanism != MECHANISM:
+    read = _READERS.get(start_ok.mechanism)
+    if read is None:
         raise _start_ok_error(
             c.COMMAND_INVALID, f"authentication mechanism {start_ok.mechanism!r} is unknown"
         )
     response: str | bytes = start_ok.response
-    raw = response.encode() if isinstance(response, str) else response
+    return read(response.encode() if isinstance(response, str) else response)
+
+
+def _amqplain(raw: bytes) -> tuple[str, str]:
+    """AMQPLAIN: a field table without its length, LOGIN and PASSWORD as strings."""
+    table = len(raw).to_bytes(4, "big") + raw
+    try:
+        fields = dict(tables.decode_pairs(table, 0, len(table))[0])
+    except (ProtocolError, ValueError, IndexError, StructError):
+        fields = {}
+    login, password = fields.get("LOGIN"), fields.get("PASSWORD")
+    if not isinstance(login, str) or not isinstance(password, str):
+        raise _start_ok_error(c.SYNTAX_ERROR, "malformed AMQPLAIN response")
+    return login, password
+
+
+def _plain(raw: bytes) -> tuple[str, str]:
+    """SASL PLAIN (RFC 4616); the authorisation identity is ignored."""
     fields = raw.split(b"\0")
     if len(fields) != 3:
         raise _start_ok_error(c.SYNTAX_ERROR, "malformed PLAIN response")
@@ -57,6 +78,15 @@ def plain_credentials(start_ok: commands.Connection.StartOk) -> tuple[str, str]:
         return fields[1].decode(), fields[2].decode()
     except UnicodeDecodeError:
         raise _start_ok_error(c.SYNTAX_ERROR, "PLAIN response is not UTF-8") from None
+
+
+_READERS: Final[dict[str, Callable[[bytes], tuple[str, str]]]] = {"PLAIN": _plain, "AMQPLAIN": _amqplain}
+
+
+def understands(client_properties: dict[str, Any], capability: str) -> bool:
+    """Whether a client says that it knows of an extension of the protocol."""
+    capabilities = client_properties.get("capabilities")
+    return isinstance(capabilities, dict) and bool(capabilities.get(capability))
 
 
 def _lowered(name: str, offered: int, chosen: int) -> int:

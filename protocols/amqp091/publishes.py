@@ -55,9 +55,7 @@ def parse_address(payload: bytes) -> PublishAddress:
     if end + 1 != len(payload):
         raise ProtocolError(SYNTAX_ERROR, "malformed basic.publish", class_id=_CLASS_ID, method_id=_METHOD_ID)
     if bits & _IMMEDIATE:
-        raise ProtocolError(
-            NOT_IMPLEMENTED, "immediate=true is not supported", class_id=_CLASS_ID, method_id=_METHOD_ID
-        )
+        raise ProtocolError(NOT_IMPLEMENTED, "immediate=true", class_id=_CLASS_ID, method_id=_METHOD_ID)
     return PublishAddress(exchange, routing_key, bool(bits & _MANDATORY), False)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from queue_manager import address
 from queue_manager.definitions import QueueDefinition
@@ -116,6 +116,25 @@ class Publisher:
             for queue in queues:
                 queue.append_varied(templates, first_id, bodies, body_bytes, now_ms)
         return ACCEPTED
+
+    def first_full(self, wanted: Iterable[tuple[PublishPlan, list[bytes]]], now_ms: int) -> Queue | None:
+        """A queue without room for all that these would bring it together, None if there is none.
+
+        What is due later does not count, as it does not in `publish_later`.
+        """
+        counts: dict[Queue, int] = {}
+        sizes: dict[Queue, int] = {}
+        for plan, bodies in wanted:
+            if plan.options is not PLAIN and plan.options.due_ms(now_ms) > now_ms:
+                continue
+            body_bytes = sum(map(len, bodies))
+            for queue in plan.queues:
+                counts[queue] = counts.get(queue, 0) + len(bodies)
+                sizes[queue] = sizes.get(queue, 0) + body_bytes
+        for queue, count in counts.items():
+            if not queue.has_room(count, sizes[queue]) or not queue.has_memory(count, sizes[queue], now_ms):
+                return queue
+        return None
 
     def _publish_beside(
         self,

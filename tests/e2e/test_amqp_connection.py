@@ -108,14 +108,12 @@ def test_failed_channel_leaves_connection_and_number_usable(amqp_connect):
         assert connection.is_open
 
 
-@pytest.mark.extension  # RabbitMQ counts channels instead of looking at their numbers
-def test_channel_above_the_negotiated_maximum_is_refused(raw_amqp):
-    connection = raw_amqp(channel_max=4)
-    connection.open_channel(4)
-    connection.send(5, commands.Channel.Open())
-    reason = connection.close_reason()
-    assert reason is not None
-    assert reason[0] in (504, 530)
+def test_one_channel_more_than_negotiated_is_530(raw_amqp):
+    connection = raw_amqp(channel_max=2)
+    connection.open_channel(1)
+    connection.open_channel(9)  # channels are counted, whatever their numbers
+    connection.send(2, commands.Channel.Open())
+    assert connection.close_reason()[0] == 530
 
 
 def test_frame_max_larger_than_offered_is_refused(raw_amqp):
@@ -165,3 +163,44 @@ def test_fifty_connections_publish_at_the_same_time(broker, queue):
     finally:
         for connection in connections:
             amqp.close_quietly(connection)
+
+
+def test_amqplain_login_is_let_in(raw_amqp):
+    connection = raw_amqp(handshake=False)
+    connection.send_bytes(PROTOCOL_HEADER)
+    connection.expect(commands.Connection.Start)
+    login = b"\x05LOGINS\x00\x00\x00\x05guest\x08PASSWORDS\x00\x00\x00\x05guest"
+    connection.send(0, commands.Connection.StartOk({}, "AMQPLAIN", login.decode("latin-1"), "en_US"))
+    connection.expect(commands.Connection.Tune)
+
+
+def test_secret_can_be_renewed_while_running(raw_amqp):
+    connection = raw_amqp()
+    secret = commands.Connection.UpdateSecret("guest", "token refreshed")
+    connection.call(0, secret, commands.Connection.UpdateSecretOk)
+    connection.open_channel()
+
+
+@pytest.mark.parametrize(
+    ("method", "code", "text"),
+    [
+        (commands.Channel.Flow(False), 540, "active=false"),
+        (commands.Basic.Qos(10, 0, False), 540, "prefetch_size!=0 (10)"),
+        (commands.Basic.Recover(False), 540, "requeue=false"),
+        (commands.Basic.RecoverAsync(False), 540, "requeue=false"),
+        (commands.Basic.Publish(immediate=True), 540, "immediate=true"),
+    ],
+)
+def test_what_no_broker_of_today_does_is_540(raw_amqp, method, code, text):
+    connection = raw_amqp()
+    connection.open_channel()
+    connection.send(1, method)
+    reason = connection.close_reason()
+    assert reason is not None
+    assert (reason[0], reason[1], reason[2]) == (code, f"NOT_IMPLEMENTED - {text}", 0)
+
+
+def test_flow_that_is_on_stays_on(raw_amqp):
+    connection = raw_amqp()
+    connection.open_channel()
+    assert connection.call(1, commands.Channel.Flow(True), commands.Channel.FlowOk).active

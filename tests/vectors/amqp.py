@@ -103,7 +103,6 @@ CONNECTION_ERRORS: Final[dict[str, tuple[bytes, int]]] = {
     "publish on a channel that is not open": (_frame(1, 2, "003c 0028 0000 00 01 71 00"), 504),
     "ack on a channel that is not open": (_frame(1, 2, "003c 0050 0000000000000007 00"), 504),
     "header on a channel that is not open": (_frame(2, 2, "003c 0000 0000000000000005 0000"), 504),
-    "channel above channel_max": (_frame(1, 9, "0014 000a 00"), 504),
     "4.2.6.1 content header on channel 0": (_frame(2, 0, "003c 0000 0000000000000005 0000"), 504),
     "4.2.6.1 body on channel 0": (_frame(3, 0, "00"), 504),
     "4.2.6 header without publish": (HEADER_5, 505),

@@ -117,6 +117,10 @@ class Publishing:
         """Publish a run; gives an outcome of `queue_manager.outcomes`. Raises QueueManagerError."""
         return self._manager.publish(plan, bodies, now_ms, templates)
 
+    def first_full(self, wanted: Iterable[tuple[PublishPlan, list[bytes]]], now_ms: int) -> Queue | None:
+        """A queue that has no room for what all these plans and bodies would bring it; None: all have."""
+        return self._manager.publisher.first_full(wanted, now_ms)
+
 
 class Consuming:
     """From a queue to consumers, and what they settle."""

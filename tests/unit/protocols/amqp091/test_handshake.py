@@ -5,9 +5,9 @@ from pamqp import commands
 
 from config import limits
 from protocols.amqp091 import events as ev
-from protocols.amqp091.handshake import plain_credentials
+from protocols.amqp091.handshake import credentials
 from protocols.errors import LocalProtocolError, ProtocolError
-from tests.unit.protocols.amqp091.driver import feed, frames, method, new_connection, tune_ok
+from tests.unit.protocols.amqp091.driver import feed, frames, method, new_connection, running, tune_ok
 from tests.vectors import amqp
 
 
@@ -15,7 +15,12 @@ def test_handshake_reaches_open_ok():
     conn = new_connection()
     assert conn.receive(amqp.PROTOCOL_HEADER, 0.0) == []
     ((channel, start),) = frames(conn)
-    assert (channel, start.name, start.mechanisms, start.version_minor) == (0, "Connection.Start", "PLAIN", 9)
+    assert (channel, start.name, start.mechanisms, start.version_minor) == (
+        0,
+        "Connection.Start",
+        "PLAIN AMQPLAIN",
+        9,
+    )
     assert start.server_properties["capabilities"]["publisher_confirms"] is True
 
     (auth,) = conn.receive(amqp.START_OK, 0.0)
@@ -88,16 +93,78 @@ def test_tune_ok_lowers_the_offered_values():
     assert (conn.channel_max, conn.frame_max, conn.heartbeat_s) == (5, 8192, 3)
 
 
-def test_refused_credentials_close_with_403():
+def refused(capabilities):
     conn = new_connection()
-    conn.receive(amqp.PROTOCOL_HEADER + amqp.START_OK, 0.0)
+    properties = {"capabilities": capabilities}
+    start_ok = commands.Connection.StartOk(properties, "PLAIN", "\0guest\0guest", "en_US")
+    conn.receive(amqp.PROTOCOL_HEADER + method(0, start_ok), 1.0)
     conn.output.clear()
+    return conn
+
+
+def test_refused_credentials_close_with_403_who_knows_of_that():
+    conn = refused({"authentication_failure_close": True})
     conn.refuse_auth("login was refused")
     ((_, close),) = frames(conn)
     assert (close.reply_code, close.reply_text) == (403, "ACCESS_REFUSED - login was refused")
     (lost,) = conn.receive(amqp.CONNECTION_CLOSE_OK, 0.0)
     assert (lost.code, lost.by_peer) == (403, False)
     assert conn.closed
+
+
+def test_refused_credentials_without_the_capability_end_the_transport_later():
+    conn = refused({})
+    conn.refuse_auth("login was refused")
+    assert conn.output == []
+    deadline = 1.0 + limits.AMQP_REFUSAL_DELAY_S
+    assert conn.next_deadline() == deadline
+    assert conn.handle_timeout(deadline - 0.1) == []
+    (lost,) = conn.handle_timeout(deadline)
+    assert (lost.code, lost.by_peer, conn.closed) == (403, False, True)
+
+
+AMQPLAIN = b"\x05LOGINS\x00\x00\x00\x04user\x08PASSWORDS\x00\x00\x00\x06s3cret"
+
+
+def test_amqplain_is_a_table_without_its_length():
+    start_ok = commands.Connection.StartOk({}, "AMQPLAIN", AMQPLAIN, "en_US")
+    assert credentials(start_ok) == ("user", "s3cret")
+
+
+def test_update_secret_is_answered_and_told():
+    conn = running()
+    (changed,) = feed(conn, method(0, commands.Connection.UpdateSecret("new", "token expired")))
+    assert (type(changed), changed.secret) == (ev.SecretChanged, b"new")
+    assert [frame.name for _, frame in frames(conn)] == ["Connection.UpdateSecretOk"]
+
+
+def test_blocked_is_told_once_and_only_to_who_knows_of_it():
+    told = {}
+    for knows in (True, False):
+        conn = new_connection()
+        properties = {"capabilities": {"connection.blocked": knows}}
+        feed(conn, amqp.PROTOCOL_HEADER)
+        feed(conn, method(0, commands.Connection.StartOk(properties, "PLAIN", "\0a\0b", "en_US")))
+        conn.block("too early")
+        feed(conn, tune_ok() + amqp.OPEN)
+        conn.output.clear()
+        conn.unblock()
+        for _ in range(2):
+            conn.block("busy")
+        for _ in range(2):
+            conn.unblock()
+        told[knows] = [frame.name for _, frame in frames(conn)]
+    assert told == {True: ["Connection.Blocked", "Connection.Unblocked"], False: []}
+
+
+def test_one_channel_more_than_negotiated_is_530():
+    conn = running(channels=7)
+    feed(conn, method(65535, commands.Channel.Open()))
+    conn.output.clear()
+    (lost,) = feed(conn, method(8, commands.Channel.Open()))
+    assert lost.code == 530
+    ((_, close),) = frames(conn)
+    assert close.reply_text.endswith("(8) has reached the negotiated channel_max (8)")
 
 
 def test_refused_virtual_host_closes_with_530():
@@ -116,17 +183,21 @@ def test_refused_virtual_host_closes_with_530():
         ("PLAIN", b"\0guest", 502),
         ("PLAIN", b"\0a\0b\0c", 502),
         ("PLAIN", b"\0\xff\0b", 502),
+        ("AMQPLAIN", b"", 502),
+        ("AMQPLAIN", b"\x00", 502),
+        ("AMQPLAIN", AMQPLAIN[:-1], 502),
+        ("AMQPLAIN", AMQPLAIN[:-11] + b"t\x01", 502),
     ],
 )
 def test_malformed_credentials_are_protocol_errors(mechanism, response, code):
     with pytest.raises(ProtocolError) as caught:
-        plain_credentials(commands.Connection.StartOk({}, mechanism, response, "en_US"))
+        credentials(commands.Connection.StartOk({}, mechanism, response, "en_US"))
     assert caught.value.code == code
 
 
 def test_authorisation_identity_is_ignored():
     start_ok = commands.Connection.StartOk({}, "PLAIN", b"other\0user\0pass word", "en_US")
-    assert plain_credentials(start_ok) == ("user", "pass word")
+    assert credentials(start_ok) == ("user", "pass word")
 
 
 @pytest.mark.parametrize("early", [tune_ok(), amqp.OPEN, amqp.CHANNEL_1_OPEN, amqp.HELLO_TO_Q])

@@ -36,7 +36,7 @@ def connected() -> AmqpConnection:
     assert pika.frame.ProtocolHeader().marshal() == amqp.PROTOCOL_HEADER
     conn.receive(pika.frame.ProtocolHeader().marshal(), 0.0)
     (start,) = received(conn)
-    assert start.method.mechanisms == b"PLAIN"
+    assert start.method.mechanisms == b"PLAIN AMQPLAIN"
     assert start.method.server_properties["capabilities"]["basic.nack"] is True
     client = {"product": "pika", "capabilities": {"authentication_failure_close": True}}
     start_ok = spec.Connection.StartOk(client, "PLAIN", b"\0guest\0secret", "en_US")

@@ -1,0 +1,86 @@
+"""Publishers who outrun the store: told by connection.blocked, and when that is over."""
+
+import asyncio
+
+import pytest
+from pamqp import commands
+
+from broker.app import Broker
+from config import limits
+from storage.memory_store import MemoryStore
+from tests.e2e.raw_amqp import RawAmqp
+from tests.unit.protocols.amqp091.driver import publish
+
+KIB = 1 << 10
+
+
+class Disk:
+    """Makes what a store was given durable at once, but while it is stuck."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self.is_stuck = False
+
+    async def work(self) -> None:
+        while True:
+            if not self.is_stuck:
+                self._store.make_durable()
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+async def broker(monkeypatch):
+    monkeypatch.setattr(limits, "UNCOMMITTED_BYTES_MAX", 10 * KIB)
+    monkeypatch.setattr(limits, "BLOCKED_NOTICE_MS", 100)
+    monkeypatch.setattr(limits, "DEADLINE_CHECK_INTERVAL_MS", 20)
+    store = MemoryStore(deferred=True)
+    disk = Disk(store)
+    working = asyncio.create_task(disk.work())
+    broker = Broker()
+    await broker.start(store)
+    yield broker, disk
+    disk.is_stuck = False
+    await broker.stop()
+    working.cancel()
+
+
+def begin(port: int) -> RawAmqp:
+    client = RawAmqp(port)
+    client.open_channel(1, confirm=True)
+    client.call(1, commands.Queue.Declare(queue="q", durable=True), commands.Queue.DeclareOk)
+    return client
+
+
+async def test_publisher_who_outruns_the_store_is_told_and_goes_on_when_it_caught_up(broker):
+    broker, disk = broker
+    client = await asyncio.to_thread(begin, broker.ports["amqp"])
+    other = await asyncio.to_thread(begin, broker.ports["amqp"])
+    disk.is_stuck = True
+    message = publish(1, "q", bytes(4_000), delivery_mode=2)
+    client.send_bytes(message * 4)
+    blocked = await asyncio.to_thread(client.expect, commands.Connection.Blocked)
+    assert blocked.reason == "the store does not keep up"
+    client.send_bytes(message)  # waits in the socket
+    disk.is_stuck = False
+    await asyncio.to_thread(client.expect, commands.Basic.Ack)
+    await asyncio.to_thread(client.expect, commands.Connection.Unblocked)
+    await asyncio.to_thread(client.expect, commands.Basic.Ack)
+    with pytest.raises(TimeoutError):  # who publishes nothing is told nothing
+        await asyncio.to_thread(other.read, 0.05)
+    client.drop()
+    other.drop()
+
+
+async def test_publisher_who_leaves_while_held_back_is_no_trouble(broker):
+    broker, disk = broker
+    client = await asyncio.to_thread(begin, broker.ports["amqp"])
+    disk.is_stuck = True
+    client.send_bytes(publish(1, "q", bytes(4_000), delivery_mode=2) * 4)
+    await asyncio.to_thread(client.expect, commands.Connection.Blocked)
+    client.drop()
+    disk.is_stuck = False
+    again = await asyncio.to_thread(begin, broker.ports["amqp"])
+    passive = commands.Queue.Declare(queue="q", passive=True)
+    told = await asyncio.to_thread(again.call, 1, passive, commands.Queue.DeclareOk)
+    assert told.message_count == 4
+    again.drop()
