@@ -9,7 +9,8 @@ from typing import Final, Protocol, Self
 
 import structlog
 
-from broker.access import FROM_ELSEWHERE, is_loopback_host
+from broker.access.access import GUEST_FROM_ELSEWHERE, Access
+from broker.access.loopback import is_loopback_host
 from broker.admin.admin import Admin
 from broker.amqp.frontend import AmqpFrontends
 from broker.clock import Clock
@@ -129,8 +130,8 @@ class Broker:
         """Take the ports, open the store (or use the given one), recover, let clients in.
 
         `take_over` fences another process that has the storage open, instead of leaving it to it, and waits
-        for its ports. Raises ListenError, StorageError, RuntimeError when it was started and not
-        stopped.
+        for its ports. Raises ConfigError (of the users file), ListenError, StorageError, RuntimeError when it
+        was started and not stopped.
         """
         if self._is_started:
             raise RuntimeError("the broker is started already")
@@ -147,6 +148,7 @@ class Broker:
             raise
 
     async def _start(self, store: Store | None, *, take_over: bool) -> None:
+        access = Access(self.settings.access, self.clock)
         try:
             await self._listeners.bind()
         except AddressInUse:
@@ -154,12 +156,14 @@ class Broker:
                 raise
         try:
             with StartLog() as starting:
-                await self._open(store, starting, take_over=take_over)
+                await self._open(store, access, starting, take_over=take_over)
         except BaseException:
             self._listeners.close()
             raise
 
-    async def _open(self, store: Store | None, starting: StartLog, *, take_over: bool) -> None:
+    async def _open(
+        self, store: Store | None, access: Access, starting: StartLog, *, take_over: bool
+    ) -> None:
         if store is None:
             starting.step(f"opening the storage {self.settings.storage.url}")
             opened = await open_store(self.settings.storage, take_over=take_over, tell=starting.step)
@@ -190,7 +194,7 @@ class Broker:
         shard.on_failure(self._on_failure)
         loop = asyncio.get_running_loop()
         client = LocalClient(shard)
-        self._hub = Hub(self.settings, client, self.clock, loop)
+        self._hub = Hub(self.settings, client, access, self.clock, loop)
         try:
             starting.step("declaring the configured queues")
             shard.start()
@@ -239,6 +243,7 @@ class Broker:
             if self._http is not None:
                 self._http.shut_down()
             await self._await_goodbyes()
+            self._hub.access.close()
         await asyncio.wait_for(shard.close(), limits.DRAIN_TIMEOUT_S)
         self._is_started = False
 
@@ -251,10 +256,11 @@ class Broker:
             raise ListenError(room.reason)
         if room.connections_max < limits.CONNECTIONS_MAX:
             _log.info("connections.max", reason=room.reason)
-        for name, listener in self.settings.listeners.opened().items():
-            if not is_loopback_host(listener.bind):
-                _log.warning("listener.local_only", listener=name, bind=listener.bind, reason=FROM_ELSEWHERE)
         hub = self.hub
+        for name, listener in self.settings.listeners.opened().items():
+            if not hub.access.admits_others and not is_loopback_host(listener.bind):
+                reason = GUEST_FROM_ELSEWHERE
+                _log.warning("listener.local_only", listener=name, bind=listener.bind, reason=reason)
         self._frontends = {name: make(hub) for name, make in FRONTENDS.items()}
         makers: dict[str, MakeProtocol] = {
             name: partial(Transport, hub, made.accept) for name, made in self._frontends.items()

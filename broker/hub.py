@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from itertools import islice
 from typing import Any, Protocol
 
+from broker.access.access import Access
 from broker.body_room import BodyRoom, Sender
 from broker.clock import Clock
 from broker.configured import default_policy
@@ -52,9 +53,15 @@ class Hub:
     """Passed to every front-end; there is one per running broker, none global."""
 
     def __init__(
-        self, settings: Settings, client: LocalClient, clock: Clock, loop: asyncio.AbstractEventLoop
+        self,
+        settings: Settings,
+        client: LocalClient,
+        access: Access,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.settings = settings
+        self.access = access
         self.client = client
         self.default_policy = default_policy(settings)
         self.clock = clock

@@ -23,6 +23,7 @@ from broker.loop_watch import LoopWatch
 from broker.service_manager import ServiceManager
 from broker.version import PRODUCT, VERSION
 from config import limits
+from config.loader import ConfigError
 from config.settings import LogSettings, Settings
 from queue_manager.errors import QueueManagerError
 from storage.errors import StorageError, StoreInUse
@@ -122,6 +123,9 @@ async def _start(broker: Broker, stopping: asyncio.Event, *, take_over: bool) ->
         starting.result()
     except StoreInUse as error:
         print(f"sluicemq: cannot start: {error.reason}; --take-over ends it", file=sys.stderr)
+        return EXIT_FAILED
+    except ConfigError as error:
+        print(f"sluicemq: cannot start: {error}", file=sys.stderr)
         return EXIT_FAILED
     except (StorageError, QueueManagerError) as error:
         print(f"sluicemq: cannot start: {error.reason}", file=sys.stderr)

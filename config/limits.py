@@ -278,3 +278,25 @@ HTTP_SOCKET_MESSAGE_BYTES_MAX: Final = 64 * KIB  # a page says little
 HTTP_SOCKET_MESSAGES_MAX: Final = 8
 LISTED_QUEUES_PER_STEP: Final = 128  # looked at before others have their turn
 METRICS_QUEUES_MAX: Final = 1_000  # with series of their own in /metrics; the others are summed up
+
+# users, logins, permissions
+USERS_FILE_BYTES_MAX: Final = 64 * MIB
+USERS_MAX: Final = 100_000
+USER_NAME_BYTES_MAX: Final = 255
+PASSWORD_BYTES_MAX: Final = 16 * KIB  # a JSON web token may come as one
+PASSWORD_HASH_KIB: Final = 19_456  # memory that trying one password takes, with two rounds as OWASP advises
+PASSWORD_HASH_ROUNDS: Final = 2
+PASSWORD_THREADS_MAX: Final = 2  # passwords looked at together
+LOGINS_WAITING_MAX: Final = 2_000  # logins that are being looked at; any other is refused
+LOGIN_WAIT_S_MAX: Final = 8.0  # a slowed login waits at most so long, within the handshake's time
+LOGIN_DELAY_S_MIN: Final = 0.25
+LOGIN_DELAY_S_MAX: Final = 30.0
+LOGIN_DELAY_OF_USER_S_MAX: Final = 1.0
+LOGIN_FAILURES_FREE: Final = 4  # failures before the next login waits
+LOGIN_FAILURES_KEPT_MAX: Final = 20_000
+LOGINS_KEPT_MAX: Final = 10_000  # passwords found right, so that coming back soon costs no hashing
+LOGINS_KEPT_S: Final = 60.0
+ACCESS_PATTERN_CHARACTERS_MAX: Final = 4_096
+ACCESS_PATTERNS_KEPT_MAX: Final = 4_096  # compiled
+ACCESS_DECISIONS_KEPT_MAX: Final = 4_096  # of one connection
+ACCESS_REFUSAL_LINES_MAX: Final = 16  # told in the log for one connection and second

@@ -46,7 +46,7 @@ def load_settings(
     """
     layers = Layers("" if path is None else os.fspath(path))
     if path is not None:
-        layers.add_file(_read_file(path))
+        layers.add_file(read_file(path, limits.CONFIG_FILE_BYTES_MAX))
     layers.add_environment(env or {})
     layers.add_overrides(overrides or {})
     return _validated(layers, queue_check)
@@ -57,14 +57,15 @@ def default_file_text() -> str:
     return resources.files(__package__).joinpath("default.yaml").read_text("utf-8")
 
 
-def _read_file(path: str | os.PathLike[str]) -> YamlTree:
+def read_file(path: str | os.PathLike[str], bytes_max: int) -> YamlTree:
+    """A YAML file; raises ConfigError when it cannot be read, is too large, or no UTF-8."""
     try:
         with open(path, "rb") as file:
-            data = file.read(limits.CONFIG_FILE_BYTES_MAX + 1)
+            data = file.read(bytes_max + 1)
     except OSError as error:
         raise ConfigError([f"{os.fspath(path)}: cannot be read: {error.strerror or error}"]) from None
-    if len(data) > limits.CONFIG_FILE_BYTES_MAX:
-        raise ConfigError([f"{os.fspath(path)}: larger than {limits.CONFIG_FILE_BYTES_MAX} bytes"])
+    if len(data) > bytes_max:
+        raise ConfigError([f"{os.fspath(path)}: larger than {bytes_max} bytes"])
     try:
         return read_yaml(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -73,14 +74,14 @@ def _read_file(path: str | os.PathLike[str]) -> YamlTree:
 
 
 def _validated(layers: Layers, queue_check: QueueCheck) -> Settings:
-    raw = _known_keys(Settings, layers.value, (), layers)
+    raw = known_keys(Settings, layers.value, (), layers)
     settings: Settings | None = None
     try:
         settings = Settings.model_validate(raw, context=FROM_TEXT)
     except ValidationError as error:
         for details in error.errors(include_url=False):
             if details["type"] != "duplicate_queue":  # told below, entry by entry
-                layers.add_problem(details["loc"], _sentence(details))
+                layers.add_problem(details["loc"], sentence(details))
     for index, entry in enumerate(raw.get("queues", ())):
         for path, what in queue_check(entry):
             layers.add_problem(("queues", index, *path), what)
@@ -98,7 +99,7 @@ def _validated(layers: Layers, queue_check: QueueCheck) -> Settings:
     return settings
 
 
-def _known_keys(section: type[Section], value: Any, path: Path, layers: Layers) -> dict[str, Any]:
+def known_keys(section: type[Section], value: Any, path: Path, layers: Layers) -> dict[str, Any]:
     """The part of `value` that the models can check; what has no place in `section` becomes a problem."""
     if section.short_key and isinstance(value, str):
         return {section.short_key: value}
@@ -120,10 +121,10 @@ def _known_keys(section: type[Section], value: Any, path: Path, layers: Layers) 
         elif inner is None:
             known[name] = None if key.nullable else [] if key.is_list else {}
         elif not key.is_list:
-            known[name] = _known_keys(key.section, inner, inner_path, layers)
+            known[name] = known_keys(key.section, inner, inner_path, layers)
         elif isinstance(inner, list):
             known[name] = [
-                _known_keys(key.section, entry, (*inner_path, position), layers)
+                known_keys(key.section, entry, (*inner_path, position), layers)
                 for position, entry in enumerate(inner)
             ]
         else:
@@ -131,7 +132,7 @@ def _known_keys(section: type[Section], value: Any, path: Path, layers: Layers) 
     return known
 
 
-def _sentence(details: ErrorDetails) -> str:
+def sentence(details: ErrorDetails) -> str:
     """What pydantic found, in our words."""
     context = details.get("ctx", {})
     match details["type"]:

@@ -8,10 +8,12 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from config import limits, names
+from config.access import AccessSettings
 from config.fields import Count, DurationMs, PositiveDurationMs, Section, SizeBytes
 from config.queue_settings import QueueLimitsSettings, QueueSettings, RetrySettings
 
 __all__ = [
+    "AccessSettings",
     "AmqpListenerSettings",
     "HttpListenerSettings",
     "ListenerSettings",
@@ -133,6 +135,7 @@ class Settings(Section):
     )
     queue_manager: QueueManagerSettings = QueueManagerSettings()
     queues: tuple[QueueSettings, ...] = ()
+    access: AccessSettings = AccessSettings()
     log: LogSettings = LogSettings()
 
     @field_validator("queues")

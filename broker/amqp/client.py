@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker.access.login import Identity, Login
 from broker.amqp.shared import Shared
 from broker.hub import Hub
 from broker.transport import Transport
@@ -15,8 +16,9 @@ from queue_manager.address import DEFAULT_VHOST
 class AmqpClient:
     """Who the client is and how it is spoken to.
 
-    `caller` is what the core knows it by, `vhost` where its queues and exchanges are.
-    `cancel_notify`: it understands a basic.cancel from the broker.
+    `caller` is what the core knows it by; `login` is set once it was let in, `identity` once it is in a
+    virtual host (`vhost`), where its queues and exchanges are. `cancel_notify`: it understands a
+    basic.cancel from the broker.
     """
 
     __slots__ = (
@@ -24,9 +26,10 @@ class AmqpClient:
         "cancel_notify",
         "connection",
         "hub",
+        "identity",
+        "login",
         "shared",
         "transport",
-        "username",
         "vhost",
     )
 
@@ -36,11 +39,22 @@ class AmqpClient:
         self.transport = transport
         self.connection = connection
         self.shared = shared
-        self.username = ""
         self.vhost = DEFAULT_VHOST
+        self.login: Login
+        self.identity: Identity
         self.cancel_notify = False
 
-    def identify(self, username: str, client_properties: dict[str, Any]) -> None:
-        """What a client that was let in says of itself."""
-        self.username = username
+    @property
+    def username(self) -> str:
+        """Whose connection it is."""
+        return self.login.user
+
+    def enter(self, vhost: str) -> None:
+        """The virtual host the client works in; raises VhostRefused."""
+        self.identity = self.login.enter(vhost)
+        self.vhost = vhost
+
+    def identify(self, login: Login, client_properties: dict[str, Any]) -> None:
+        """Who a client is that was let in, and what it says of itself."""
+        self.login = login
         self.cancel_notify = understands(client_properties, "consumer_cancel_notify")

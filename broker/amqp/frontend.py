@@ -5,14 +5,16 @@ from __future__ import annotations
 import platform
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import structlog
 
-from broker import access
+from broker.access.credentials import LoginRefused, Password, VhostRefused
 from broker.amqp.channel_frontend import ChannelFrontend
 from broker.amqp.client import AmqpClient
 from broker.amqp.shared import Shared
+from broker.entrance import Found, log_in
 from broker.frontend import Frontend
 from broker.hub import Hub
 from broker.transport import Transport
@@ -149,17 +151,25 @@ class AmqpFrontend(Frontend):
             channel.close()
 
     def _on_auth(self, event: ev.AuthRequested) -> None:
-        peer = self.client.transport.peer
-        reason = access.check_amqp(peer, event.username, event.password)
-        if reason:
+        client = self.client
+        shown = Password(event.username, event.password.encode("utf-8", "surrogateescape"))
+        log_in(client.hub, client.transport, shown, partial(self._found, event))
+
+    def _found(self, event: ev.AuthRequested, found: Found) -> None:
+        """Who that is, or that nobody comes in so."""
+        if self.connection.closing:  # the client did not wait
+            return
+        if isinstance(found, LoginRefused):
             self._is_end_logged = True
-            _log.warning("amqp.login_refused", peer=peer, user=event.username, reason=reason)
+            peer = self.client.transport.peer
+            _log.warning("amqp.login_refused", peer=peer, user=event.username, reason=found.reason)
             self.connection.refuse_auth(
                 f"Login was refused using authentication mechanism {event.mechanism}."
                 " For details see the broker logfile."
             )
+            self.client.transport.want_flush()
             return
-        self.client.identify(event.username, event.client_properties)
+        self.client.identify(found, event.client_properties)
         self.connection.accept_auth()
 
     def _on_secret(self, event: ev.SecretChanged) -> None:
@@ -168,6 +178,11 @@ class AmqpFrontend(Frontend):
     def _on_open(self, event: ev.OpenRequested) -> None:
         if event.vhost != DEFAULT_VHOST:
             self._fail(c.NOT_ALLOWED, f"vhost {event.vhost!r} not found", c.CLASS_CONNECTION, 40)
+            return
+        try:
+            self.client.enter(event.vhost)
+        except VhostRefused as refused:
+            self._fail(c.NOT_ALLOWED, refused.reason, c.CLASS_CONNECTION, 40)
             return
         self.connection.accept_open()
 

@@ -9,7 +9,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from broker.access import is_loopback_host
+from broker.access.loopback import is_loopback_host
 from broker.http.problems import Problem, answer_of
 
 _HARMLESS: Final = frozenset({"GET", "HEAD", "OPTIONS"})

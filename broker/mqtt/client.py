@@ -6,6 +6,7 @@ from typing import Final
 
 import structlog
 
+from broker.access.login import Identity
 from broker.consumers import Consumers
 from broker.hub import Hub
 from broker.transport import Transport
@@ -30,6 +31,7 @@ class MqttClient:
         "consumers",
         "has_assigned_id",
         "hub",
+        "identity",
         "transport",
         "vhost",
     )
@@ -41,12 +43,14 @@ class MqttClient:
         self.connection = connection
         self.consumers = Consumers(hub)
         self.vhost = DEFAULT_VHOST
+        self.identity: Identity
         self.client_id = ""
         self.has_assigned_id = False
         self._is_end_logged = False
 
-    def identify(self, client_id: str, *, is_assigned: bool) -> None:
-        """The client identifier of the CONNECT, or what the broker assigned instead."""
+    def identify(self, identity: Identity, client_id: str, *, is_assigned: bool) -> None:
+        """Who it is, and the client identifier of the CONNECT, or what the broker assigned instead."""
+        self.identity = identity
         self.client_id = client_id
         self.has_assigned_id = is_assigned
 
@@ -54,11 +58,14 @@ class MqttClient:
         """The group this client is by itself; '@' stands before a pattern in group IDs."""
         return self.client_id.replace("%", "%25").replace("@", "%40").replace("\x1f", "%1F")
 
-    def refuse(self, client_id: str, reason_code: int, reason: str) -> None:
-        """Turn the client away at its CONNECT; one log line says who and why."""
+    def refuse(self, client_id: str, reason_code: int, reason: str, told: str | None = None) -> None:
+        """Turn the client away at its CONNECT; one log line says who and why, the client is `told` that or
+        less.
+        """
         self._is_end_logged = True
         _log.warning("mqtt.connect_refused", peer=self.transport.peer, client_id=client_id, reason=reason)
-        self.connection.refuse(reason_code, reason)
+        self.connection.refuse(reason_code, reason if told is None else told)
+        self.transport.want_flush()
 
     def disconnect(self, reason_code: int, reason: str) -> None:
         """End the connection from this side; one log line says who and why."""

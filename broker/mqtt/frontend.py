@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import structlog
 
-from broker import access
+from broker.access.credentials import Anonymous, LoginRefused, Password, VhostRefused
+from broker.entrance import Found, log_in
 from broker.frontend import Frontend
 from broker.hub import Hub
 from broker.mqtt import publishing
@@ -22,6 +24,7 @@ from broker.transport import Transport
 from protocols.mqtt import constants as c
 from protocols.mqtt import events as ev
 from protocols.mqtt.connection import MqttConnection
+from protocols.mqtt.packets import Connect
 from protocols.mqtt.properties import Properties
 
 _log: Final = structlog.get_logger("sluicemq.mqtt")
@@ -124,12 +127,20 @@ class MqttFrontend(Frontend):
     def _on_connect(self, event: ev.ConnectReceived) -> None:
         packet = event.packet
         client = self.client
+        shown = Anonymous() if packet.username is None else Password(packet.username, packet.password or b"")
+        log_in(client.hub, client.transport, shown, partial(self._found, packet))
+
+    def _found(self, packet: Connect, found: Found) -> None:
+        """Who that is, or that nobody comes in so."""
+        client = self.client
         connection = self.connection
-        refusal = access.check_mqtt(client.transport.peer, packet.username, packet.password)
-        if refusal:
-            wrong = refusal == access.WRONG_CREDENTIALS
-            code = c.BAD_USER_NAME_OR_PASSWORD if wrong else c.NOT_AUTHORIZED
-            client.refuse(packet.client_id, code, refusal)
+        if connection.closed:  # the client did not wait
+            return
+        if isinstance(found, LoginRefused):
+            stranger = packet.username is None
+            code = c.NOT_AUTHORIZED if stranger else c.BAD_USER_NAME_OR_PASSWORD
+            told = found.reason if stranger else LoginRefused.TOLD
+            client.refuse(packet.client_id, code, found.reason, told=told)
             return
         is_5 = connection.protocol_version == c.MQTT_5
         if not is_5 and not packet.clean_start:
@@ -137,7 +148,13 @@ class MqttFrontend(Frontend):
             client.refuse(packet.client_id, c.SERVER_UNAVAILABLE, reason)
             return
         assigned_id = "" if packet.client_id else f"auto-{secrets.token_urlsafe(12)}"
-        client.identify(packet.client_id or assigned_id, is_assigned=bool(assigned_id))
+        client_id = packet.client_id or assigned_id
+        try:
+            identity = found.enter(client.vhost, client_id)
+        except VhostRefused as refused:
+            client.refuse(packet.client_id, c.NOT_AUTHORIZED, refused.reason)
+            return
+        client.identify(identity, client_id, is_assigned=bool(assigned_id))
         properties = Properties(assigned_client_identifier=assigned_id or None)
         if is_5:
             if packet.properties.session_expiry_interval_s:

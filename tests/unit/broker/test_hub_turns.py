@@ -4,9 +4,11 @@ import asyncio
 
 import pytest
 
+from broker.access.access import Access
 from broker.clock import Clock
 from broker.hub import Hub
 from config import limits
+from config.access import AccessSettings
 from config.settings import Settings
 
 
@@ -39,7 +41,7 @@ class Peer:
 async def hub(monkeypatch):
     monkeypatch.setattr(limits, "FLUSHES_PER_TURN_MAX", 3)
     monkeypatch.setattr(limits, "DEADLINES_PER_TURN_MAX", 3)
-    return Hub(Settings(), Nothing, Clock(), asyncio.get_running_loop())
+    return Hub(Settings(), Nothing, Access(AccessSettings(), Clock()), Clock(), asyncio.get_running_loop())
 
 
 async def test_flushes_go_in_order_and_leave_turns_to_others(hub):

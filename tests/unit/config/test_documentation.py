@@ -20,7 +20,9 @@ ROWS = {
 
 
 def _key_rows() -> set[str]:
-    return {name for name in ROWS if re.match(r"(storage|listeners|queue_manager|queues|log)[.\[]", name)} - {
+    return {
+        name for name in ROWS if re.match(r"(storage|listeners|queue_manager|queues|access|log)[.\[]", name)
+    } - {
         *("queues[]", "queues[].retry", "queues[].limits"),  # rows of the table of refused keys
     }
 

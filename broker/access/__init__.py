@@ -1,0 +1,16 @@
+"""Who may come in, and what they may do: the one place that decides; front-ends only ask.
+
+    login = await access.login(Password("alice", b"..."), Peer("10.1.2.3"))    # or LoginRefused
+    identity = login.enter("/")                                                # or VhostRefused
+    identity.check(WRITE, QUEUE, "orders")                                     # or NotPermitted
+
+access.py        puts the rest together: what a running broker asks.
+  v
+users.py         accounts, and who comes in by a password of theirs.
+  v
+login.py         `Login`: who somebody is. `Identity`: that of a connection in a virtual host.
+  v
+rights.py        what one user may do in one virtual host.
+  v
+patterns.py  passwords.py  throttle.py  credentials.py  loopback.py
+"""

@@ -1,0 +1,182 @@
+"""Who somebody was found to be, and what they may do in a virtual host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from broker.access.credentials import VhostRefused
+from broker.access.rights import Action, Grant, Kind, Rights
+from config import limits
+from queue_manager.errors import AccessRefused
+
+ADMINISTRATOR: Final = "administrator"
+MONITORING: Final = "monitoring"
+
+_ALL_TOPICS: Final = "all topics"
+_KEYS_OF: Final = "keys of "
+
+
+class NotPermitted(AccessRefused):
+    """What was asked for needs a permission that the user does not have."""
+
+
+class Login:
+    """Who somebody is: the user's name ("" for the anonymous), tags, and a grant for each virtual host.
+
+    `source` says what vouched for it; `expires_at_ms` when that ends, None: never. `connections_max` bounds
+    the user's connections.
+    """
+
+    __slots__ = ("_grants", "connections_max", "expires_at_ms", "source", "tags", "user")
+
+    def __init__(
+        self,
+        user: str,
+        grants: Mapping[str, Grant],
+        *,
+        tags: frozenset[str] = frozenset(),
+        source: str,
+        expires_at_ms: int | None = None,
+        connections_max: int | None = None,
+    ) -> None:
+        self.user = user
+        self.tags = tags
+        self.source = source
+        self.expires_at_ms = expires_at_ms
+        self.connections_max = connections_max
+        self._grants = grants
+
+    @property
+    def vhosts(self) -> list[str]:
+        """The virtual hosts that may be entered, by name; `*` stands for any."""
+        return sorted(self._grants)
+
+    def may_enter(self, vhost: str) -> bool:
+        """Whether the user has permissions in the virtual host."""
+        return vhost in self._grants or "*" in self._grants
+
+    def grant_of(self, vhost: str) -> Grant:
+        """What was granted to the user there; nothing, where they may not enter."""
+        return self._grants.get(vhost) or self._grants.get("*") or Grant(groups="")
+
+    def rights(self, vhost: str, client_id: str = "") -> Rights:
+        """The grant as it is for the user."""
+        return Rights(self.grant_of(vhost), user=self.user, client_id=client_id, vhost=vhost)
+
+    def enter(self, vhost: str, client_id: str = "") -> Identity:
+        """The identity of a connection; raises VhostRefused."""
+        if not self.may_enter(vhost):
+            raise VhostRefused(vhost, self.user)
+        return Identity(self, vhost, client_id)
+
+
+class Identity:
+    """Somebody in a virtual host. What was decided is kept, so asking again costs a lookup.
+
+    `is_narrowed_by` tells whether new rights take away something that was allowed before.
+    """
+
+    __slots__ = ("_allowed", "_has_forgotten", "_rights", "client_id", "login", "vhost")
+
+    def __init__(self, login: Login, vhost: str, client_id: str) -> None:
+        self.login = login
+        self.vhost = vhost
+        self.client_id = client_id
+        self._rights = login.rights(vhost, client_id)
+        self._allowed: set[tuple[Action, Kind | str, str]] = set()
+        self._has_forgotten = False
+
+    @property
+    def user(self) -> str:
+        """The user's name, "" for the anonymous."""
+        return self.login.user
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether nobody vouched for who it is."""
+        return not self.login.user
+
+    @property
+    def is_administrator(self) -> bool:
+        """Whether everything may be looked at and changed."""
+        return ADMINISTRATOR in self.login.tags
+
+    @property
+    def is_monitoring(self) -> bool:
+        """Whether everything may be looked at."""
+        return MONITORING in self.login.tags or self.is_administrator
+
+    def may(self, action: Action, kind: Kind, name: str) -> bool:
+        """Whether that may be done to what is called so."""
+        asked = (action, kind, name)
+        if asked in self._allowed:
+            return True
+        allowed = self._rights.cover(action, kind, name)
+        if allowed:
+            self._keep(asked)
+        return allowed
+
+    def may_use_keys(self, action: Action, exchange: str, key: str) -> bool:
+        """Whether a routing key (reading: a topic binding's) may be used with an exchange that may be."""
+        asked = (action, _KEYS_OF + exchange, key)
+        if asked in self._allowed:
+            return True
+        allowed = self._rights.cover_keys(action, exchange, key)
+        if allowed:
+            self._keep(asked)
+        return allowed
+
+    def may_all_topics(self, action: Action) -> bool:
+        """Whether there is no plain topic that this could not be done to."""
+        asked = (action, _ALL_TOPICS, "")
+        if asked in self._allowed:
+            return True
+        allowed = self._rights.cover_all_topics(action)
+        if allowed:
+            self._keep(asked)
+        return allowed
+
+    def check(self, action: Action, kind: Kind, name: str) -> None:
+        """Raises NotPermitted unless `may`."""
+        if not self.may(action, kind, name):
+            told = "amq.default" if kind is Kind.EXCHANGE and not name else name
+            raise NotPermitted(
+                f"access to {kind.value} '{told}' in vhost '{self.vhost}' refused for user '{self.user}'"
+            )
+
+    def check_keys(self, action: Action, exchange: str, key: str) -> None:
+        """Raises NotPermitted unless `may_use_keys`."""
+        if not self.may_use_keys(action, exchange, key):
+            raise NotPermitted(
+                f"access to topic '{key}' in exchange '{exchange}' in vhost '{self.vhost}' refused for user "
+                f"'{self.user}'"
+            )
+
+    def is_narrowed_by(self, login: Login) -> bool:
+        """Whether `login`, what the user has by now, would refuse what was allowed; if not, it holds now."""
+        if not login.may_enter(self.vhost):
+            return True
+        rights = login.rights(self.vhost, self.client_id)
+        if self._has_forgotten:
+            if login.grant_of(self.vhost) != self.login.grant_of(self.vhost):
+                return True
+        elif not all(_cover(rights, *asked) for asked in self._allowed):
+            return True
+        self.login = login
+        self._rights = rights
+        return False
+
+    def _keep(self, asked: tuple[Action, Kind | str, str]) -> None:
+        if len(self._allowed) >= limits.ACCESS_DECISIONS_KEPT_MAX:
+            self._allowed.clear()
+            self._has_forgotten = True
+        self._allowed.add(asked)
+
+
+def _cover(rights: Rights, action: Action, kind: Kind | str, name: str) -> bool:
+    if isinstance(kind, Kind):
+        return rights.cover(action, kind, name)
+    if kind == _ALL_TOPICS:
+        return rights.cover_all_topics(action)
+    return rights.cover_keys(action, kind.removeprefix(_KEYS_OF), name)

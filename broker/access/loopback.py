@@ -1,0 +1,23 @@
+"""Which addresses are this machine's own."""
+
+from __future__ import annotations
+
+import ipaddress
+
+
+def is_loopback(peer: str) -> bool:
+    """Whether a peer (`host:port`) is on this machine."""
+    return is_loopback_host(peer.rpartition(":")[0].strip("[]"))
+
+
+def is_loopback_host(host: str) -> bool:
+    """Whether an IP address, or `localhost`, is this machine's own; other names are not looked up."""
+    if host == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return address.is_loopback

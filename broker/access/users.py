@@ -1,0 +1,91 @@
+"""Accounts: the users file as it was read, and who comes in by a password of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from broker.access import passwords
+from broker.access.credentials import LoginRefused
+from broker.access.login import ADMINISTRATOR, Login
+from broker.access.rights import EVERYTHING, Action, Grant, TopicGrant
+from config.access import PermissionSettings, UserSettings, UsersSettings
+
+GUEST: Final = "guest"
+USERS_FILE: Final = "users file"
+
+_RULES: Final = {
+    "read": (Action.READ,),
+    "write": (Action.WRITE,),
+    "readwrite": (Action.READ, Action.WRITE),
+}
+
+
+class Users:
+    """Those of one reading of the file; a reload makes another."""
+
+    __slots__ = ("_by_name",)
+
+    def __init__(self, settings: UsersSettings) -> None:
+        self._by_name = {user.name: user for user in settings.users}
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def find(self, name: str) -> Login | None:
+        """What the user may do, whoever asks."""
+        user = self._by_name.get(name)
+        return None if user is None else login_of(user)
+
+    def password_hash(self, name: str) -> str | None:
+        """That of the user, None: there is no such user, or no password."""
+        user = self._by_name.get(name)
+        return None if user is None else user.password
+
+    def login(self, name: str, password: bytes) -> Login:
+        """The user of this name and password; raises LoginRefused.
+
+        Takes tens of ms of a processor, as long for users who are not there: to be called in a thread.
+        """
+        user = self._by_name.get(name)
+        kept = None if user is None else user.password
+        is_right = passwords.is_password(kept or passwords.nobodys_hash(), password)
+        if user is None or kept is None or not is_right:
+            raise LoginRefused(LoginRefused.TOLD)
+        return login_of(user)
+
+
+def guest() -> Login:
+    """Who there is without a users file."""
+    return Login(GUEST, {"*": EVERYTHING}, tags=frozenset((ADMINISTRATOR,)), source="guest")
+
+
+def login_of(user: UserSettings) -> Login:
+    """What a user of the file may do."""
+    return Login(
+        user.name,
+        grants_of(user.permissions),
+        tags=frozenset(user.tags),
+        source=USERS_FILE,
+        connections_max=user.connections_max,
+    )
+
+
+def grants_of(permissions: Iterable[PermissionSettings]) -> Mapping[str, Grant]:
+    """Permissions as they were configured, by virtual host."""
+    return {permission.vhost: _grant(permission) for permission in permissions}
+
+
+def _grant(permission: PermissionSettings) -> Grant:
+    rules: list[tuple[Action, str]] = []
+    for rule in permission.acl:
+        access, _, topic_filter = rule.partition(" ")
+        rules += [(action, topic_filter) for action in _RULES[access]]
+    return Grant(
+        configure=permission.configure,
+        write=permission.write,
+        read=permission.read,
+        groups=permission.groups,
+        topics=tuple(TopicGrant(topic.exchange, topic.write, topic.read) for topic in permission.topics),
+        rules=tuple(rules),
+    )

@@ -1,0 +1,128 @@
+"""Settings of who may come in: the `access` section, and the users file it names."""
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from config import limits, names
+from config.fields import Count, Section
+
+Tag = Literal["administrator", "monitoring", "management", "policymaker"]
+
+
+def _check_pattern(text: str) -> str:
+    if len(text) > limits.ACCESS_PATTERN_CHARACTERS_MAX:
+        raise ValueError(f"a pattern has at most {limits.ACCESS_PATTERN_CHARACTERS_MAX} characters")
+    try:
+        re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"is no regular expression: {error}") from None
+    return text
+
+
+def _check_rule(text: str) -> str:
+    access, _, topic_filter = text.partition(" ")
+    if access not in ("read", "write", "readwrite"):
+        raise ValueError("an ACL rule is read, write or readwrite, a space and an MQTT topic filter")
+    names.check_topic_filter(topic_filter)
+    return text
+
+
+def _check_user_name(name: str) -> str:
+    size_bytes = len(name.encode("utf-8", "surrogatepass"))
+    if not 1 <= size_bytes <= limits.USER_NAME_BYTES_MAX:
+        raise ValueError(f"a user name has 1 to {limits.USER_NAME_BYTES_MAX} bytes")
+    if not name.isprintable():
+        raise ValueError("a user name has no control characters")
+    return name
+
+
+def _check_hash(text: str) -> str:
+    if not text.startswith("$argon2id$"):
+        raise ValueError("is no argon2id hash; `sluicemq user passwd` sets one")
+    return text
+
+
+Pattern = Annotated[str, AfterValidator(_check_pattern)]
+Rule = Annotated[str, AfterValidator(_check_rule)]
+UserName = Annotated[str, AfterValidator(_check_user_name)]
+
+
+class TopicPermissionSettings(Section):
+    """Which routing keys of an exchange; `{username}`, `{vhost}` and `{client_id}` are filled in."""
+
+    exchange: str
+    write: Pattern = ""
+    read: Pattern = ""
+
+
+class PermissionSettings(Section):
+    """What may be done in a virtual host. Regular expressions, found anywhere in a name; "" is nothing."""
+
+    vhost: str = "/"
+    """`*`: every virtual host that has no entry of its own."""
+    configure: Pattern = ""
+    write: Pattern = ""
+    read: Pattern = ""
+    groups: Pattern = ".*"
+    """Which consumer groups of the queues that may be read."""
+    topics: tuple[TopicPermissionSettings, ...] = ()
+    acl: tuple[Rule, ...] = ()
+    """MQTT topic filters that are allowed besides, such as `write devices/%c/#`."""
+
+
+class UserSettings(Section):
+    """An account."""
+
+    name: UserName
+    password: Annotated[str, AfterValidator(_check_hash)] | None = Field(default=None, repr=False)
+    """An argon2id hash; without one there is no way in by password."""
+    tags: tuple[Tag, ...] = ()
+    permissions: tuple[PermissionSettings, ...] = ()
+    connections_max: Count | None = Field(default=None, ge=0)
+
+    @model_validator(mode="after")
+    def _vhosts_differ(self) -> "UserSettings":
+        vhosts = [permission.vhost for permission in self.permissions]
+        for vhost in vhosts:
+            if vhosts.count(vhost) > 1:
+                raise ValueError(f"user {self.name!r} has two permissions for virtual host {vhost!r}")
+        return self
+
+
+class UsersSettings(Section):
+    """A users file."""
+
+    users: tuple[UserSettings, ...] = ()
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> "UsersSettings":
+        if len(self.users) > limits.USERS_MAX:
+            raise ValueError(f"at most {limits.USERS_MAX} users, not {len(self.users)}")
+        seen = set()
+        for user in self.users:
+            if user.name in seen:
+                raise ValueError(f"two users are named {user.name!r}")
+            seen.add(user.name)
+        return self
+
+
+class AccessSettings(Section):
+    """Who may come in."""
+
+    users_file: str = ""
+    """Where users stand; without one there is one, guest with password guest, on this machine only."""
+    anonymous: Literal["never", "loopback", "always"] = "loopback"
+    """From where one may come in without saying who one is."""
+    anonymous_permissions: tuple[PermissionSettings, ...] = (
+        PermissionSettings(vhost="*", configure=".*", write=".*", read=".*"),
+    )
+
+    @model_validator(mode="after")
+    def _strangers_have_permissions(self) -> "AccessSettings":
+        if self.anonymous == "always" and "anonymous_permissions" not in self.model_fields_set:
+            raise ValueError(
+                "anonymous: always lets everybody in; say by anonymous_permissions what they may do"
+            )
+        return self

@@ -1,0 +1,102 @@
+"""broker.access.access: who comes in, from where, and how soon."""
+
+import asyncio
+
+import pytest
+
+from broker.access.access import Access
+from broker.access.credentials import Anonymous, LoginRefused, Password, Peer
+from broker.access.passwords import hashed
+from broker.clock import Clock
+from config.access import AccessSettings, PermissionSettings, UserSettings, UsersSettings
+from config.users_file import save_users
+
+HERE = Peer("127.0.0.1")
+ELSEWHERE = Peer("10.0.0.1")
+
+
+def login(access, credentials, peer=HERE):
+    return asyncio.run(access.login(credentials, peer))
+
+
+def refusal(access, credentials, peer=HERE):
+    with pytest.raises(LoginRefused) as refused:
+        login(access, credentials, peer)
+    return refused.value.reason
+
+
+@pytest.fixture
+def users_file(tmp_path):
+    path = tmp_path / "users.yaml"
+    right = PermissionSettings(configure="^a", write="^b", read="^c")
+    alice = UserSettings(
+        name="alice",
+        password=hashed(b"secret"),
+        tags=("monitoring",),
+        permissions=(right,),
+        connections_max=7,
+    )
+    save_users(path, UsersSettings(users=(alice, UserSettings(name="bob"))))
+    return str(path)
+
+
+def test_without_a_users_file_there_is_guest_on_this_machine_only():
+    access = Access(AccessSettings(anonymous="never"), Clock())
+    assert login(access, Password("guest", b"guest")).user == "guest"
+    assert login(access, Password("guest", b"guest")).enter("any").is_administrator
+    assert "machine" in refusal(access, Password("guest", b"guest"), ELSEWHERE)
+    assert refusal(access, Password("guest", b"wrong")) == LoginRefused.TOLD
+    assert refusal(access, Password("root", b"guest")) == LoginRefused.TOLD
+    assert not access.admits_others
+
+
+@pytest.mark.parametrize(
+    ("anonymous", "here", "elsewhere"),
+    [("never", False, False), ("loopback", True, False), ("always", True, True)],
+)
+def test_strangers_come_in_from_where_the_settings_say(anonymous, here, elsewhere):
+    may = (PermissionSettings(vhost="/", read="^news"),)
+    access = Access(AccessSettings(anonymous=anonymous, anonymous_permissions=may), Clock())
+    for peer, admitted in ((HERE, here), (ELSEWHERE, elsewhere)):
+        if admitted:
+            found = login(access, Anonymous(), peer)
+            assert found.enter("/").is_anonymous
+            assert not found.may_enter("other")
+            assert not found.tags
+        else:
+            assert refusal(access, Anonymous(), peer)
+
+
+def test_users_come_in_with_their_password_from_anywhere(users_file):
+    access = Access(AccessSettings(users_file=users_file), Clock())
+    found = login(access, Password("alice", b"secret"), ELSEWHERE)
+    assert (found.user, found.tags, found.connections_max) == ("alice", {"monitoring"}, 7)
+    assert found.vhosts == ["/"]
+    assert access.admits_others
+
+
+def test_nothing_tells_why_a_login_failed(users_file):
+    access = Access(AccessSettings(users_file=users_file), Clock())
+    for wrong in (
+        Password("alice", b"wrong"),
+        Password("nobody", b"secret"),
+        Password("bob", b""),  # who has no password
+        Password("guest", b"guest"),
+        Password("alice", b"x" * 100_000),
+    ):
+        assert refusal(access, wrong, Peer("10.0.0.2")) == LoginRefused.TOLD
+
+
+async def test_who_comes_back_soon_is_known_at_once(users_file):
+    access = Access(AccessSettings(users_file=users_file), Clock())
+    right = Password("alice", b"secret")
+    assert access.login_at_once(right, ELSEWHERE) is None
+    await access.login(right, ELSEWHERE)
+    assert access.login_at_once(right, ELSEWHERE) is not None
+    assert access.login_at_once(Password("alice", b"Secret"), ELSEWHERE) is None
+    assert access.login_at_once(Password("bob", b"secret"), ELSEWHERE) is None
+
+
+def test_credentials_do_not_show_the_password():
+    assert "secret" not in repr(Password("alice", b"secret"))
+    assert "argon2" not in repr(UserSettings(name="alice", password="$argon2id$v=19$whatever"))

@@ -1,0 +1,23 @@
+"""broker.access.loopback: which addresses are this machine's own."""
+
+import pytest
+
+from broker.access.loopback import is_loopback, is_loopback_host
+
+
+@pytest.mark.parametrize("peer", ["127.0.0.1:5", "127.9.9.9:1", "::1:5", "::ffff:127.0.0.1:7"])
+def test_loopback(peer):
+    assert is_loopback(peer)
+
+
+@pytest.mark.parametrize(
+    ("host", "own"),
+    [("localhost", True), ("127.0.0.1", True), ("0.0.0.0", False), ("::", False), ("a.b", False)],
+)
+def test_hosts_to_listen_on(host, own):
+    assert is_loopback_host(host) == own
+
+
+@pytest.mark.parametrize("peer", ["10.0.0.1:5", "192.168.1.1:1", "::2:5", "::ffff:10.0.0.1:7", "", "name:1"])
+def test_not_loopback(peer):
+    assert not is_loopback(peer)
