@@ -65,9 +65,9 @@ class Access:
             return self._stranger(peer)
         now = self._clock.monotonic()
         if self._users is None:
+            if not peer.is_local:
+                raise LoginRefused(GUEST_FROM_ELSEWHERE, GUEST_FROM_ELSEWHERE)
             if credentials.user == GUEST and hmac.compare_digest(credentials.password, GUEST.encode()):
-                if not peer.is_local:
-                    raise LoginRefused(GUEST_FROM_ELSEWHERE)
                 return guest()
         elif self._known.holds(credentials, self._users.password_hash(credentials.user), now):
             return self._users.find(credentials.user)
@@ -94,9 +94,10 @@ class Access:
         """Who does not say who it is."""
         allowed = self._settings.anonymous
         if allowed == "never":
-            raise LoginRefused(NO_STRANGERS)
+            raise LoginRefused(NO_STRANGERS, NO_STRANGERS)
         if allowed == "loopback" and not peer.is_local:
-            raise LoginRefused(GUEST_FROM_ELSEWHERE if self._users is None else NO_STRANGERS)
+            reason = GUEST_FROM_ELSEWHERE if self._users is None else NO_STRANGERS
+            raise LoginRefused(reason, reason)
         return Login("", grants_of(self._settings.anonymous_permissions), source="anonymous")
 
     async def _slowed_login(self, credentials: Password, peer: Peer) -> Login:

@@ -41,13 +41,16 @@ Credentials = Anonymous | Password
 
 
 class LoginRefused(Exception):
-    """Nobody comes in with that. `reason` is for the broker's log; the peer is told `TOLD`."""
+    """Nobody comes in with that. `reason` is for the broker's log, `told` for the peer: `TOLD`, unless it
+    holds whatever the peer shows.
+    """
 
     TOLD = "wrong user name or password"
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, told: str = TOLD) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.told = told
 
 
 class VhostRefused(Exception):

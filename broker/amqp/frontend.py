@@ -163,10 +163,13 @@ class AmqpFrontend(Frontend):
             self._is_end_logged = True
             peer = self.client.transport.peer
             _log.warning("amqp.login_refused", peer=peer, user=event.username, reason=found.reason)
-            self.connection.refuse_auth(
-                f"Login was refused using authentication mechanism {event.mechanism}."
-                " For details see the broker logfile."
-            )
+            told = found.told
+            if told == LoginRefused.TOLD:
+                told = (
+                    f"Login was refused using authentication mechanism {event.mechanism}."
+                    " For details see the broker logfile."
+                )
+            self.connection.refuse_auth(told)
             self.client.transport.want_flush()
             return
         self.client.identify(found, event.client_properties)

@@ -137,10 +137,9 @@ class MqttFrontend(Frontend):
         if connection.closed:  # the client did not wait
             return
         if isinstance(found, LoginRefused):
-            stranger = packet.username is None
-            code = c.NOT_AUTHORIZED if stranger else c.BAD_USER_NAME_OR_PASSWORD
-            told = found.reason if stranger else LoginRefused.TOLD
-            client.refuse(packet.client_id, code, found.reason, told=told)
+            wrong = found.told == LoginRefused.TOLD
+            code = c.BAD_USER_NAME_OR_PASSWORD if wrong else c.NOT_AUTHORIZED
+            client.refuse(packet.client_id, code, found.reason, told=found.told)
             return
         is_5 = connection.protocol_version == c.MQTT_5
         if not is_5 and not packet.clean_start:
