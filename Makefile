@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help run demo pipeline-demo test test-spark test-wheel coverage bench-spark java setup-spark test-long fuzz soak bench bench-quick format lint types setup setup-dev lock clean
+.PHONY: help run demo pipeline-demo test test-spark test-wheel coverage bench-spark java setup-spark test-long fuzz soak bench bench-quick format lint types check-deploy docs setup setup-dev lock clean
 
 help:
 	@echo "make run         set up and start the broker (MQTT 1883, AMQP 5672, data under ./data)"
@@ -19,6 +19,8 @@ help:
 	@echo "make bench       side by side with RabbitMQ and mosquitto where they are installed"
 	@echo "make bench-spark writing from Spark and reading"
 	@echo "make bench-quick a short version of it"
+	@echo "make check-deploy  the files in deploy/, with the tools that are installed"
+	@echo "make docs        the documentation as a site, into build/site"
 	@echo "make format lint types   what their names say"
 	@echo "make lock        resolve the dependencies anew into the lock files (needs uv)"
 
@@ -116,6 +118,9 @@ lint: setup-dev
 
 types: setup-dev
 	$(BIN)/mypy
+
+check-deploy:
+	deploy/check
 
 lock:
 	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url -o requirements-dev.lock
