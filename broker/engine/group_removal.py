@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from broker.engine.commit_loop import CommitLoop
-from broker.engine.payload_references import SHARED_FLAG, PayloadReferences, drop_reference
+from broker.engine.payload_references import PayloadReferences, drop_reference
 from broker.engine.scan import scan_prefix
 from config import limits
+from queue_manager.claims.record_types import ACTIVE_TYPE, DONE_TYPE, FAILED_TYPE
 from queue_manager.log.removals import GroupRemoval
 from queue_manager.manager import QueueManager
+from queue_manager.shard.record_types import HeldPayloads
 from storage import layout
-from storage.envelope import read_head
-from storage.records import active, attempts, done, failed, metadata, payload
+from storage.envelope import SHARED, read_head
+from storage.records import attempts, failed, metadata, payload
 from storage.store import Store
 
 
@@ -53,7 +57,7 @@ class GroupRemover:
                     for message_id, envelope in metadata.decode(value):
                         flags, offset, _ = read_head(envelope)
                         if free.contains(offset):
-                            found.append((message_id, bool(flags & SHARED_FLAG)))
+                            found.append((message_id, bool(flags & SHARED)))
                 if found or offset >= free.starts[0]:
                     await self._release(found)
                     free.discard(0, offset + 1)
@@ -77,45 +81,42 @@ class GroupRemover:
         """Delete the buckets of the group's earlier life; each row with what it tells in one commit."""
         storage_id = removal.storage_id
         # a message may be in two of them at a crash, never with a payload in none: failed ones go last
-        for prefix, decode in (
-            (active.prefix(storage_id), _active_elements),
-            (done.prefix(storage_id), _settled_elements),
-        ):
-            async for key, value in scan_prefix(self._store, prefix, limits.REMOVAL_ENTRIES_PER_STEP):
-                if _is_earlier(removal, key):
-                    await self._drop(removal, key, decode(value), None)
+        for kind in (ACTIVE_TYPE, DONE_TYPE):
+            async for row in scan_prefix(self._store, kind.prefix(storage_id), kind.rows_per_step):
+                if _is_earlier(removal, row[0]):
+                    await self._drop(removal, row[0], kind.held(row), None)
         async for key, value in scan_prefix(
             self._store, failed.prefix(storage_id), limits.REMOVAL_ENTRIES_PER_STEP
         ):
             if not _is_earlier(removal, key):
                 continue
-            messages = failed.decode(value)
-            kept = [m for m in messages if removal.keeps_failed(read_head(m.metadata)[1])]
-            gone = [m for m in messages if not removal.keeps_failed(read_head(m.metadata)[1])]
+            kept = [m for m in failed.decode(value) if removal.keeps_failed(read_head(m.metadata)[1])]
+            held = FAILED_TYPE.held((key, value))
+            gone = [h for h in held if h.offset is not None and not removal.keeps_failed(h.offset)]
             if gone:
-                remaining = done.encode_packed([done.pack_done(*m) for m in kept]) if kept else None
-                await self._drop(removal, key, [(m.message_id, m.metadata) for m in gone], remaining)
+                remaining = failed.encode(kept) if kept else None
+                await self._drop(removal, key, gone, remaining)
 
     async def _drop(
         self,
         removal: GroupRemoval,
         key: bytes,
-        elements: list[tuple[int, bytes]],
+        gone: Iterable[HeldPayloads],
         remaining: bytes | None,
     ) -> None:
+        gone = list(gone)
         part = self._manager.queues.part(removal.log.name)
         found = []
-        for message_id, envelope in elements:
-            flags, offset, _ = read_head(envelope)
-            if part is not None and part.retention.lets_go(removal, offset):
-                found.append((message_id, bool(flags & SHARED_FLAG)))
+        for held in gone:
+            if part is not None and held.offset is not None and part.retention.lets_go(removal, held.offset):
+                found.append((held.first_id, held.is_shared))
         await self._release(found)
         commit = self._manager.context.commit
         own = None if part is None else part.cursors.get(removal.group_id)
-        for message_id, _ in elements:
-            commit.delete(attempts.key(removal.storage_id, message_id))
+        for held in gone:
+            commit.delete(attempts.key(removal.storage_id, held.first_id))
             if own is not None:
-                own.claims.attempt_log.forget(message_id)
+                own.claims.attempt_log.forget(held.first_id)
         if remaining is None:
             commit.delete(key)
         else:
@@ -125,12 +126,3 @@ class GroupRemover:
 
 def _is_earlier(removal: GroupRemoval, key: bytes) -> bool:
     return int.from_bytes(key[-8:], "big") & layout.NUMBER_MASK < removal.claim_end
-
-
-def _active_elements(value: bytes) -> list[tuple[int, bytes]]:
-    available, in_flight = active.decode(value)
-    return [(row[0], row[3]) for row in available] + [(row[0], row[5]) for row in in_flight]
-
-
-def _settled_elements(value: bytes) -> list[tuple[int, bytes]]:
-    return [(message.message_id, message.metadata) for message in done.decode(value)]

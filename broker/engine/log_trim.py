@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from broker.engine.commit_loop import CommitLoop
-from broker.engine.payload_references import SHARED_FLAG
 from config import limits
 from queue_manager.log.removals import RangeRemoval
 from queue_manager.log.retention import HeadRemoval
 from queue_manager.manager import QueueManager
-from storage.envelope import HAS_EXPIRES_AT, decode_envelope, read_head
+from storage.envelope import HAS_EXPIRES_AT, SHARED, decode_envelope, read_head
 from storage.metadata_log import ScanRange
 from storage.records import expiry, metadata, payload
 from storage.store import Store
@@ -37,7 +36,7 @@ class LogTrimmer:
                     for message_id, envelope in metadata.decode(value):
                         flags, offset, _ = read_head(envelope)
                         if removal.start <= offset < removal.end:
-                            found.append((offset, message_id, bool(flags & SHARED_FLAG)))
+                            found.append((offset, message_id, bool(flags & SHARED)))
                 removal.found(found)
                 await self._commits.room_for_deletes()
                 if offset + 1 >= removal.end:
@@ -87,7 +86,7 @@ class LogTrimmer:
                 # a crash between releasing and deleting may have left payloads behind
                 for message_id, envelope in messages:
                     flags, offset, _ = read_head(envelope)
-                    if not flags & SHARED_FLAG and not retention.is_failed(offset):
+                    if not flags & SHARED and not retention.is_failed(offset):
                         commit.delete(payload.key(message_id))
         retention.head_trimmed(head)
         return False

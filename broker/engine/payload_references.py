@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from broker.engine.commit_loop import CommitLoop
 from queue_manager.shard.commit import Commit
 from storage.records import payload, payload_refs
 from storage.store import Store
-
-SHARED_FLAG: Final = 0x10
-"""Of an envelope: the payload's queues are counted."""
 
 
 class PayloadReferences:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from broker.engine.commit_loop import CommitLoop
-from broker.engine.payload_references import SHARED_FLAG, PayloadReferences, drop_reference
+from broker.engine.payload_references import PayloadReferences, drop_reference
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.runs import Run, add_to_runs
 from queue_manager.manager import QueueManager
-from storage.envelope import read_head
+from storage.envelope import SHARED, read_head
 from storage.records import metadata, payload, queue_meta, stream_chunk
 from storage.store import Store
 
@@ -55,7 +55,7 @@ class StreamTrimmer:
         references: dict[int, int] = {}
         for message_id, envelope in messages:
             flags, offset, _ = read_head(envelope)
-            if flags & SHARED_FLAG:
+            if flags & SHARED:
                 references[message_id] = await self._references.count(message_id)
             else:
                 add_to_runs(runs, offset, message_id)

@@ -8,9 +8,8 @@ from typing import Final, Protocol
 from queue_manager.claims.attempts import AttemptLog
 from queue_manager.claims.claim import DONE, Bucket
 from queue_manager.log.runs import Run, add_to_runs
-from storage.envelope import read_head
+from storage.envelope import SHARED, read_head
 
-_SHARED_FLAG: Final = 0x10
 _MESSAGE_ID: Final = struct.Struct("<Q").unpack_from
 _ENVELOPE_AT: Final = 30
 _ATTEMPTS: Final = struct.Struct("<H").unpack_from
@@ -87,7 +86,7 @@ class Purge:
         for element in packed:
             message_id: int = _MESSAGE_ID(element, 0)[0]
             flags, offset, _ = read_head(element[_ENVELOPE_AT : _ENVELOPE_AT + 18])
-            add_to_runs(purge.shared_items if flags & _SHARED_FLAG else purge.items, offset, message_id)
+            add_to_runs(purge.shared_items if flags & SHARED else purge.items, offset, message_id)
             if _ATTEMPTS(element, _ATTEMPTS_AT)[0] > 1 or message_id in attempt_log:
                 purge.attempt_ids.append(message_id)
         return purge

@@ -74,7 +74,7 @@ class QueueRemoval(Removal):
     restart, when that is not known and shared payloads are left alone.
     """
 
-    __slots__ = ("head_offset", "log_id", "name", "released", "storage_ids")
+    __slots__ = ("_released_ids", "head_offset", "log_id", "name", "released", "storage_ids")
 
     def __init__(
         self,
@@ -89,6 +89,16 @@ class QueueRemoval(Removal):
         self.storage_ids = storage_ids
         self.head_offset = head_offset
         self.released = released
+        self._released_ids: set[int] = set()  # of payloads that only the groups' records told of
+
+    def releases_now(self, message_id: int) -> bool:
+        """Note that the payload is let go of, which several groups' records may tell; whether it was not
+        yet.
+        """
+        if message_id in self._released_ids:
+            return False
+        self._released_ids.add(message_id)
+        return True
 
     def is_gone(self, offset: int) -> bool:
         """Whether the log no longer stands for the payload at `offset`; as far as is known, True."""
@@ -102,6 +112,7 @@ class QueueRemoval(Removal):
     def repeat(self) -> None:
         """Begin again after an error: a second run must not take back references twice."""
         self.released = None
+        self._released_ids.clear()
 
 
 class GroupRemoval(Removal):

@@ -21,7 +21,7 @@ from queue_manager.routing.directory import QueueDirectory
 from queue_manager.shard.context import Context
 from storage import layout
 from storage.ranges import Ranges
-from storage.records import queue_account, queue_spec
+from storage.records import queue_spec
 from storage.records.claim_state import ClaimState
 from storage.records.queue_meta import QueueMeta
 from storage.records.queue_spec import QueueSpec
@@ -134,16 +134,6 @@ def restore_claimed(group: Group, cursor: Cursor, chunk: int, bitmap: bytes) -> 
     """What the group had claimed out of order."""
     cursor.progress.restore_claimed(chunk, bitmap)
     group.select(cursor)
-
-
-def restore_expiry(part: Part, counts: dict[tuple[str, int], queue_account.Bytes]) -> None:
-    """Have what came back before the start watched for its expiry; know what groups to come will not get."""
-    part.restore_future()
-    part.watch_returned()
-    if part.has_rules:
-        taken = {log_name: count for (log_name, kind), count in counts.items() if kind == queue_account.TAKEN}
-        appended = counts.get((part.log.name, queue_account.APPENDED))
-        part.use_rules().restore_bytes(appended, taken)
 
 
 def restore_gaps(part: Part, ranges: Ranges) -> None:

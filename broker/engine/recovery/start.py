@@ -6,12 +6,7 @@ from broker.engine.recovery.buckets import restore_buckets
 from broker.engine.recovery.claims import restore_attempts, restore_released
 from broker.engine.recovery.exchanges import restore_exchanges
 from broker.engine.recovery.queues import restore_queues
-from broker.engine.recovery.rules import (
-    restore_expiries,
-    restore_identities,
-    restore_schedules,
-    restore_stages,
-)
+from broker.engine.recovery.rules import restore_rules
 from broker.engine.scan import scan_prefix
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.log.ranges import RangeSet
@@ -45,10 +40,7 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Curs
     cursors = {cursor.storage_id: cursor for cursor in groups}
     await restore_released(store, manager, cursors, groups)
     await restore_buckets(store, cursors, now_ms)
-    await restore_schedules(store, manager)
-    await restore_identities(store, manager, now_ms)
-    await restore_stages(store, manager, now_ms)
-    await restore_expiries(store, manager)
+    await restore_rules(store, manager, now_ms)
     await restore_attempts(store, cursors)
     return {
         cursor: cursor.progress.taken()

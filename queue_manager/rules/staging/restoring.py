@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
 
+from config import limits
 from queue_manager.rules.staging.attempt import Attempt
 from queue_manager.rules.staging.stage import Stage
 from queue_manager.rules.staging.sweep import Sweep
+from queue_manager.shard.record_types import HeldPayloads, RestoredType, Row, RuleRecords
 from queue_manager.stage_tags import StageTag
-from storage.records import staged_rows
+from storage.records import committed_epoch, staged_rows
+from storage.records import epoch as epoch_record
 from storage.records.committed_epoch import CommittedEpoch
 from storage.records.epoch import DecidedEpoch
 
@@ -25,7 +28,7 @@ class FoundAttempt(NamedTuple):
     staged_at_ms: int
 
 
-def found_attempt(first_key: bytes, first_value: bytes, last_key: bytes, last_value: bytes) -> FoundAttempt:
+def _found_attempt(first_key: bytes, first_value: bytes, last_key: bytes, last_value: bytes) -> FoundAttempt:
     """What the records of one attempt tell of it."""
     key = staged_rows.parse_key(first_key)
     head = staged_rows.decode_head(last_value)
@@ -39,7 +42,7 @@ def found_attempt(first_key: bytes, first_value: bytes, last_key: bytes, last_va
     )
 
 
-def restore_stage(
+def _restore_stage(
     stage: Stage,
     queue_id: str,
     producers: dict[str, CommittedEpoch],
@@ -79,3 +82,59 @@ def restore_stage(
         )
     next_number = decided[-1][0] + 1 if decided else 0
     stage.restore(producers, attempts, sweeps, next_number, now_ms)
+
+
+class Staging(Protocol):
+    """A queue in which something may be staged."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def stage(self) -> Stage: ...
+
+
+def restore_stage(queue: Staging, rows: Sequence[Sequence[Row]], now_ms: int) -> None:
+    """Give a queue its stage back; of each attempt `rows` have the first and the last record."""
+    committed, decided, ends = rows
+    if not (committed or decided or ends):
+        return
+    _restore_stage(
+        queue.stage,
+        queue.name,
+        {committed_epoch.parse_key(key)[1]: committed_epoch.decode(value) for key, value in committed},
+        [(epoch_record.parse_key(key)[1], epoch_record.decode(value)) for key, value in decided],
+        [_found_attempt(*first, *last) for first, last in zip(ends[::2], ends[1::2], strict=True)],
+        now_ms,
+    )
+
+
+def _held(row: Row) -> list[HeldPayloads]:
+    return [HeldPayloads(run.first_id, len(run.bodies), False, None) for run in staged_rows.decode(row[1])]
+
+
+STAGE_RECORDS: RuleRecords[Staging] = RuleRecords(
+    (
+        RestoredType(
+            prefix=committed_epoch.prefix,
+            everything=committed_epoch.PREFIX,
+            owner_of=lambda key: committed_epoch.parse_key(key)[0],
+        ),
+        RestoredType(
+            prefix=epoch_record.prefix,
+            everything=epoch_record.PREFIX,
+            owner_of=lambda key: epoch_record.parse_key(key)[0],
+        ),
+        RestoredType(
+            prefix=staged_rows.prefix,
+            held=_held,
+            rows_per_step=limits.REMOVAL_STAGED_ROWS_PER_STEP,
+            everything=staged_rows.PREFIX,
+            owner_of=lambda key: staged_rows.parse_key(key).queue_id,
+            run_of=lambda key: staged_rows.attempt_prefix(*staged_rows.parse_key(key)[:5]),
+            reads_last=True,
+        ),
+    ),
+    (),
+    restore_stage,
+)
