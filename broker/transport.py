@@ -35,6 +35,7 @@ class Transport(asyncio.Protocol):
         "_held_since",
         "_holds",
         "_hub",
+        "_later",
         "_lost",
         "_make",
         "_monotonic",
@@ -58,6 +59,7 @@ class Transport(asyncio.Protocol):
         self._dissolved = False
         self._ended = False
         self._flush_wanted = False
+        self._later: list[Any] = []  # events that have yet to have their turn
         self._holds = 0  # for how many reasons nothing is read
         self._store_holds = False  # whether the store is one of them
         self._held_since = 0.0  # if so
@@ -81,12 +83,14 @@ class Transport(asyncio.Protocol):
         connection = frontend.connection
         events = connection.receive(data, self._monotonic())
         if events:
+            if len(events) > limits.EVENTS_PER_TURN_MAX:
+                events = self._put_off(events)
             try:  # as `guard`, without its calls: every message of a lone device comes this way
                 frontend.handle(events)
             except Exception:
                 self._fail()
             hub = self._hub
-            if connection.closed:
+            if connection.closed and not self._later:
                 self.end()  # before anything is dispatched to a client who will not read it
             if hub.has_work():
                 hub.settle_turn()
@@ -102,6 +106,31 @@ class Transport(asyncio.Protocol):
         if self.paused and not self._unread_holds:
             self._bound_answers()
 
+    def _put_off(self, events: list[Any]) -> list[Any]:
+        """Give the first of very many events; the others come when all clients have had their turn."""
+        count = limits.EVENTS_PER_TURN_MAX
+        self._later = events[count:]
+        self.hold_reading()
+        self._hub.loop.call_soon(self._go_on)
+        return events[:count]
+
+    def _go_on(self) -> None:
+        """Act on more of what the client said before."""
+        if not self._later:
+            return  # the connection was lost
+        count = limits.EVENTS_PER_TURN_MAX
+        events = self._later[:count]
+        del self._later[:count]
+        self._handle(events)
+        if self._later:
+            self._hub.loop.call_soon(self._go_on)
+        else:
+            self.release_reading()
+            if self.frontend.connection.closed:
+                self.end()
+        self._hub.settle_turn()
+        self.want_flush()
+
     def eof_received(self) -> bool:
         """The peer will send no more; nothing of either protocol can go on."""
         return False
@@ -110,7 +139,8 @@ class Transport(asyncio.Protocol):
         """The transport is gone, whatever the cause."""
         self._lost()
         self._hub.disconnected(self)
-        self._handle(self.frontend.connection.receive_eof())
+        said, self._later = self._later, []
+        self._handle([*said, *self.frontend.connection.receive_eof()])
         self.end()
         self._hub.settle_turn()
         self._dissolve()
@@ -160,7 +190,7 @@ class Transport(asyncio.Protocol):
             data = output[0] if len(output) == 1 else b"".join(output)
             output.clear()
             self.transport.write(data)
-        if connection.closed:
+        if connection.closed and not self._later:
             self.end()
             if not self.transport.is_closing():
                 self.transport.close()

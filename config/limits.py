@@ -56,6 +56,10 @@ MQTT_SHAPES_PER_CONNECTION_MAX: Final = 1_024
 MQTT_ADDRESSES_PER_CONSUMER_MAX: Final = 256  # topics of deliveries that are kept encoded
 
 # claims and memory
+DISPATCHED_PER_TURN_MAX: Final = 2_048  # messages handed out before others have their turn
+DELIVERY_COST: Final = 16  # a delivery, however few messages it has, counts as so many more
+REDELIVERY_COST: Final = 4  # messages handed out again count as so many each
+RETURNED_PER_STEP_MAX: Final = 512  # claims put back in their places before others have their turn
 CLAIMS_PER_CONSUMER_MAX: Final = 65_535  # unsettled messages of a consumer that set no prefetch
 CLAIMED_BYTES_PER_CONSUMER_MAX: Final = 64 * MIB  # unsettled payload of one consumer; one message may pass it
 NO_ACK_BURST_MAX: Final = 8_192  # messages handed to a no-ack consumer before others have their turn
@@ -225,6 +229,7 @@ START_LOG_INTERVAL_MS: Final = 5_000  # and again so often
 LISTEN_BACKLOG: Final = 4_096
 LISTEN_RETRY_MS: Final = 50  # between two tries to get a port that a broker is about to give back
 LISTEN_TAKE_OVER_TIMEOUT_S: Final = 10  # how long it may take that broker
+EVENTS_PER_TURN_MAX: Final = 64  # of one client acted on before others have their turn; a run counts as one
 FLUSHES_PER_TURN_MAX: Final = 256  # connections written to before others have their turn
 DEADLINES_PER_TURN_MAX: Final = 1_024  # connections asked for their deadlines before others have their turn
 ACCEPTS_PER_TURN_MAX: Final = 64  # connections let in before who is in has its turn

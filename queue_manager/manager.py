@@ -32,7 +32,8 @@ class QueueManager:
 
     `queues` finds, declares and deletes them, `publisher` publishes, `consumption` has consumers and their
     claims, `context` the open commit and what there is to do. Whatever drives it must take `seal()` whenever
-    `commit_due_ms` says so, write it, and call `committed`; perform `context.loads`; call `fire_timers` when
+    `commit_due_ms` says so, write it, and call `committed`; perform `context.loads`; call `take_step` while
+    `context.has_steps`, with everybody else's turn in between; call `fire_timers` when
     `context.timers` says so; and call `expire` and `take_purges` from time to time.
     """
 
@@ -57,6 +58,7 @@ class QueueManager:
         self.requeue = self.consumption.requeue
         self.reject = self.consumption.reject
         self.dispatch = self.consumption.dispatch
+        self.take_step = self.consumption.take_step
 
     # commits
 

@@ -19,6 +19,7 @@ from broker.engine.log_reader import LogReader
 from broker.engine.payload_references import PayloadReferences
 from broker.engine.recovery import start
 from broker.engine.removals import Removals
+from broker.engine.step_loop import StepLoop
 from broker.engine.store_retry import StoreRetry
 from broker.engine.sweeper import Sweeper
 from broker.engine.wakeups import Wakeups
@@ -56,6 +57,7 @@ class Shard:
         self.done_records = DoneRecords(store, manager, clock, self.ending, taken)
         self.loader = Loader(store, manager, clock, self.wakeups, retry, self.reader, self.done_records)
         self.leases = LeaseLoop(store, manager, clock, self.wakeups)
+        self.steps = StepLoop(manager, clock, self.wakeups)
         self.removals = Removals(store, manager, self.commits, self.references)
         self.sweeper = Sweeper(
             manager,
@@ -121,6 +123,7 @@ class Shard:
             self.sweeper.run(),
             self.leases.run(),
             self.leases.run_timers(),
+            self.steps.run(),
         ):
             self._tasks.append(asyncio.create_task(self._run(loop)))
 
@@ -160,6 +163,7 @@ class Shard:
         try:
             await asyncio.gather(*self._tasks, return_exceptions=True)
             if self.failure is None:
+                self.steps.finish()
                 try:
                     await self.commits.commit_once(everything=True)
                 except StorageError as error:

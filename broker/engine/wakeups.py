@@ -20,6 +20,7 @@ class Wakeups:
         self.load = asyncio.Event()
         self.sweep = asyncio.Event()
         self.timers = asyncio.Event()
+        self.step = asyncio.Event()
 
     def started(self) -> None:
         """The loops run from now on."""
@@ -33,5 +34,7 @@ class Wakeups:
             self.load.set()
         if manager.queues.is_removing or manager.context.awaiting_history:
             self.sweep.set()
+        if manager.context.has_steps():
+            self.step.set()
         if manager.context.timers.is_earlier:
             self.timers.set()

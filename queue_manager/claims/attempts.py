@@ -17,10 +17,10 @@ class AttemptLog:
     In memory only of what is still active, beyond `limits.ATTEMPTS_LOGS_PER_GROUP_MAX`; the records stay.
     """
 
-    __slots__ = ("_dirty", "_logs", "_storage_id")
+    __slots__ = ("_dirty", "_key_prefix", "_logs")
 
     def __init__(self, storage_id: str) -> None:
-        self._storage_id = storage_id
+        self._key_prefix = attempts.prefix(storage_id)
         self._logs: dict[int, list[Attempt]] = {}
         self._dirty: set[int] = set()
 
@@ -51,14 +51,15 @@ class AttemptLog:
     def erase(self, message_id: int, commit: Commit) -> None:
         """Forget a message, and delete its record."""
         self.forget(message_id)
-        commit.delete(attempts.key(self._storage_id, message_id))
+        commit.delete(attempts.key_after(self._key_prefix, message_id))
 
     def write(self, commit: Commit) -> None:
         """Put what changed into the commit."""
+        logs, prefix = self._logs, self._key_prefix
         for message_id in self._dirty:
-            history = self._logs.get(message_id)
+            history = logs.get(message_id)
             if history:
-                commit.put(attempts.key(self._storage_id, message_id), attempts.encode(history))
+                commit.put(attempts.key_after(prefix, message_id), attempts.encode(history))
         self._dirty.clear()
 
     def is_full(self) -> bool:

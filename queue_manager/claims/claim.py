@@ -24,6 +24,7 @@ IN_FLIGHT: Final = 1
 DONE: Final = 2
 FAILED: Final = 3
 STALE: Final = 4  # replaced by a newer claim of the same message: its ack comes too late
+RETURNING: Final = 5  # handed back, and not in its place yet; on the store it is still in flight
 
 LEGAL_MOVES: Final = frozenset(
     {
@@ -33,6 +34,8 @@ LEGAL_MOVES: Final = frozenset(
         (AVAILABLE, STALE),  # its group was reset or deleted
         (IN_FLIGHT, DONE),  # acknowledged
         (IN_FLIGHT, STALE),  # returned: a new claim takes its place
+        (IN_FLIGHT, RETURNING),  # returned with many others
+        (RETURNING, STALE),  # a new claim takes its place
         (FAILED, STALE),  # redriven or moved: a new claim takes its place
     }
 )
@@ -256,7 +259,7 @@ class Bucket:
                         message.message_id, base | claim.claim_number, claim.attempts, envelope
                     )
                 )
-            elif claim.state == IN_FLIGHT:
+            elif claim.state in (IN_FLIGHT, RETURNING):
                 deadline_ms = claim.deadline_ms
                 if not deadline_ms and claim.consumer is not None:
                     deadline_ms = claim.at_ms + claim.consumer.lease_ms
@@ -348,6 +351,9 @@ class ConsumerGroup(Protocol):
     def want_dispatch(self) -> None:
         """Have the group look for messages again."""
 
+    def credit_grew(self, consumer: Consumer) -> None:
+        """A consumer may have credit again; it is given nothing before the next dispatch."""
+
     def rank_again(self) -> None:
         """A consumer takes part again that stood back."""
 
@@ -409,6 +415,7 @@ class CreditPool:
         """They hold so many fewer: all of them may have credit again."""
         self.in_flight -= count
         for consumer in self.consumers:
+            consumer.group.credit_grew(consumer)
             consumer.group.want_dispatch()
 
     def leave(self, consumer: Consumer) -> None:
@@ -498,6 +505,7 @@ class Consumer:
     def set_credit(self, credit_max: int) -> None:
         """Set another bound."""
         self.credit_max = credit_max
+        self.group.credit_grew(self)
 
     def join_pool(self, pool: CreditPool) -> bool:
         """Share a limit from now on; give whether it does not share another already."""
@@ -513,6 +521,7 @@ class Consumer:
     def resume(self) -> None:
         """Give it messages again."""
         self.paused = False
+        self.group.credit_grew(self)
 
     def pull_without_ack(self, no_ack: bool) -> None:
         """Say whether what is pulled next is settled by being sent."""
@@ -539,8 +548,23 @@ class Consumer:
         if self.in_flight.pop(claim.message.offset, None) is None:
             return
         self.bytes_in_flight -= len(claim.message.body or b"")
+        self._released(1)
+
+    def release_many(self, claims: list[Claim]) -> None:
+        """Give claims up that it holds."""
+        if len(claims) == len(self.in_flight):
+            self.in_flight.clear()
+            self.bytes_in_flight = 0
+        else:
+            for claim in claims:
+                del self.in_flight[claim.message.offset]
+            self.bytes_in_flight -= sum([len(claim.message.body or b"") for claim in claims])
+        self._released(len(claims))
+
+    def _released(self, count: int) -> None:
+        self.group.credit_grew(self)
         if self.pool is not None:
-            self.pool.released(1)
+            self.pool.released(count)
 
     def expired(self, now_ms: int) -> list[Claim]:
         """The claims whose lease has ended."""

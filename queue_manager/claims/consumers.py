@@ -6,6 +6,7 @@ it settles something or has waited long enough.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
 from config import limits
@@ -21,10 +22,10 @@ class Consumers:
 
     `members` take messages. `draining` were cancelled, or pull one by one; they may hold claims. `is_ranked`:
     not every consumer with credit may have messages. `active` is the one that may, where the queue wants a
-    single one.
+    single one. `_ready` are the members that may have credit, in turn; `_spent` have none.
     """
 
-    __slots__ = ("_log", "_turn", "active", "draining", "is_ranked", "members")
+    __slots__ = ("_log", "_ready", "_spent", "active", "draining", "is_ranked", "members")
 
     def __init__(self, log: QueueLog) -> None:
         self._log = log
@@ -32,7 +33,8 @@ class Consumers:
         self.draining: list[Consumer] = []
         self.is_ranked = False
         self.active: Consumer | None = None
-        self._turn = 0
+        self._ready: OrderedDict[Consumer, None] = OrderedDict()
+        self._spent: set[Consumer] = set()
 
     def __iter__(self) -> Iterator[Consumer]:
         """Everybody who may hold claims."""
@@ -64,6 +66,7 @@ class Consumers:
     def add(self, consumer: Consumer) -> None:
         """Let a consumer take part."""
         self.members.append(consumer)
+        self._ready[consumer] = None
         self.is_ranked = self.is_ranked or consumer.priority != 0 or self.is_single_active
 
     def drain(self, consumer: Consumer) -> None:
@@ -76,6 +79,7 @@ class Consumers:
         if consumer not in self.members:
             return False
         self.members.remove(consumer)
+        self._forget_turn(consumer)
         self.draining.append(consumer)
         return True
 
@@ -83,6 +87,7 @@ class Consumers:
         """Forget a consumer."""
         if consumer in self.members:
             self.members.remove(consumer)
+            self._forget_turn(consumer)
         elif consumer in self.draining:
             self.draining.remove(consumer)
 
@@ -106,6 +111,8 @@ class Consumers:
         """Forget everybody; give who that was."""
         everybody = [*self.members, *self.draining]
         self.members = []
+        self._ready.clear()
+        self._spent.clear()
         self.draining = []
         return everybody
 
@@ -126,15 +133,38 @@ class Consumers:
 
     # turns
 
-    def in_turn(self) -> list[Consumer]:
-        """Members, beginning with the one whose turn it is."""
-        turn = self._turn % len(self.members)
-        return self.members[turn:] + self.members[:turn] if turn else self.members
+    def credit_grew(self, consumer: Consumer) -> None:
+        """A consumer may have credit again."""
+        if consumer in self._spent:
+            self._spent.remove(consumer)
+            self._ready[consumer] = None
+
+    def ready_count(self) -> int:
+        """How many members may have credit."""
+        return len(self._ready)
+
+    def next_taker(self) -> Consumer | None:
+        """The member with credit whose turn it is; those before it are passed over until they have some."""
+        while self._ready:
+            consumer = next(iter(self._ready))
+            if consumer.credit() > 0:
+                return consumer
+            del self._ready[consumer]
+            self._spent.add(consumer)
+        return None
 
     def had_turn(self, consumer: Consumer) -> None:
         """A consumer was given something: the next one comes first."""
-        if len(self.members) > 1 and consumer in self.members:
-            self._turn = self.members.index(consumer) + 1
+        if consumer in self._ready:
+            self._ready.move_to_end(consumer)
+
+    def _forget_turn(self, consumer: Consumer) -> None:
+        self._ready.pop(consumer, None)
+        self._spent.discard(consumer)
+
+    def first_takers(self) -> list[Consumer]:
+        """Where not everybody with credit may have messages: who may now, in turn."""
+        return self.entitled([consumer for consumer in (*self._ready, *self._spent) if consumer.credit() > 0])
 
     # ranks
 

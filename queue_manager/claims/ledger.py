@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
+from itertools import groupby
+from operator import attrgetter
 
 from config import limits
 from queue_manager.claims.attempts import AttemptLog
@@ -13,6 +15,7 @@ from queue_manager.claims.claim import (
     FAILED,
     IN_FLIGHT,
     LEGAL_MOVES,
+    RETURNING,
     STALE,
     Bucket,
     Claim,
@@ -57,6 +60,7 @@ def acknowledge(claims: Iterable[Claim], now_ms: int) -> int:
         if consumer is not holder:
             holder = consumer
             in_flight = consumer.in_flight
+            consumer.group.credit_grew(consumer)
             consumer.group.want_dispatch()
         claim.state = DONE
         claim.at_ms = now_ms
@@ -269,18 +273,33 @@ class Claims:
             self.failed_count += 1
 
     def put_back(self, claim: Claim, now_ms: int, *, tried: bool = True) -> Claim:
-        """End a claim that is in flight; give the new one that takes its place.
+        """End a claim that is in flight, or on its way back; give the new one that takes its place.
 
         `tried`: the attempt counts as one that ended without success.
         """
         consumer = claim.consumer
-        if consumer is not None:
+        if consumer is not None and claim.state == IN_FLIGHT:
             consumer.release(claim)
         new = self._replace(claim, claim.attempts, now_ms)
         if tried and claim.bucket is not None:
             holder = "" if consumer is None else consumer.consumer_id
             self.attempt_log.add(claim.message.message_id, claim.at_ms, holder)
         return new
+
+    def part_with(self, claims: Iterable[Claim]) -> list[Claim]:
+        """Take claims that are in flight from their holders; give them: they are on their way back."""
+        parted = [claim for claim in claims if claim.state == IN_FLIGHT]
+        for claim in parted:
+            claim.state = RETURNING
+        for consumer, held in groupby(parted, attrgetter("consumer")):
+            if consumer is not None:
+                consumer.release_many(list(held))
+        return parted
+
+    def forget_returning(self, claims: Iterable[Claim]) -> None:
+        """Claims on their way back have no places any more."""
+        for claim in claims:
+            _move(claim, STALE)
 
     def untry(self, claim: Claim) -> None:
         """The attempt that is just under way does not count."""
@@ -414,10 +433,10 @@ class Claims:
         )
 
     def active_claims(self) -> Iterator[Claim]:
-        """Claims in buckets that are available or in flight."""
+        """Claims in buckets that are available, in flight or on their way back."""
         for bucket in self.buckets.values():
             for claim in bucket.claims:
-                if claim is not None and claim.state in (AVAILABLE, IN_FLIGHT):
+                if claim is not None and claim.state in (AVAILABLE, IN_FLIGHT, RETURNING):
                     yield claim
 
     # writing

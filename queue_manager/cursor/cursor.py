@@ -6,17 +6,18 @@ A queue has one log, or one for each priority; a group has a cursor in each.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from heapq import nsmallest
 from typing import Protocol
 
 from config import limits
-from queue_manager.claims.claim import AVAILABLE, DONE, IN_FLIGHT, Bucket, Claim, Consumer
+from queue_manager.claims.claim import AVAILABLE, DONE, IN_FLIGHT, RETURNING, Bucket, Claim, Consumer
 from queue_manager.claims.consumers import Consumers
 from queue_manager.claims.ledger import Claims
 from queue_manager.claims.purge import NO_BUCKET, Purge
 from queue_manager.cursor import backoff
 from queue_manager.cursor.reasons import DELIVERY_LIMIT, REJECTED
+from queue_manager.cursor.returning import Returning, Verdict
 from queue_manager.cursor.stored_place import StoredPlace
 from queue_manager.log.progress import Progress
 from queue_manager.log.queue_log import QueueLog
@@ -162,6 +163,7 @@ class Cursor:
         "reader",
         "reset_keep",
         "retention",
+        "returning",
         "rules",
         "storage_id",
         "stored_place",
@@ -197,6 +199,7 @@ class Cursor:
         self.progress = Progress(position)
         self.reader = Reader(log, self.progress, self, sequence)
         self.claims = self._make_claims()
+        self.returning = Returning(self, self.claims, log.context.steps)
         self.is_removed = False
         self.reset_keep: Kept | None = None
         self.awaits_history = False
@@ -242,6 +245,7 @@ class Cursor:
     def ready_count(self) -> int:
         """Messages waiting for a claim (with a pattern: at most so many)."""
         count = self.log.tail.next_offset - self.progress.position + len(self.claims.returned)
+        count += len(self.returning)
         return count + self.dispatcher.held_count(self) - self.retention.missing_count(self.progress)
 
     def delayed_count(self) -> int:
@@ -254,6 +258,7 @@ class Cursor:
 
     def at_once(self) -> list[Claim]:
         """As `waiting`, without those that wait for their next attempt."""
+        self.returning.finish()
         returned = [claim for _, claim in self.claims.returned if claim.state == AVAILABLE]
         return returned + self.dispatcher.held(self)
 
@@ -380,10 +385,10 @@ class Cursor:
         To a `no_ack` consumer they are delivered first: what its sink did not take is claimed as anybody
         else's would be, what it took is claimed done.
         """
+        self.log.context.budget.spend(limits.DELIVERY_COST + len(messages))
         if not consumer.no_ack:
-            consumer.sink.deliver(
-                consumer, messages, self.claims.claim(messages, consumer, IN_FLIGHT, now_ms)
-            )
+            claims = self.claims.claim(messages, consumer, IN_FLIGHT, now_ms)
+            consumer.sink.deliver(consumer, messages, claims)
             return
         state = IN_FLIGHT
         try:
@@ -398,6 +403,7 @@ class Cursor:
         """Deliver claims that were made again; those of a `no_ack` consumer are done once its sink
         took them.
         """
+        self.log.context.budget.spend(limits.DELIVERY_COST + len(claims) * limits.REDELIVERY_COST)
         taken = consumer.sink.deliver(consumer, [claim.message for claim in claims], claims)
         if taken and consumer.no_ack:
             self.claims.sent(claims)
@@ -413,21 +419,32 @@ class Cursor:
     # what comes back
 
     def requeue(
-        self, claims: Iterable[Claim], now_ms: int, *, failed: bool = False, delay_ms: int | None = None
+        self, claims: Sequence[Claim], now_ms: int, *, failed: bool = False, delay_ms: int | None = None
     ) -> None:
         """Return claims to their original place, or fail them (`failed`, or attempts used up).
 
         They wait there for `delay_ms`; None: as the retry policy says. Claims that are not in flight (any
-        more) are passed over.
+        more) are passed over. Of very many only the first are there at once, see `Returning`.
         """
+        verdict = Verdict(now_ms, failed, delay_ms)
+        count = limits.RETURNED_PER_STEP_MAX
+        if len(claims) > count:
+            self.returning.add(claims[count:], verdict)
+            claims = claims[:count]
+        self.take_back(claims, verdict)
+        self.want_dispatch()
+
+    def take_back(self, claims: Sequence[Claim], verdict: Verdict) -> None:
+        """See `queue_manager.cursor.returning.Taker`."""
+        now_ms = verdict.now_ms
         policy = self.log.policy
-        wait_ms = delay_ms or 0
-        backs_off = delay_ms is None and policy.retry_initial_ms > 0
+        wait_ms = verdict.delay_ms or 0
+        backs_off = verdict.delay_ms is None and policy.retry_initial_ms > 0
         for claim in claims:
-            if claim.state != IN_FLIGHT:
+            if claim.state not in (IN_FLIGHT, RETURNING):
                 continue
             new = self.claims.put_back(claim, now_ms)
-            if failed:
+            if verdict.failed:
                 self.fail(new, REJECTED, now_ms)
             elif policy.attempts_max and claim.attempts >= policy.attempts_max:
                 self.fail(new, DELIVERY_LIMIT, now_ms)
@@ -439,7 +456,11 @@ class Cursor:
                 else:
                     self.claims.give_back(new)
                 self.rules.returned(self, new, claim.message.body)
+
+    def all_back(self, now_ms: int) -> None:
+        """See `queue_manager.cursor.returning.Taker`."""
         self.want_dispatch()
+        self._owner.loaded(now_ms)  # who wants one message waits for that, too
 
     def unclaim(self, claim: Claim, now_ms: int) -> None:
         """Put a claim back as if it had not been made."""
@@ -529,6 +550,7 @@ class Cursor:
 
     def purge_ready(self) -> RangeRemoval | None:
         """Drop everything that waits for a claim; gives what of the log is to be let go of, if anything."""
+        self.returning.finish()
         log = self.log
         end = log.tail.next_offset
         removal = None
@@ -802,6 +824,7 @@ class Cursor:
         self._is_dirty = False
         if self.reset_keep is not None:
             self.reset_keep.end()
+        self.returning.drop()
         self.claims.retire(self.waiting())
         if self.progress.claimed is not None:
             self.progress.claimed.erase(self.storage_id, context.commit)
@@ -816,6 +839,7 @@ class Cursor:
         context.purgeable.pop(self, None)
         context.skipping.pop(self, None)
         context.awaiting_history.pop(self, None)
+        self.returning.drop()
         self.claims.delays.clear()
 
 

@@ -131,6 +131,8 @@ class StreamCursor(Cursor):
         floor = self.position
         if self.claims.returned:
             floor = min(floor, self.claims.returned[0][0])
+        if self.returning:
+            floor = min(floor, self.returning.floor())
         for consumer in self.consumers:
             if consumer.in_flight:
                 floor = min(floor, min(consumer.in_flight))
@@ -144,6 +146,7 @@ class StreamCursor(Cursor):
         """Go on at `offset`; claims from before mean nothing any more: consumers that went may have some."""
         for consumer in self.consumers:
             self.claims.end_in_flight(consumer, stale=True)
+        self.returning.drop()
         self.claims.take_returned()
         self.progress.move(offset)
         self._block = None

@@ -128,6 +128,7 @@ class BySelector:
 
     def dispatch(self, cursor: Cursor, now_ms: int) -> None:
         """See `InOrder.dispatch`."""
+        budget = cursor.log.context.budget
         self._scan.begin()
         self._sort_returned()
         for level in self._levels():
@@ -136,8 +137,10 @@ class BySelector:
                 view = self._views_of.get(consumer)
                 if view is not None:
                     shares[view] = shares.get(view, 0) + 1
-            while self._serve(level, shares, now_ms):
+            while not budget.is_spent and self._serve(level, shares, now_ms):
                 pass
+        if budget.is_spent:
+            self._cursor.want_dispatch()  # and it is the turn of others
         self._finish(now_ms)
 
     def claim(self, cursor: Cursor, consumer: Consumer, count: int, now_ms: int) -> int:

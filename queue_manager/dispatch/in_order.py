@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
+
+from config import limits
 from queue_manager.claims.claim import AVAILABLE, Claim, Consumer
 from queue_manager.claims.consumers import Consumers
 from queue_manager.cursor.cursor import Cursor
@@ -19,30 +23,51 @@ class InOrder:
 
     def dispatch(self, cursor: Cursor, now_ms: int) -> None:
         """Hand out messages while there are both messages and credit."""
-        consumers = self._consumers
         claims = cursor.claims
-        while consumers.members:
+        budget = cursor.log.context.budget
+        while self._consumers.members:
+            if budget.is_spent:
+                cursor.want_dispatch()  # and it is the turn of others
+                return
             waiting = len(claims.returned) or cursor.at_hand()
             if not waiting or (not claims.returned and claims.delays.is_full()):
                 return
-            takers = [c for c in consumers.in_turn() if c.credit() > 0]
-            if consumers.is_ranked:
-                takers = consumers.entitled(takers)
-            if not takers:
-                return
-            share = max(1, waiting // len(takers))
-            for consumer in takers:
-                count = min(share, consumer.credit())
-                if count <= 0:
-                    continue
-                if not self.claim(cursor, consumer, count, now_ms):
-                    break
-                consumers.had_turn(consumer)
-            else:
+            all_served = self._share(cursor, waiting, now_ms)
+            if all_served:
                 continue
+            if all_served is None:
+                return
             first = claims.next_returned()
             if not cursor.at_hand() or (first is not None and first.message.body is None):
                 return
+
+    def _share(self, cursor: Cursor, waiting: int, now_ms: int) -> bool | None:
+        """Give consumers with credit even shares, in turn; whether there was something for all of them.
+
+        None: nobody has credit. Costs what is handed out, however many consumers there are.
+        """
+        consumers = self._consumers
+        takers: Iterator[Consumer]
+        if consumers.is_ranked:
+            first_takers = consumers.first_takers()
+            count, takers = len(first_takers), iter(first_takers)
+        else:
+            count = consumers.ready_count()
+            takers = islice(iter(consumers.next_taker, None), count)
+        share = max(1, waiting // max(1, count))
+        budget = cursor.log.context.budget
+        served = None
+        for consumer in takers:
+            served = True
+            if budget.is_spent:
+                break
+            wanted = min(share, consumer.credit(), budget.left)
+            if wanted <= 0:
+                continue  # who shares its credit had it
+            if not self.claim(cursor, consumer, wanted, now_ms):
+                return False
+            consumers.had_turn(consumer)
+        return served
 
     def claim(self, cursor: Cursor, consumer: Consumer, count: int, now_ms: int) -> int:
         """Claim and deliver up to `count` messages; give how many it were."""
@@ -63,6 +88,7 @@ class InOrder:
         if first is not None and first.message.body is None:
             cursor.request_payloads()
             return []
+        count = min(count, max(1, cursor.log.context.budget.left // limits.REDELIVERY_COST))
         claims: list[Claim] = []
         while (claim := waiting.next_returned()) is not None and len(claims) < count:
             if claim.message.body is None:

@@ -193,11 +193,21 @@ class Group:
 
     def want_dispatch(self) -> None:
         """Have the manager dispatch this group before it returns to its caller."""
-        self.log.context.dispatchable[self] = None
+        context = self.log.context
+        if self not in context.deferred:
+            context.dispatchable[self] = None
+
+    def credit_grew(self, consumer: Consumer) -> None:
+        """See `ConsumerGroup`."""
+        self.consumers.credit_grew(consumer)
+
+    def _is_taking_back(self) -> bool:
+        """Whether messages are on their way back that come before any other."""
+        return any(cursor.returning for cursor in self.cursors)
 
     def dispatch(self, now_ms: int) -> None:
-        """Hand out messages while there are both messages and credit."""
-        if self.consumers.members:
+        """Hand out messages while there are both messages and credit, and it is this group's turn."""
+        if self.consumers.members and not self._is_taking_back():
             if self._by_key is not None:
                 self._by_key.dispatch(now_ms)
             else:
@@ -215,8 +225,10 @@ class Group:
     def pull(self, consumer: Consumer, count: int, now_ms: int) -> int | None:
         """Claim and deliver up to `count` messages; give how many it were.
 
-        None: what there is has to be read back first (`when_loaded`).
+        None: what there is has to be read back, or put back, first (`when_loaded`).
         """
+        if self._is_taking_back():
+            return None
         if self._by_key is not None:
             return self._by_key.pull(consumer, count, now_ms)
         for cursor in self.cursors:
@@ -334,7 +346,7 @@ class Group:
         """The group is deleted, or a reset puts another in its place."""
         self.is_removed = True
         context = self.log.context
-        context.dispatchable.pop(self, None)
+        context.forget_dispatch(self)
         context.leased.pop(self, None)
         for by_selector in self._by_selector.values():
             by_selector.forget_timer()
@@ -344,7 +356,7 @@ class Group:
     def delete(self, reason: str) -> None:
         """The queue is deleted: consumers are told `reason`."""
         context = self.log.context
-        context.dispatchable.pop(self, None)
+        context.forget_dispatch(self)
         context.leased.pop(self, None)
         for by_selector in self._by_selector.values():
             by_selector.forget_timer()

@@ -153,7 +153,8 @@ class StreamGroup(Group):
 
     def _limit_returned(self) -> None:
         """Nobody is there: of very many messages that came back none are kept, they are read again."""
-        if len(self._cursor.claims.returned) > limits.STREAM_RETURNED_MESSAGES_MAX:
+        count = len(self._cursor.claims.returned) + len(self._cursor.returning)
+        if count > limits.STREAM_RETURNED_MESSAGES_MAX:
             self._cursor.rewind(self._cursor.floor())
 
     def end_leases(self, now_ms: int) -> bool:

@@ -25,7 +25,7 @@ from storage.records import queue_meta, queue_spec, released_offsets, removal
 class Part:
     """A log, who has let go of what in it, its rules if it has any, and where its dead letters go."""
 
-    __slots__ = ("_levels", "_lets_expire", "_rules", "dead_letters", "log", "retention")
+    __slots__ = ("_has_purged", "_levels", "_lets_expire", "_rules", "dead_letters", "log", "retention")
 
     def __init__(
         self,
@@ -41,6 +41,7 @@ class Part:
         self._levels = levels
         self._lets_expire = lets_expire  # messages that ask for it
         self._rules: LogRules | None = None
+        self._has_purged = False  # ranges, by removals that may not have been performed yet
         self._follow_policy()
 
     @property
@@ -270,6 +271,7 @@ class Part:
         retention = self.retention
         is_busy = len(retention.removals) >= limits.GROUP_REMOVALS_PER_QUEUE_MAX
         if not self.log.mixes_payloads or not retention.is_known or is_busy:
+            self._has_purged = True
             self.log.context.removals.append(range_removal)
             return
         passed = range_removal.offsets()
@@ -304,7 +306,9 @@ class Part:
         # the open blocks must reach the log, or their payloads would never be found again
         self.write_log(now_ms)
         # what was purged before there was a group is below the head, but not gone yet
-        purged = [r.start for r in context.removals if isinstance(r, RangeRemoval) and r.log is log]
+        purged = []
+        if self._has_purged:
+            purged = [r.start for r in context.removals if isinstance(r, RangeRemoval) and r.log is log]
         head_offset = min(self._kept_from(), *purged, log.next_offset)
         released = self.retention.released if self.retention.is_known else None
         queue_removal = QueueRemoval(log.name, log.log_id, storage_ids, head_offset, released)

@@ -105,7 +105,7 @@ class StreamGroups(Groups):
         """A nameless group ended with its consumer."""
         self._groups.pop(group.key, None)
         self._part.cursors.pop(group.key, None)
-        self._part.log.context.dispatchable.pop(group, None)
+        self._part.log.context.forget_dispatch(group)
 
     def begin_at(self, group: Group, places: Sequence[Place]) -> None:
         """A stream's group seeks instead."""

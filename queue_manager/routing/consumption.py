@@ -207,16 +207,36 @@ class Consumption:
 
     def wake(self, consumer: Consumer) -> None:
         """The consumer's credit grew or it is no longer paused."""
+        consumer.group.credit_grew(consumer)
         consumer.group.want_dispatch()
 
     def dispatch(self, now_ms: int) -> None:
-        """Deliver what can be delivered in every group that something happened to."""
-        dispatchable = self._context.dispatchable
+        """Deliver what can be delivered in every group that something happened to.
+
+        What is more than may be handed out in one turn goes on with `take_step`.
+        """
+        context = self._context
+        dispatchable = context.dispatchable
+        budget = context.budget
+        budget.renew()
         while dispatchable:
             groups = list(dispatchable)
             dispatchable.clear()
-            for group in groups:
+            for index, group in enumerate(groups, 1):
                 group.dispatch(now_ms)
+                if budget.is_spent:
+                    context.defer(groups[index:])
+                    break
+
+    def take_step(self, now_ms: int) -> bool:
+        """Go on with what is too large for one turn; give whether there was anything."""
+        context = self._context
+        if not context.has_steps():
+            return False
+        context.steps.take(now_ms)
+        context.resume_one()
+        self.dispatch(now_ms)
+        return True
 
     def end_leases(self, now_ms: int) -> None:
         """Return claims whose lease ended."""
@@ -249,10 +269,15 @@ class Consumption:
     ) -> int:
         late_count = 0
         by_group: dict[ConsumerGroup, list[Claim]] = {}
+        holder: Consumer | None = None
+        part: list[Claim] = []
         for claim in claims:
             consumer = claim.consumer
             if claim.state == IN_FLIGHT and consumer is not None:
-                by_group.setdefault(consumer.group, []).append(claim)
+                if consumer is not holder:
+                    holder = consumer
+                    part = by_group.setdefault(consumer.group, [])
+                part.append(claim)
             else:
                 late_count += 1
                 if consumer is not None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from config import limits
 from queue_manager.shard.commit import Commit, WrittenLog
 from queue_manager.shard.loads import Load
 from queue_manager.shard.message_fields import MessageFields
+from queue_manager.shard.steps import Budget, Steps
 from queue_manager.shard.timers import Timers
 from storage.metadata_log import MetadataLog
 from storage.sequence import SequenceAllocator
@@ -153,7 +154,8 @@ class Context:
     """The open commit, times to come, reads asked for, and work lists of one shard.
 
     `dispatchable`, `leased`, `appended`, `tailed`, `trimmable`, `skipping`, `staging` hold those of their
-    kind that have something to be done; dicts, for their order.
+    kind that have something to be done; dicts, for their order. `deferred` groups had more to hand out than
+    is done in one turn; they go on with a step.
     """
 
     def __init__(
@@ -170,6 +172,9 @@ class Context:
         self.removals: list[Removal] = []
         self.state_writes = StateWrites()
         self.dispatchable: dict[Dispatched, None] = {}
+        self.deferred: dict[Dispatched, None] = {}
+        self.budget = Budget()
+        self.steps = Steps()
         self.leased: dict[Leased, None] = {}
         self.appended: dict[Appended, None] = {}
         self.tailed: dict[InMemory, None] = {}
@@ -181,6 +186,24 @@ class Context:
         self.awaiting_history: dict[object, None] = {}  # cursors made before it was known what is gone
         self.auto_commit_interval_ms = 5_000
         self._discarding = 0  # queues that are giving up messages just now, one within the other
+
+    def defer(self, groups: Iterable[Dispatched]) -> None:
+        """It is the turn of others: these groups go on with a step."""
+        self.deferred.update(dict.fromkeys(groups))
+        self.deferred.update(self.dispatchable)
+        self.dispatchable.clear()
+
+    def resume_one(self) -> None:
+        """Have the group dispatched that was deferred first, if there is one."""
+        for group in self.deferred:
+            del self.deferred[group]
+            self.dispatchable[group] = None
+            break
+
+    def forget_dispatch(self, group: Dispatched) -> None:
+        """A group hands out nothing any more."""
+        self.dispatchable.pop(group, None)
+        self.deferred.pop(group, None)
 
     def begin_discarding(self) -> bool:
         """A queue gives up messages; False: a long row of queues, each with dead letters for the next, is not
@@ -243,6 +266,10 @@ class Context:
     def uncommitted_bytes(self) -> int:
         """Memory of what waits for durability; publishers are held back when it grows too much."""
         return self.commit.held_bytes + self.sealed_bytes
+
+    def has_steps(self) -> bool:
+        """Whether something goes on that is too large for one turn."""
+        return bool(self.steps or self.deferred)
 
     def has_work(self) -> bool:
         """Whether there is anything to dispatch, commit or read."""

@@ -8,6 +8,7 @@ Written when an attempt ends without success; the claim of a message in flight i
 
 import struct
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from storage import layout
@@ -19,6 +20,10 @@ PREFIX: Final = layout.record_prefix(layout.ATTEMPTS)
 _pack_i64: Final = struct.Struct("<q").pack
 
 
+_encode_consumer: Final = lru_cache(1_024)(encode_utf8)
+"""A consumer that leaves takes part in very many attempts."""
+
+
 class Attempt(NamedTuple):
     """One claim of a message."""
 
@@ -28,6 +33,11 @@ class Attempt(NamedTuple):
 
 def key(queue_id: str, message_id: int) -> bytes:
     return layout.queue_prefix(layout.ATTEMPTS, queue_id) + pack_u64_key(message_id)
+
+
+def key_after(prefix: bytes, message_id: int) -> bytes:
+    """As `key`, by what `prefix` gives for the queue."""
+    return prefix + pack_u64_key(message_id)
 
 
 def parse_key(raw: bytes) -> tuple[str, int]:
@@ -46,12 +56,12 @@ def prefix(queue_id: str | None = None) -> bytes:
 
 def pack_attempt(claimed_at_ms: int, consumer_id: str) -> bytes:
     """One element of the array."""
-    return _pack_i64(claimed_at_ms) + encode_utf8(consumer_id)
+    return _pack_i64(claimed_at_ms) + _encode_consumer(consumer_id)
 
 
 def encode(attempts: Iterable[tuple[int, str]]) -> bytes:
     """Attempts in the order they were made, as `Attempt` or equal tuples."""
-    return encode_array([pack_attempt(claimed_at_ms, consumer) for claimed_at_ms, consumer in attempts])
+    return encode_array([pack_attempt(*attempt) for attempt in attempts])
 
 
 def decode(value: bytes) -> list[Attempt]:

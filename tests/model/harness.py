@@ -42,6 +42,7 @@ T = TypeVar("T")
 START_MS = 1_767_225_600_000
 ROUNDS_MAX = 2_000
 LOADS_MAX = 2_000
+STEPS_MAX = 20_000
 DEFAULT_POLICY = QueuePolicy(
     visibility_timeout_ms=30_000, message_bytes_max=1 << 20, done_retention_ms=0, expires_ms=300_000
 )
@@ -78,9 +79,23 @@ class BoundedLoads(list[Load]):
 
 
 def load(shard: Shard) -> bool:
-    """Perform the loads that are asked for; whether there were any. Fails if they lead to ever more loads."""
-    shard.manager.context.loads = BoundedLoads(shard.manager.context.loads)
-    return run(shard.load_once())
+    """Take what steps are left, then perform the loads that are asked for; whether there was anything.
+
+    Fails if that leads to ever more of it.
+    """
+    manager = shard.manager
+    manager.context.loads = BoundedLoads(manager.context.loads)
+    step_count = 0
+    while manager.take_step(shard.clock.now_ms()):
+        step_count += 1
+        assert step_count <= STEPS_MAX, "there is no end of steps"
+    return run(shard.load_once()) or step_count > 0
+
+
+def has_to_go_on(shard: Shard) -> bool:
+    """Whether there are loads to perform or steps to take."""
+    context = shard.manager.context
+    return bool(context.loads or context.awaiting_history) or context.has_steps()
 
 
 class FakeClock:
@@ -379,9 +394,7 @@ class Harness:
             answer = self.manager.consumption.pull(real, no_ack, self.clock.ms)
             if answer is not None:
                 break
-            assert self.manager.context.loads or self.manager.context.awaiting_history, (
-                "a pull waits for nothing"
-            )
+            assert has_to_go_on(self.shard), "a pull waits for nothing"
             load(self.shard)
         else:
             raise AssertionError("a pull waits for ever")
@@ -448,7 +461,7 @@ class Harness:
         """Dispatch and load until nothing moves; then nobody with credit may be left without a message."""
         for _ in range(ROUNDS_MAX):
             self.manager.dispatch(self.clock.ms)
-            if not (self.manager.context.loads or self.manager.context.awaiting_history):
+            if not has_to_go_on(self.shard):
                 break
             load(self.shard)
         else:

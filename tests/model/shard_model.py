@@ -16,7 +16,7 @@ from queue_manager.policy import QueuePolicy
 from queue_manager.queue.queue import Queue
 from queue_manager.routing.plan import PublishPlan
 from storage.memory_store import MemoryStore
-from tests.model.harness import DEFAULT_POLICY, FakeClock, load, open_shard, run
+from tests.model.harness import DEFAULT_POLICY, FakeClock, has_to_go_on, load, open_shard, run
 from tests.model.tight_limits import TIGHT, Limits, TightLimits
 
 ROUNDS_MAX = 10_000
@@ -107,7 +107,7 @@ class ShardModel(RuleBasedStateMachine):
         for _ in range(ROUNDS_MAX):
             self.manager.fire_timers(self.clock.ms)
             due_ms = context.timers.next_ms()
-            if context.loads or context.awaiting_history:
+            if has_to_go_on(self.shard):
                 load(self.shard)
             elif due_ms is None or due_ms > self.clock.ms:
                 return

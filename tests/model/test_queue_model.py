@@ -52,7 +52,7 @@ policies = st.builds(
 )
 SHARED = [topic for topic in PUBLISHED if topic.startswith("shop")]
 steps = st.lists(
-    st.sampled_from(["dispatch", "load", "commit", "commit all", "sweep", "sleep 30", "sleep 61000"]),
+    st.sampled_from(["dispatch", "step", "load", "commit", "commit all", "sweep", "sleep 30", "sleep 61000"]),
     max_size=4,
 )
 picks = st.lists(st.integers(0, 10_000), min_size=1, max_size=30)
@@ -92,6 +92,8 @@ class QueueModel(RuleBasedStateMachine):
         for step in steps:
             if step == "dispatch":
                 self.h.manager.dispatch(self.h.clock.ms)
+            elif step == "step":
+                self.h.manager.take_step(self.h.clock.ms)
             elif step == "load":
                 self.h.load()
             elif step == "sweep":

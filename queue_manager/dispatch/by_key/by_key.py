@@ -64,7 +64,11 @@ class ByKey:
     def dispatch(self, now_ms: int) -> None:
         """Hand out messages while there are both messages and credit."""
         table = self._table
+        budget = self._cursors[0].log.context.budget
         while self._consumers.members:
+            if budget.is_spent:
+                self._home.want_dispatch()  # and it is the turn of others
+                return
             self._turn += 1
             cursor, below = self._next()
             placed_before = table.placed_count

@@ -93,6 +93,7 @@ def consume(shard, queue, **options):
         queue, "", "#", sink, consumer_id="c", no_ack=False, exclusive=False, **options
     )
     shard.manager.dispatch(shard.clock.now_ms())
+    shard.steps.finish()
     return consumer, sink
 
 

@@ -86,7 +86,7 @@ def subscribe(shard: Shard, queue: Queue, group: str = "") -> Sink:
 
 async def quiesce(shard: Shard) -> None:
     shard.manager.dispatch(shard.clock.now_ms())
-    while shard.manager.context.loads:
+    while shard.manager.take_step(shard.clock.now_ms()) or shard.manager.context.loads:
         await shard.load_once()
 
 
