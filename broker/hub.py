@@ -14,6 +14,7 @@ from broker.configured import default_policy
 from broker.counters import Counters
 from broker.engine.local.client import LocalClient
 from broker.refusals import RefusalLog
+from broker.topics import TopicSpace
 from config import limits
 from config.settings import Settings
 
@@ -68,6 +69,7 @@ class Hub:
         self.loop = loop
         self.counters = Counters()
         self.refusals = RefusalLog()
+        self.topics = TopicSpace()
         self.bodies: BodyRoom[Peer] = BodyRoom()
         self.transports: dict[Peer, None] = {}
         self._flushes: dict[Peer, None] = {}

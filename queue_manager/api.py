@@ -15,6 +15,7 @@ from queue_manager.log.stream_start import StreamStart
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.policy import QueuePolicy
 from queue_manager.routing.exchange_types.table import TYPES as EXCHANGE_TYPES
+from queue_manager.routing.exchanges import TOPICS as TOPICS_EXCHANGE
 from queue_manager.stage_tags import EpochPart, StageTag
 from storage.envelope import EnvelopeTemplate
 
@@ -22,6 +23,7 @@ __all__ = [
     "EXCHANGE_TYPES",
     "OPERATOR",
     "STATES",
+    "TOPICS_EXCHANGE",
     "BindingDefinition",
     "BrowseRequest",
     "BrowsedMessage",

@@ -82,13 +82,16 @@ class Publisher:
                 return
         count = len(run.bodies)
         if not plan.queues:
-            hub.counters.leave_unrouted(count)
-            if shape.mandatory:
-                self._return(run)
+            if plan.listener is None or not plan.listener.hear(run.bodies):
+                hub.counters.leave_unrouted(count)
+                if shape.mandatory:
+                    self._return(run)
             self._confirms.confirm(count, durable=False)
             return
         outcome = publishing.publish(plan, run.bodies, now_ms)
         if outcome == ACCEPTED:
+            if plan.listener is not None:
+                plan.listener.hear(run.bodies)
             self._confirms.confirm(count, durable=plan.durable)
         else:
             self._refuse(run, plan, outcome, now_ms)
@@ -193,6 +196,8 @@ class Publisher:
             return None
         if address.exchange:
             targets = publishing.unconditional(address.exchange, key)
+            if targets.meets_topics:
+                return None
         elif addresses.is_queue_topic(key):
             if addresses.parse(key).verb:
                 return None
@@ -229,6 +234,9 @@ class Publisher:
             if request is shape.properties:  # those of a request are this channel's alone
                 shape.context = plan
         publishing.aim(plan, targets)
+        if shape.exchange:
+            hears = targets.meets_topics
+            plan.accompany(self._hub.topics.listener(plan.template) if hears else None)
         return plan
 
     def _check_user_id(self, raw: bytes) -> None:
@@ -280,6 +288,8 @@ class Publisher:
         hub.counters.refuse_publishes(1)
         if outcome == REFUSED_SIZE:
             raise _too_large(len(run.bodies[0]), plan)
+        if plan.listener is not None:
+            plan.listener.hear(run.bodies)
         hub.refusals.note(
             (plan.full if outcome in outcomes.FULL else plan.queues)[0].name,
             now_ms,

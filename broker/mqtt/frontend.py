@@ -15,6 +15,7 @@ from broker.frontend import Frontend
 from broker.hub import Hub
 from broker.mqtt import publishing
 from broker.mqtt.client import Clients, MqttClient
+from broker.mqtt.foreign import ForeignPublishes
 from broker.mqtt.outbound import Outbound
 from broker.mqtt.publisher import ClientPublisher
 from broker.mqtt.pubsub import PubSub
@@ -37,6 +38,7 @@ class MqttFrontends:
         self._hub = hub
         self.clients = Clients()
         self.pubsub = PubSub()
+        hub.topics.join(ForeignPublishes(hub, self.pubsub))
 
     def accept(self, transport: Transport) -> MqttFrontend:
         """A client connected."""

@@ -6,6 +6,7 @@ from typing import Final, Protocol
 
 from broker.engine.local.traffic import PublishPlan, is_remembered
 from broker.hub import Hub
+from broker.mqtt.bound_queues import NOT_STORED, REFUSED, REFUSED_TOGETHER, BoundQueues
 from broker.mqtt.committing import CommitTarget
 from broker.mqtt.control import SettleTarget
 from broker.mqtt.errors import publish_code
@@ -47,26 +48,38 @@ def resolve(shape: PublishShape) -> Target:
         return QueueTarget(shape)
     if topic.startswith("$"):
         return Refusal(c.TOPIC_NAME_INVALID, f"topic {topic!r} belongs to the broker")
-    return PlainTarget(shape)
+    return PlainTarget(shape, BoundQueues(shape))
 
 
 class PlainTarget:
     """An ordinary topic.
 
     `_direct` are the subscribers who get publishes of this shape byte for byte, `_others` the subscriptions
-    that need them rewritten or chosen among.
+    that need them rewritten or chosen among, `_bound` the queues that take them, too.
     """
 
-    __slots__ = ("_direct", "_generation", "_others", "_shape")
+    __slots__ = ("_bound", "_direct", "_generation", "_others", "_shape")
 
-    def __init__(self, shape: PublishShape) -> None:
+    def __init__(self, shape: PublishShape, bound: BoundQueues | None) -> None:
         self._shape = shape
+        self._bound = bound
         self._direct: list[Subscriber] = []
         self._others: tuple[Subscription, ...] = ()
         self._generation = -1
 
     def publish(self, publisher: Publisher, run: PublishRun) -> None:
         """See `Target.publish`."""
+        kept = NOT_STORED
+        if self._bound is not None:
+            try:
+                kept = self._bound.publish(publisher.hub, run)
+            except QueueManagerError as error:
+                publisher.refuse(run, publish_code(error), error.reason)
+                return
+            if kept == REFUSED_TOGETHER:
+                for single in _singles(run):
+                    self.publish(publisher, single)
+                return
         if self._generation != publisher.pubsub.generation:
             self._aim(publisher)
         note = "" if not self._shape.retain or self._retain(publisher, run) else NOT_RETAINED
@@ -76,7 +89,20 @@ class PlainTarget:
             self._forward(publisher, run)
         if note:
             publisher.note_unretained(self._shape.topic, note)
-        publisher.accept(run.packet_ids, self._shape.qos, note)
+        if kept == NOT_STORED:
+            publisher.accept(run.packet_ids, self._shape.qos, note)
+        else:
+            self._answer(publisher, run, kept, note)
+
+    def _answer(self, publisher: Publisher, run: PublishRun, kept: int, note: str) -> None:
+        """Answer what durable queues took, or what one of several refused."""
+        if kept == REFUSED and self._bound is not None:
+            publisher.refuse(run, c.QUOTA_EXCEEDED, self._bound.reason)
+        elif note:
+            publisher.accept_when_durable(run, note)
+        elif run.packet_ids:
+            answers = publisher.durable_answers[self._shape.qos - 1]
+            publisher.hub.client.commits.wait_for(answers, run.packet_ids)
 
     def _aim(self, publisher: Publisher) -> None:
         pubsub = publisher.pubsub

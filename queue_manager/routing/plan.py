@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from queue_manager.options import PLAIN, PublishOptions
 from queue_manager.queue.queue import Queue
@@ -10,11 +11,18 @@ from queue_manager.routing.bindings import NOWHERE, Route
 from storage.envelope import EnvelopeTemplate
 
 
+class Listener(Protocol):
+    """Somebody beside the queues who gets what is published; the publisher tells him."""
+
+    def hear(self, bodies: list[bytes]) -> bool:
+        """Take messages; whether anybody is there."""
+
+
 class PublishPlan:
     """Topic and properties, resolved. `aim` it before use, and again whenever it is not `is_current`.
 
     `durable`: at least one of the queues keeps messages on the store (`durable_count` of them do). `full`:
-    the queues without room, as of the last publish that was refused for that.
+    the queues without room, as of the last publish that was refused for that. `listener`: who else hears.
     """
 
     __slots__ = (
@@ -22,6 +30,7 @@ class PublishPlan:
         "durable_count",
         "exchange",
         "full",
+        "listener",
         "options",
         "persistent",
         "properties",
@@ -52,12 +61,17 @@ class PublishPlan:
         self.durable_count = 0
         self.full: tuple[Queue, ...] = ()
         self.route = NOWHERE
+        self.listener: Listener | None = None
         self.template = self._template(False)
 
     @property
     def is_current(self) -> bool:
         """Whether it points at the queues that bindings give now."""
         return self.route.is_current
+
+    def accompany(self, listener: Listener | None) -> None:
+        """Have who publishes tell `listener`, too."""
+        self.listener = listener
 
     def aim(self, route: Route) -> None:
         """Point the plan at the queues of a route."""

@@ -21,7 +21,7 @@ from queue_manager.model import Message
 from queue_manager.options import PLAIN, PublishOptions
 from queue_manager.queue.queue import Queue
 from queue_manager.queue.stream import Stream
-from queue_manager.routing.bindings import Route
+from queue_manager.routing.bindings import NOWHERE, Route
 from queue_manager.routing.exchange_types.base import Headers
 from queue_manager.routing.plan import PublishPlan
 from queue_manager.routing.publisher import is_remembered
@@ -29,6 +29,7 @@ from storage.envelope import EnvelopeTemplate
 
 __all__ = [
     "IN_FLIGHT",
+    "NOWHERE",
     "UNLIMITED",
     "Claim",
     "Consumer",
