@@ -19,9 +19,8 @@ from broker.descriptors import connection_room, open_file_count, open_files_limi
 from broker.engine.local.client import LocalClient
 from broker.engine.shard import Shard
 from broker.frontend import Frontend
-from broker.http.application import http_server
+from broker.http.application import http_servers
 from broker.http.server import HttpServer
-from broker.http.site import Site
 from broker.hub import Hub, Peer
 from broker.listening import AddressInUse, ListenError, Listeners, MakeProtocol
 from broker.memory import memory_returner
@@ -99,7 +98,7 @@ class Broker:
         self._hurries = asyncio.Event()
         self._listeners = Listeners(settings.listeners.opened(), self.clock)
         self._frontends: dict[str, Frontends] = {}
-        self._http: HttpServer | None = None
+        self._http: dict[str, HttpServer] = {}
         self._shard: Shard | None = None
         self._hub: Hub | None = None
         self._ticker: asyncio.Task[None] | None = None
@@ -240,8 +239,8 @@ class Broker:
                 transport.shut_down()
                 if transport in drained:
                     transport.release_reading()  # for the answer
-            if self._http is not None:
-                self._http.shut_down()
+            for server in self._http.values():
+                server.shut_down()
             await self._await_goodbyes()
             self._hub.access.close()
         await asyncio.wait_for(shard.close(), limits.DRAIN_TIMEOUT_S)
@@ -265,10 +264,9 @@ class Broker:
         makers: dict[str, MakeProtocol] = {
             name: partial(Transport, hub, made.accept) for name, made in self._frontends.items()
         }
-        if "http" in listeners.ports:
-            node = Node(hub, self.settings, self.storage_description, lambda: self._listeners.ports)
-            self._http = http_server(Site(self.admin, node, self.settings), hub.loop)
-            makers["http"] = self._http.accept
+        node = Node(hub, self.settings, self.storage_description, lambda: self._listeners.ports)
+        self._http = http_servers(hub, self.admin, node, listeners.ports)
+        makers |= {name: server.accept for name, server in self._http.items()}
         listeners.open(makers, room)
         self.ports = listeners.ports
 
@@ -301,12 +299,12 @@ class Broker:
             await asyncio.sleep(0.01)
         for transport in list(self.hub.transports):
             transport.abort()
-        if self._http is not None:
-            self._http.abort()
+        for server in self._http.values():
+            server.abort()
         await asyncio.sleep(0)
 
     def _is_anybody_left(self) -> bool:
-        return bool(self.hub.transports) or (self._http is not None and self._http.is_busy)
+        return bool(self.hub.transports) or any(server.is_busy for server in self._http.values())
 
     async def _tick(self, store: Store) -> None:
         hub = self.hub

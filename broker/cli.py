@@ -53,6 +53,7 @@ def _serve(
     mqtt: Annotated[int | None, typer.Option(help="MQTT port; 0 takes any free one.")] = None,
     amqp: Annotated[int | None, typer.Option(help="AMQP port; 0 takes any free one.")] = None,
     http: Annotated[int | None, typer.Option(help="HTTP port; 0 takes any free one.")] = None,
+    mqcore: Annotated[int | None, typer.Option(help="MQ-Core port; 0 takes any free one.")] = None,
     ready_file: Annotated[
         Path | None, typer.Option(help="Written (JSON: pid, ports) when the broker serves.")
     ] = None,
@@ -66,6 +67,7 @@ def _serve(
         "listeners.mqtt.port": mqtt,
         "listeners.amqp.port": amqp,
         "listeners.http.port": http,
+        "listeners.mqcore.port": mqcore,
     }
     try:
         settings = load_settings(config, os.environ, overrides, queue_check=problems_of)

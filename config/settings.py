@@ -19,6 +19,7 @@ __all__ = [
     "ListenerSettings",
     "ListenersSettings",
     "LogSettings",
+    "MqcoreListenerSettings",
     "MqttListenerSettings",
     "QueueLimitsSettings",
     "QueueManagerSettings",
@@ -70,17 +71,23 @@ class HttpListenerSettings(ListenerSettings):
         return "port" in self.model_fields_set
 
 
+class MqcoreListenerSettings(ListenerSettings):
+    """MQ-Core: publishing and consuming over HTTP."""
+
+    port: Count = Field(default=15673, ge=0, le=65_535)
+
+
 class ListenersSettings(Section):
     """The listeners that open; None does not."""
 
     unsupported_keys: ClassVar[Mapping[str, str]] = {
-        name: f"listener {name} is not supported by this version"
-        for name in ("mqtt_ws", "mqtts", "amqps", "mqcore")
+        name: f"listener {name} is not supported by this version" for name in ("mqtt_ws", "mqtts", "amqps")
     }
 
     mqtt: MqttListenerSettings | None = None
     amqp: AmqpListenerSettings | None = None
     http: HttpListenerSettings | None = None
+    mqcore: MqcoreListenerSettings | None = None
 
     def opened(self) -> dict[str, ListenerSettings]:
         """The listeners that are set, by name, in the order of the documentation."""
@@ -88,6 +95,7 @@ class ListenersSettings(Section):
             "mqtt": self.mqtt,
             "amqp": self.amqp,
             "http": self.http,
+            "mqcore": self.mqcore,
         }
         return {name: listener for name, listener in known.items() if listener is not None}
 

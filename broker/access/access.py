@@ -49,6 +49,11 @@ class Access:
         self._threads: ThreadPoolExecutor | None = None
 
     @property
+    def has_users(self) -> bool:
+        """Whether there is a users file: without one there are no accounts but that of the guest."""
+        return self._users is not None
+
+    @property
     def admits_others(self) -> bool:
         """Whether anybody may come in from another machine."""
         return self._users is not None or self._settings.anonymous == "always"

@@ -248,6 +248,13 @@ class MessageClient(Protocol):
         """
         ...
 
+    async def remove(self, queue: str, offset: int, *, group: str) -> bool:
+        """Remove one message from a group that has not done it yet, claimed or not; False if there is none
+        such. Raises QueueNotFound, GroupNotFound, InvalidArgument of a stream, LimitReached when too many
+        wait before it.
+        """
+        ...
+
     async def cancel_scheduled(self, queue: str, name: str) -> bool:
         """Cancel a scheduled message (`BrowsedMessage.name`); False if it is not there, or due. Raises
         QueueNotFound, InvalidArgument.

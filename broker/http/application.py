@@ -1,8 +1,8 @@
-"""What the listener `http` serves, put together."""
+"""What the listeners `http` and `mqcore` serve, put together."""
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Collection
 from itertools import chain
 from typing import Final
 
@@ -12,23 +12,35 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from broker.admin.admin import Admin
 from broker.http.endpoints import Endpoint, openapi_of, routes_of
-from broker.http.guard import LocalOnly
+from broker.http.guard import Guard
 from broker.http.metrics import metrics_endpoint
+from broker.http.mqcore.application import MqCore
+from broker.http.mqcore.queues import Queues
 from broker.http.pages import Pages
 from broker.http.problems import answer_of
 from broker.http.server import HttpServer
 from broker.http.site import Site
 from broker.http.v1.overview import overview
 from broker.http.v1.queues import queues
+from broker.hub import Hub
+from broker.node import Node
 
 V1: Final = "/api/v1"
+OPEN_PATHS: Final = frozenset({f"{V1}/health"})
 ENDPOINTS: Final[tuple[Endpoint, ...]] = tuple(chain(overview.all, queues.all))
 
 
-def http_server(site: Site, loop: asyncio.AbstractEventLoop) -> HttpServer:
-    """The server of the listener `http`."""
-    return HttpServer(application(site), loop)
+def http_servers(hub: Hub, admin: Admin, node: Node, names: Collection[str]) -> dict[str, HttpServer]:
+    """The servers of those of the HTTP listeners that are open, by name."""
+    servers: dict[str, HttpServer] = {}
+    if "http" in names:
+        site = application(Site(admin, node, hub.settings))
+        servers["http"] = HttpServer(Guard(site, hub.access, OPEN_PATHS), hub.loop)
+    if "mqcore" in names:
+        servers["mqcore"] = HttpServer(Guard(MqCore(Queues(hub, admin)), hub.access), hub.loop)
+    return servers
 
 
 def application(site: Site) -> ASGIApp:
@@ -48,7 +60,7 @@ def application(site: Site) -> ASGIApp:
         ],
         exception_handlers={404: _refuse, 405: _refuse},
     )
-    return LocalOnly(_by_raw_path(app))
+    return _by_raw_path(app)
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

@@ -1,56 +1,124 @@
-"""Who may call at all."""
+"""Who calls, and whether they may call at all."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
-from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from broker.access.access import Access
+from broker.access.credentials import Anonymous, Credentials, LoginRefused, Password, Peer, VhostRefused
+from broker.access.login import Identity
 from broker.access.loopback import is_loopback_host
+from broker.access.users import guest
 from broker.http.problems import Problem, answer_of
+
+IDENTITY: Final = "identity"
+"""Where in a request's state stands who calls; None: nobody who had to say so."""
+
+DEFAULT_VHOST: Final = "/"
+CHALLENGE: Final = {"www-authenticate": 'Basic realm="SluiceMQ"'}
 
 _HARMLESS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-class LocalOnly:
-    """Lets in who is on this machine, and no page of another site that a browser here has open.
+class Guard:
+    """Finds out who calls, by HTTP's basic authentication (RFC 7617) or a bearer token (RFC 6750).
 
-    Such a page may send requests to a loopback address; its own name stands in `Origin`, or, where it had
-    that name changed into a loopback address, in `Host`.
+    Where there are no accounts, who comes from this machine is its operator. No page of another site that a
+    browser there has open is let in: such a page may send requests to a loopback address; its own name stands
+    in `Origin`, or, where it had that name changed into a loopback address, in `Host`.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, access: Access, open_paths: frozenset[str] = frozenset()) -> None:
+        """`open_paths` may be asked for by anybody."""
         self._app = app
+        self._access = access
+        self._open_paths = open_paths
+        self._operator = guest().enter(DEFAULT_VHOST)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
-        problem = _problem(scope)
-        if problem is None:
-            await self._app(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008, "reason": problem.reason})
-        else:
-            answer: Response = answer_of(problem)
-            await answer(scope, receive, send)
+        try:
+            _check_site(scope)
+            scope["state"][IDENTITY] = await self._identity(scope)
+        except Problem as problem:
+            if scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1008, "reason": problem.reason})
+            else:
+                await answer_of(problem)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    async def _identity(self, scope: Scope) -> Identity | None:
+        peer = Peer(scope["client"][0] if scope.get("client") else "")
+        credentials = _credentials(scope)
+        is_anonymous = isinstance(credentials, Anonymous)
+        if is_anonymous and scope["path"] in self._open_paths:
+            return None
+        try:
+            login = self._access.login_at_once(credentials, peer)
+            if login is None:
+                login = await self._access.login(credentials, peer)
+            if is_anonymous:
+                _check_host(scope)
+                if not self._access.has_users and peer.is_local:
+                    return self._operator
+            return login.enter(DEFAULT_VHOST)
+        except LoginRefused as refused:
+            raise Problem(401, "not_authorised", refused.told, headers=CHALLENGE) from None
+        except VhostRefused as refused:
+            raise Problem(403, "refused", refused.reason) from None
 
 
-def _problem(scope: Scope) -> Problem | None:
-    client = scope.get("client")
-    if client is None or not is_loopback_host(client[0]):
-        return Problem(403, "refused", "only clients on the broker's own machine are let in")
+def identity_of(scope: Scope) -> Identity:
+    """Who calls; raises Problem (401) where nobody said so."""
+    identity = scope["state"].get(IDENTITY)
+    if identity is None:
+        raise Problem(401, "not_authorised", "log in first", headers=CHALLENGE)
+    assert isinstance(identity, Identity)
+    return identity
+
+
+def _credentials(scope: Scope) -> Credentials:
+    """What the request shows; raises Problem where that cannot be read."""
+    found = [value for name, value in scope["headers"] if name == b"authorization"]
+    if not found:
+        return Anonymous()
+    kind, _, value = found[0].partition(b" ")
+    if len(found) == 1 and kind.lower() == b"bearer":
+        return Password("", value.strip())
+    if len(found) == 1 and kind.lower() == b"basic":
+        try:
+            user, colon, password = base64.b64decode(value.strip(), validate=True).partition(b":")
+            if colon:
+                return Password(user.decode(), password)
+        except (binascii.Error, UnicodeDecodeError):
+            pass
+    raise Problem(401, "not_authorised", "the header Authorization cannot be read", headers=CHALLENGE)
+
+
+def _check_site(scope: Scope) -> None:
+    """Raise Problem where a page of another site wants to change something."""
     headers = Headers(scope=scope)
-    host = headers.get("host", "")
-    if not is_loopback_host(_host_name(host)):
-        return Problem(403, "refused", "the header Host names another machine")
     origin = headers.get("origin")
     is_harmless = scope["type"] == "http" and scope["method"] in _HARMLESS
-    if origin is not None and not is_harmless and urlsplit(origin).netloc != host:
-        return Problem(403, "refused", "pages of other sites may not change anything here")
-    return None
+    if origin is not None and not is_harmless and urlsplit(origin).netloc != headers.get("host"):
+        raise Problem(403, "refused", "pages of other sites may not change anything here")
+
+
+def _check_host(scope: Scope) -> None:
+    """Raise Problem where a name that is not this machine's leads here; nobody has to know a password."""
+    if not is_loopback_host(_host_name(Headers(scope=scope).get("host", ""))):
+        raise Problem(403, "refused", "the header Host names another machine: log in")
 
 
 def _host_name(host: str) -> str:
-    return urlsplit(f"//{host}").hostname or ""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""

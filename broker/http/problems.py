@@ -28,7 +28,7 @@ _log: Final = structlog.get_logger("sluicemq.http")
 
 RETRY_AFTER_S: Final = 1
 
-_REFUSALS: Final[dict[type[QueueManagerError], tuple[int, str]]] = {
+_REFUSALS: Final[dict[type, tuple[int, str]]] = {
     QueueNotFound: (404, "not_found"),
     GroupNotFound: (404, "not_found"),
     InvalidAddress: (400, "invalid_address"),
@@ -69,7 +69,8 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, Problem):
         return error
     if isinstance(error, QueueManagerError):
-        status, title = _REFUSALS.get(type(error), (400, "refused"))
+        kinds = [kind for kind in type(error).__mro__ if kind in _REFUSALS]
+        status, title = _REFUSALS[kinds[0]] if kinds else (400, "refused")
         return Problem(status, title, error.reason)
     if isinstance(error, StorageError):
         reason = error.reason if isinstance(error, BrokerStopped) else "the store does not answer"

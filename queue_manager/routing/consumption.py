@@ -165,23 +165,22 @@ class Consumption:
         group.drain(consumer)
         return consumer
 
-    def pull(self, consumer: Consumer, no_ack: bool, now_ms: int) -> bool | None:
-        """Claim one message for a puller and deliver it to its sink.
+    def pull(self, consumer: Consumer, no_ack: bool, now_ms: int, count: int = 1) -> int | None:
+        """Claim up to `count` messages for a puller and deliver them to its sink; give how many it were.
 
-        True: delivered; False: the group is empty; None: it must be read back first, ask again once
-        `consumer.group.when_loaded` calls. Raises AccessRefused while there is an exclusive consumer.
+        0: the group is empty; None: they must be read back first, ask again once `consumer.group.when_loaded`
+        calls. Raises AccessRefused while there is an exclusive consumer.
         """
         queue = self._directory.of_log(consumer.group.log)
         if queue is None:
-            return False
+            return 0
         group = self.current_group(queue, consumer)
         if group.has_exclusive():
             raise AccessRefused(f"queue {queue.name!r} is in exclusive use")
         group.drain(consumer)
         consumer.pull_without_ack(no_ack)
         queue.used(now_ms)
-        claimed = group.pull(consumer, 1, now_ms)
-        return None if claimed is None else claimed > 0
+        return group.pull(consumer, count, now_ms)
 
     def current_group(self, queue: Queue, consumer: Consumer) -> ConsumerGroup:
         """The group of a consumer; another one has taken its place if it was reset or deleted."""

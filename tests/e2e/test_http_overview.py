@@ -121,7 +121,7 @@ def test_wrong_method_is_told_the_right_one(http: httpx.Client) -> None:
     [("GET", {"host": "evil.example"}), ("POST", {"origin": "http://evil.example"})],
 )
 def test_page_of_another_site_is_refused(http: httpx.Client, method: str, headers: dict[str, str]) -> None:
-    assert http.request(method, "/api/v1/health", headers=headers).status_code == 403
+    assert http.request(method, "/api/v1/overview", headers=headers).status_code == 403
 
 
 def test_endless_header_ends_the_connection(broker: BrokerProcess) -> None:

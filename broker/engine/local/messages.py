@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from broker.engine.local.queues import find
-from broker.engine.operations import browsing, groups, moving, redrive, scheduled
+from broker.engine.operations import browsing, groups, moving, redrive, removing, scheduled
 from broker.engine.shard import Shard
 from queue_manager.api import OPERATOR, BrowsedPage, BrowseRequest, GroupStart, State
 from queue_manager.errors import InvalidArgument
@@ -90,6 +90,12 @@ class LocalMessages:
         return await redrive.redrive_dead_letters(
             self._shard, queue, target=target, limit=limit, per_second=per_second
         )
+
+    async def remove(self, queue: str, offset: int, *, group: str) -> bool:
+        """See `MessageClient.remove`."""
+        found = find(self._shard, queue)
+        chosen = found.groups.find(group) if group else found.group("")
+        return await removing.remove(self._shard, found, chosen, offset)
 
     async def cancel_scheduled(self, queue: str, name: str) -> bool:
         """See `MessageClient.cancel_scheduled`."""

@@ -19,6 +19,7 @@ from queue_manager.filters.consumer_filter import ConsumerFilter
 from queue_manager.group.stream_group import StreamGroup
 from queue_manager.model import Message
 from queue_manager.options import PLAIN, PublishOptions
+from queue_manager.patterns import MATCH_ALL
 from queue_manager.queue.queue import Queue
 from queue_manager.queue.stream import Stream
 from queue_manager.routing.bindings import NOWHERE, Route
@@ -54,6 +55,7 @@ class Publishing:
     """From a publish to the queues that take it."""
 
     def __init__(self, shard: Shard) -> None:
+        self._shard = shard
         self._manager = shard.manager
 
     @property
@@ -121,6 +123,10 @@ class Publishing:
     def first_full(self, wanted: Iterable[tuple[PublishPlan, list[bytes]]], now_ms: int) -> Queue | None:
         """A queue that has no room for what all these plans and bodies would bring it; None: all have."""
         return self._manager.publisher.first_full(wanted, now_ms)
+
+    def next_offset(self, name: str) -> int:
+        """The offset that the next message without a priority gets in a queue; raises QueueNotFound."""
+        return find(self._shard, name).log.next_offset
 
 
 class Consuming:
@@ -192,13 +198,24 @@ class Consuming:
         """The consumer's credit grew or it is no longer paused."""
         self._manager.consumption.wake(consumer)
 
-    def puller(self, queue: Queue, sink: Sink, consumer_id: str, *, lease_ms: int) -> Consumer:
-        """A consumer of the default group that is given nothing by itself and takes by `pull`."""
-        return self._manager.consumption.puller(queue, sink, consumer_id, lease_ms=lease_ms)
+    def puller(
+        self, queue: Queue, sink: Sink, consumer_id: str, *, lease_ms: int, group_name: str = ""
+    ) -> Consumer:
+        """A consumer of a group that is given nothing by itself and takes by `pull`."""
+        consumption = self._manager.consumption
+        group = consumption.group(queue, group_name, MATCH_ALL) if group_name else None
+        return consumption.puller(queue, sink, consumer_id, lease_ms=lease_ms, group=group)
 
-    def pull(self, consumer: Consumer, no_ack: bool, now_ms: int) -> bool | None:
-        """Claim one message for a puller; whether there was one. None: it is being read (`when_loaded`)."""
-        return self._manager.consumption.pull(consumer, no_ack, now_ms)
+    def pull(self, consumer: Consumer, no_ack: bool, now_ms: int, count: int = 1) -> int | None:
+        """Claim up to `count` messages for a puller; how many there were. None: they are being read
+        (`when_loaded`).
+        """
+        return self._manager.consumption.pull(consumer, no_ack, now_ms, count)
+
+    def set_credit(self, consumer: Consumer, credit_max: int) -> None:
+        """Let a consumer hold so many unsettled messages."""
+        consumer.set_credit(credit_max)
+        self.wake(consumer)
 
     def when_loaded(self, consumer: Consumer, call: Callable[[int], None]) -> None:
         """Have `call` called, with the time, when what the consumer's group is reading has been read."""

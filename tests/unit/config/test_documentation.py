@@ -19,6 +19,10 @@ ROWS = {
 }
 
 
+# listeners that do not open by default stand there behind comment signs: with a blank, as a key
+DEFAULT_FILE = re.sub(r"^  # (  )?(\w+:)", r"  \1\2", default_file_text(), flags=re.MULTILINE)
+
+
 def _key_rows() -> set[str]:
     return {
         name for name in ROWS if re.match(r"(storage|listeners|queue_manager|queues|access|log)[.\[]", name)
@@ -51,14 +55,14 @@ def test_configuration_page_names_every_variable() -> None:
 def test_configuration_page_gives_the_default_of_each_key(name: str) -> None:
     default = ROWS[name][1].strip("`")
     if default:
-        value = yaml.safe_load(default_file_text())
+        value = yaml.safe_load(DEFAULT_FILE)
         for part in name.split("."):
             value = value[part]
         assert yaml.safe_load(default) == value
 
 
 def test_default_file_names_every_key() -> None:
-    tree = read_yaml(default_file_text())
+    tree = read_yaml(DEFAULT_FILE)
     assert {path for path, _ in schema.paths()} <= set(tree.lines)
 
 

@@ -53,7 +53,7 @@ def test_every_problem_is_reported_in_file_order(problems: Problems) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["mqtt_ws", "mqtts", "amqps", "mqcore"])
+@pytest.mark.parametrize("name", ["mqtt_ws", "mqtts", "amqps"])
 @pytest.mark.parametrize("value", ["null", "{bind: 127.0.0.1, port: 8083, path: /mqtt}"])
 def test_unsupported_listener_is_refused_by_name(problems: Problems, name: str, value: str) -> None:
     assert problems(f"listeners:\n  mqtt: {{}}\n  {name}: {value}\n") == [
@@ -70,7 +70,7 @@ def _refused() -> list[tuple[str, str]]:
 
 def test_unsupported_keys_are_exactly_the_known_ones() -> None:
     assert {key for _, key in _refused()} == {"overflow"}
-    assert set(ListenersSettings.unsupported_keys) == {"mqtt_ws", "mqtts", "amqps", "mqcore"}
+    assert set(ListenersSettings.unsupported_keys) == {"mqtt_ws", "mqtts", "amqps"}
 
 
 @pytest.mark.parametrize(("section", "key"), _refused())

@@ -1,0 +1,337 @@
+"""The listener `mqcore`: MQ-Core's six endpoints, and what they can do beyond it.
+
+Plain ASGI, for publishing has to be quick: what a request asks for is told from its path and method here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qsl, unquote
+
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.types import Receive, Scope, Send
+
+from broker.access.rights import Action, Kind
+from broker.engine.local.traffic import Message
+from broker.http.guard import identity_of
+from broker.http.mqcore.document import document
+from broker.http.mqcore.queues import CONTENT_TYPE, Queues
+from broker.http.mqcore.station import Delivery
+from broker.http.problems import Problem, answer_of
+from broker.properties import amqp
+from broker.properties.templates import as_amqp
+from config import limits, units
+from queue_manager.errors import InvalidArgument
+
+MESSAGES: Final = "messages"
+ID_HEADER: Final = b"x-message-id"
+_ID_DIGITS_MAX: Final = 19
+
+
+class Answer(NamedTuple):
+    """What a request is answered with."""
+
+    status: int
+    body: bytes = b""
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+class Batch(BaseModel):
+    """Messages to be added together: all of them, or none."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    class Item(BaseModel):
+        """One message; with `encoding` base64 its body is any bytes."""
+
+        model_config = ConfigDict(extra="forbid", frozen=True)
+
+        body: str
+        encoding: str = Field(default="text", pattern="^(text|base64)$")
+
+        def payload(self) -> bytes:
+            """The bytes of the body; raises InvalidArgument where they cannot be told."""
+            if self.encoding == "text":
+                return self.body.encode("utf-8", "surrogatepass")
+            try:
+                return base64.b64decode(self.body, validate=True)
+            except ValueError:
+                raise InvalidArgument("a body is not base64") from None
+
+    messages: list[Item] = Field(min_length=1, max_length=limits.MQCORE_BATCH_MESSAGES_MAX)
+    content_type: str = Field(default="", max_length=255)
+
+
+class MqCore:
+    """An ASGI application."""
+
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+        self._body_bytes = 0  # of requests that have come in part
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        try:
+            answer = await self._answer(scope, receive)
+        except Exception as error:
+            await answer_of(error)(scope, receive, send)
+            return
+        headers = [*answer.headers]
+        if answer.status != 204:
+            headers.append((b"content-length", str(len(answer.body)).encode()))
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer.body})
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
+        parts = scope["raw_path"].split(b"/")
+        method: str = scope["method"]
+        calls: dict[str, Callable[..., Awaitable[Answer]]]
+        arguments: tuple[Any, ...] = ()
+        if len(parts) == 2 and not parts[1]:
+            calls = {"GET": self._describe}
+        elif len(parts) == 2:
+            calls = {"GET": self._show, "PUT": self._create, "DELETE": self._delete}
+            arguments = (_text(parts[1]), scope)
+        elif len(parts) == 3 and parts[1] and parts[2] == b"messages":
+            calls = {"POST": self._add, "GET": self._fetch, "DELETE": self._remove_many}
+            arguments = (_text(parts[1]), scope, receive)
+        elif len(parts) == 4 and parts[1] and parts[2] == b"messages" and parts[3]:
+            calls = {"DELETE": self._remove, "PATCH": self._set_visibility}
+            arguments = (_text(parts[1]), scope, _text(parts[3]))
+        else:
+            raise Problem(404, "not_found", "paths are /QUEUE, /QUEUE/messages and /QUEUE/messages/ID")
+        call = calls.get(method)
+        if call is None:
+            allowed = ", ".join(calls)
+            raise Problem(405, "method_not_allowed", f"{allowed} only", headers={"allow": allowed})
+        return await call(*arguments)
+
+    # queues
+
+    async def _describe(self) -> Answer:
+        return _json(200, document())
+
+    async def _show(self, name: str, scope: Scope) -> Answer:
+        identity_of(scope).check(Action.READ, Kind.QUEUE, name)
+        queue = self._queues.find(name)
+        counts = {"name": name, "ready": queue.ready_count(), "consumers": queue.consumer_count()}
+        return _json(200, counts)
+
+    async def _create(self, name: str, scope: Scope) -> Answer:
+        identity_of(scope).check(Action.CONFIGURE, Kind.QUEUE, name)
+        return Answer(201 if await self._queues.create(name) else 200)
+
+    async def _delete(self, name: str, scope: Scope) -> Answer:
+        identity_of(scope).check(Action.CONFIGURE, Kind.QUEUE, name)
+        await self._queues.delete(name)
+        return Answer(204)
+
+    # messages
+
+    async def _add(self, name: str, scope: Scope, receive: Receive) -> Answer:
+        identity_of(scope).check(Action.WRITE, Kind.QUEUE, name)
+        if scope["query_string"]:
+            return await self._add_batch(name, scope, receive)
+        queue = self._queues.find(name)
+        content_type = ""
+        for header, value in scope["headers"]:
+            if header == b"content-type":
+                content_type = _text_of(value)
+        body = await self._body(receive, queue.policy.message_bytes_max)
+        [offset] = await self._queues.add(name, [body], content_type)
+        return Answer(201, b"", ((ID_HEADER, str(offset).encode()),))
+
+    async def _add_batch(self, name: str, scope: Scope, receive: Receive) -> Answer:
+        if _query(scope, {"batch"}).get("batch") not in ("", "true"):
+            raise InvalidArgument("batch: give batch=true, or leave it out")
+        self._queues.find(name)
+        batch = Batch.model_validate_json(await self._body(receive, limits.MQCORE_BATCH_BYTES_MAX))
+        bodies = [item.payload() for item in batch.messages]
+        offsets = await self._queues.add(name, bodies, batch.content_type)
+        return _json(201, {"ids": list(map(str, offsets))})
+
+    async def _fetch(self, name: str, scope: Scope, receive: Receive) -> Answer:
+        query = _query(scope, {"group", "count", "wait", "visibility"}) if scope["query_string"] else {}
+        group = _group(scope, name, query)
+        count = _whole(query, "count", 1, 1, limits.MQCORE_BATCH_MESSAGES_MAX)
+        wait_ms = _duration(query, "wait", limits.MQCORE_WAIT_MS_MAX) or 0
+        visibility_ms = _duration(query, "visibility", limits.EXTEND_MS_MAX)
+        if visibility_ms == 0:
+            raise InvalidArgument("visibility: a message cannot be fetched for no time")
+        fetching = self._queues.fetch(name, group, count, wait_ms / 1000, visibility_ms)
+        found = await (_unless_gone(fetching, receive) if wait_ms else fetching)
+        if not found:
+            return Answer(204)
+        if "count" in query:
+            return _json(200, {"messages": [_item(delivery) for delivery in found]})
+        message, claim = found[0]
+        headers = [(ID_HEADER, str(message.offset).encode())]
+        headers.append((b"x-message-attempts", str(claim.attempts).encode()))
+        headers.append((b"content-type", (_content_type(message) or "application/octet-stream").encode()))
+        return Answer(200, message.body or b"", tuple(headers))
+
+    async def _remove(self, name: str, scope: Scope, message_id: str) -> Answer:
+        group = _group(scope, name, _query(scope, {"group"}))
+        if not await self._queues.remove(name, group, _offset(message_id)):
+            raise Problem(404, "not_found", f"no message {message_id!r} waits in queue {name!r}")
+        return Answer(204)
+
+    async def _remove_many(self, name: str, scope: Scope, receive: Receive) -> Answer:
+        pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        ids = [value for key, value in pairs if key == "id"]
+        group = _group(scope, name, {key: value for key, value in pairs if key == "group"})
+        if not 1 <= len(ids) <= limits.MQCORE_BATCH_MESSAGES_MAX:
+            raise InvalidArgument(f"id: give 1 to {limits.MQCORE_BATCH_MESSAGES_MAX} of them")
+        removed = await asyncio.gather(*[self._queues.remove(name, group, _offset(each)) for each in ids])
+        return _json(200, {"removed": sum(removed)})
+
+    async def _set_visibility(self, name: str, scope: Scope, message_id: str) -> Answer:
+        query = _query(scope, {"group", "visibility"})
+        visibility_ms = _duration(query, "visibility", limits.EXTEND_MS_MAX)
+        if visibility_ms is None:
+            raise InvalidArgument("visibility: say for how long")
+        group = _group(scope, name, query)
+        self._queues.set_visibility(name, group, _offset(message_id), visibility_ms)
+        return Answer(204)
+
+    async def _body(self, receive: Receive, bytes_max: int) -> bytes:
+        """The body of a request; raises Problem when it does not come whole, or is too large."""
+        parts: list[bytes] = []
+        byte_count = 0
+        try:
+            while True:
+                event = await receive()
+                if event["type"] == "http.disconnect":
+                    raise Problem(400, "bad_request", "the body ended early")
+                part = event.get("body", b"")
+                if not event.get("more_body", False) and not parts:
+                    if len(part) > bytes_max:
+                        raise _too_large(bytes_max)
+                    return bytes(part)
+                parts.append(part)
+                byte_count += len(part)
+                self._body_bytes += len(part)
+                if byte_count > bytes_max:
+                    raise _too_large(bytes_max)
+                if self._body_bytes > limits.UNFINISHED_BYTES_MAX:
+                    headers = {"retry-after": "1"}
+                    raise Problem(503, "unavailable", "too many bodies are on their way", headers=headers)
+                if not event.get("more_body", False):
+                    return b"".join(parts)
+        finally:
+            self._body_bytes -= byte_count
+
+
+async def _unless_gone(fetching: Awaitable[list[Delivery]], receive: Receive) -> list[Delivery]:
+    """What is fetched, unless the client goes before it comes: then nothing is claimed for it."""
+    fetch = asyncio.ensure_future(fetching)
+    gone = asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait((fetch, gone), return_when=asyncio.FIRST_COMPLETED)
+        return fetch.result() if fetch.done() else []
+    finally:
+        for task in (fetch, gone):
+            if not task.done():
+                task.cancel()
+        await asyncio.wait((fetch, gone))
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _json(status: int, value: Any) -> Answer:
+    return Answer(status, json.dumps(value).encode(), ((b"content-type", b"application/json"),))
+
+
+def _item(delivery: Delivery) -> dict[str, Any]:
+    message, claim = delivery
+    body = message.body or b""
+    item: dict[str, Any] = {"id": str(message.offset), "attempts": claim.attempts}
+    try:
+        item |= {"body": body.decode("utf-8"), "encoding": "text"}
+    except UnicodeDecodeError:
+        item |= {"body": base64.b64encode(body).decode(), "encoding": "base64"}
+    return item | {"content_type": _content_type(message)}
+
+
+def _content_type(message: Message) -> str:
+    _, fields = amqp.read_fields(as_amqp(message.template))
+    kind = str(fields.get(CONTENT_TYPE) or "")
+    return kind if kind.isascii() and kind.isprintable() else ""
+
+
+def _text(part: bytes) -> str:
+    try:
+        return unquote(part.decode("ascii"), errors="strict")
+    except UnicodeDecodeError:
+        raise Problem(400, "invalid_address", "a path is ASCII, with UTF-8 encoded by %") from None
+
+
+def _text_of(value: bytes) -> str:
+    text = value.decode("latin-1")
+    if len(value) > limits.PUBLISH_OPTION_BYTES_MAX:
+        raise InvalidArgument(f"Content-Type: longer than {limits.PUBLISH_OPTION_BYTES_MAX} bytes")
+    return text
+
+
+def _query(scope: Scope, known: set[str]) -> dict[str, str]:
+    query: dict[str, str] = {}
+    for name, value in parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True):
+        if name not in known:
+            raise InvalidArgument(f"{name}: unknown")
+        if name in query:
+            raise InvalidArgument(f"{name}: given twice")
+        query[name] = value
+    return query
+
+
+def _group(scope: Scope, name: str, query: dict[str, str]) -> str:
+    """The group whose messages are asked for; raises NotPermitted."""
+    identity = identity_of(scope)
+    identity.check(Action.READ, Kind.QUEUE, name)
+    group = query.get("group", "")
+    if group:
+        identity.check(Action.READ, Kind.GROUP, group)
+    return group
+
+
+def _whole(query: dict[str, str], name: str, default: int, least: int, most: int) -> int:
+    text = query.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < _ID_DIGITS_MAX and least <= int(text) <= most):
+        raise InvalidArgument(f"{name}: a whole number from {least} to {most}")
+    return int(text)
+
+
+def _duration(query: dict[str, str], name: str, most_ms: int) -> int | None:
+    """A duration: seconds, or with a unit; None if it is not given."""
+    text = query.get(name)
+    if text is None:
+        return None
+    try:
+        found = units.parse_duration_ms(f"{text}s" if text.isascii() and text.isdigit() else text)
+    except ValueError as error:
+        raise InvalidArgument(f"{name}: {error}") from None
+    if found > most_ms:
+        raise InvalidArgument(f"{name}: at most {most_ms // 1000} s")
+    return found
+
+
+def _offset(message_id: str) -> int:
+    if not (message_id.isascii() and message_id.isdigit() and len(message_id) <= _ID_DIGITS_MAX):
+        raise Problem(404, "not_found", f"no message {message_id!r}")
+    return int(message_id)
+
+
+def _too_large(bytes_max: int) -> Problem:
+    return Problem(413, "too_large", f"the body is larger than {bytes_max} bytes")

@@ -1,0 +1,173 @@
+"""Where requests for the messages of one group of one queue are served, one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from broker.engine.ending import resolve
+from broker.engine.local.traffic import IN_FLIGHT, Claim, Consumer, Message, Queue
+from broker.hub import Hub
+
+CONSUMER_ID: Final = "mqcore"
+
+Delivery = tuple[Message, Claim]
+
+
+@dataclass(eq=False, slots=True)
+class Poll:
+    """A request that waits for at most `count` messages."""
+
+    count: int
+    came: asyncio.Future[list[Delivery]]
+
+
+class Station:
+    """Claims messages for requests: at once where some are ready, or when they come.
+
+    While requests wait there is a consumer with credit for just as many messages as they want. Claims belong
+    to the station, so that any connection may settle them.
+    """
+
+    def __init__(self, hub: Hub, queue: Queue, group: str) -> None:
+        self._hub = hub
+        self._queue = queue
+        self._group = group
+        self._pulled: list[Delivery] | None = None
+        self._polls: deque[Poll] = deque()
+        self._spare: deque[Delivery] = deque()
+        self._puller = hub.client.consuming.puller(
+            queue, self, CONSUMER_ID, lease_ms=queue.policy.visibility_timeout_ms, group_name=group
+        )
+        self._waiter: Consumer | None = None
+        self._used_at = hub.clock.monotonic()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the queue was deleted."""
+        return self._hub.client.consuming.is_gone(self._puller)
+
+    def is_idle_since(self, moment: float) -> bool:
+        """Whether nobody asked since then, and nothing is held here."""
+        holds = self._puller.in_flight or (self._waiter is not None and self._waiter.in_flight)
+        return self._used_at < moment and not self._polls and not holds
+
+    async def fetch(self, count: int) -> list[Delivery]:
+        """Claim up to `count` messages that are ready. Raises AccessRefused beside an exclusive consumer."""
+        consuming = self._hub.client.consuming
+        self._used_at = self._hub.clock.monotonic()
+        found = self._take_spare(count)
+        while not found:
+            self._pulled = found
+            try:
+                pulled = consuming.pull(self._puller, False, self._hub.clock.now_ms(), count)
+            finally:
+                self._pulled = None
+            if pulled is not None:
+                break
+            loaded: asyncio.Future[None] = self._hub.loop.create_future()
+            consuming.when_loaded(self._puller, partial(_told, loaded))
+            self._hub.settle_turn()
+            await loaded
+        return found
+
+    async def wait(self, count: int, timeout_s: float) -> list[Delivery]:
+        """Claim up to `count` of the messages that come next; none of them in time: an empty list."""
+        poll = Poll(count, self._hub.loop.create_future())
+        self._polls.append(poll)
+        self._give_credit()
+        self._hub.settle_turn()
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await poll.came
+        except TimeoutError:
+            return []
+        except asyncio.CancelledError:
+            if poll.came.done() and not poll.came.cancelled():
+                self._spare += poll.came.result()
+            raise
+        finally:
+            self._used_at = self._hub.clock.monotonic()
+            if poll in self._polls:
+                self._polls.remove(poll)
+                self._give_credit()
+
+    def close(self) -> None:
+        """Take part no more; claims stay until they are settled or their leases end."""
+        if self._waiter is not None and not self.is_gone:
+            now_ms = self._hub.clock.now_ms()
+            self._hub.client.consuming.unsubscribe(self._waiter, now_ms, keep_claims=True)
+        self._waiter = None
+
+    # the sink
+
+    def deliver(self, consumer: Consumer, messages: list[Message], claims: list[Claim] | None) -> bool:
+        """See `broker.engine.local.traffic.Sink`."""
+        assert claims is not None
+        came = list(zip(messages, claims, strict=True))
+        if self._pulled is not None:
+            self._pulled += came
+            return True
+        self._spare += came
+        while self._spare and self._polls:
+            poll = self._polls.popleft()
+            if not poll.came.done():
+                poll.came.set_result(self._take_spare(poll.count))
+        self._give_credit()
+        return True
+
+    def revoked(self, consumer: Consumer, claims: list[Claim]) -> None:
+        """See `broker.engine.local.traffic.Sink`."""
+        self._give_credit()
+
+    def cancelled(self, consumer: Consumer, reason: str) -> None:
+        """See `broker.engine.local.traffic.Sink`."""
+        if consumer is self._waiter:
+            self._waiter = None
+        polls, self._polls = self._polls, deque()
+        for poll in polls:
+            if not poll.came.done():
+                poll.came.set_result([])
+
+    def settled(self) -> None:
+        """Claims were settled: credit is counted anew."""
+        self._give_credit()
+
+    def _take_spare(self, count: int) -> list[Delivery]:
+        """Of what came for requests that are gone, what is still claimed."""
+        taken: list[Delivery] = []
+        while self._spare and len(taken) < count:
+            delivery = self._spare.popleft()
+            if delivery[1].state == IN_FLIGHT:
+                taken.append(delivery)
+        return taken
+
+    def _give_credit(self) -> None:
+        wanted = sum([poll.count for poll in self._polls if not poll.came.done()])
+        if self._waiter is None:
+            if not wanted:
+                return
+            self._waiter = self._subscribed()
+        held = len(self._waiter.in_flight)
+        if self._waiter.credit_max != held + wanted:
+            self._hub.client.consuming.set_credit(self._waiter, held + wanted)
+
+    def _subscribed(self) -> Consumer:
+        return self._hub.client.consuming.subscribe(
+            self._queue,
+            self._group,
+            "#",
+            self,
+            consumer_id=CONSUMER_ID,
+            credit_max=0,
+            no_ack=False,
+            exclusive=False,
+            lease_ms=self._queue.policy.visibility_timeout_ms,
+        )
+
+
+def _told(loaded: asyncio.Future[None], now_ms: int) -> None:
+    resolve(loaded)

@@ -1,0 +1,289 @@
+"""MQ-Core over HTTP: the six endpoints as they are specified, and what goes beyond them."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import argon2
+import httpx
+import pika
+import pytest
+import yaml
+
+from tests.e2e.broker_process import BrokerProcess
+
+
+@pytest.fixture(scope="module")
+def mqcore_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """One broker for this file, with a lease of two seconds."""
+    config = {"queue_manager": {"visibility_timeout": "2s"}, "queues": [{"name": "small"}]}
+    config["queues"] = [
+        {"name": "small", "limits": {"max_message_size": "1KiB", "max_depth": 2}},
+        {"name": "events", "type": "stream"},
+    ]
+    process = BrokerProcess(tmp_path_factory.mktemp("mqcore"), config, arguments=["--mqcore", "0"])
+    process.start()
+    yield process
+    assert process.stop() == 0
+
+
+@pytest.fixture
+def mq(mqcore_broker: BrokerProcess) -> Iterator[httpx.Client]:
+    url = f"http://127.0.0.1:{mqcore_broker.ports['mqcore']}"
+    with httpx.Client(base_url=url, trust_env=False, timeout=20) as client:
+        yield client
+    assert mqcore_broker.alive, mqcore_broker.log[-4000:]
+
+
+@pytest.fixture
+def path(mq: httpx.Client, name: str) -> str:
+    """A new queue."""
+    assert mq.put(f"/{name}").status_code == 201
+    return f"/{name}"
+
+
+def test_queue_is_there_from_its_creation_to_its_deletion(mq: httpx.Client, name: str) -> None:
+    assert mq.get(f"/{name}").status_code == 404
+    assert mq.put(f"/{name}", content=b"discarded").status_code == 201
+    assert mq.put(f"/{name}").status_code == 200
+    assert mq.get(f"/{name}").status_code == 200
+    assert mq.delete(f"/{name}").status_code == 204
+    assert mq.get(f"/{name}").status_code == 404
+    assert mq.delete(f"/{name}").status_code == 404
+
+
+def test_message_comes_back_with_its_id_and_content_until_it_is_deleted(mq: httpx.Client, path: str) -> None:
+    added = mq.post(f"{path}/messages", content=b"\x00tea\xff", headers={"content-type": "image/x-tea"})
+    assert added.status_code == 201
+    fetched = mq.get(f"{path}/messages")
+    assert (fetched.status_code, fetched.content) == (200, b"\x00tea\xff")
+    assert fetched.headers["x-message-id"] == added.headers["x-message-id"]
+    assert fetched.headers["content-type"] == "image/x-tea"
+    assert mq.get(f"{path}/messages").status_code == 204  # nobody else gets it meanwhile
+    assert mq.delete(f"{path}/messages/{fetched.headers['x-message-id']}").status_code == 204
+    assert mq.delete(f"{path}/messages/{fetched.headers['x-message-id']}").status_code == 404
+    time.sleep(2.5)  # longer than the lease
+    assert mq.get(f"{path}/messages").status_code == 204
+
+
+def test_empty_message_is_a_message(mq: httpx.Client, path: str) -> None:
+    assert mq.post(f"{path}/messages").status_code == 201
+    fetched = mq.get(f"{path}/messages")
+    assert (fetched.status_code, fetched.content) == (200, b"")
+
+
+def test_fetched_message_that_is_not_deleted_comes_again(mq: httpx.Client, path: str) -> None:
+    mq.post(f"{path}/messages", content=b"again")
+    first = mq.get(f"{path}/messages")
+    second = mq.get(f"{path}/messages", params={"wait": "10s"})
+    assert second.content == b"again"
+    assert second.headers["x-message-id"] == first.headers["x-message-id"]
+    assert second.headers["x-message-attempts"] == "2"
+
+
+def test_message_that_was_never_fetched_can_be_deleted_wherever_it_waits(mq: httpx.Client, path: str) -> None:
+    ids = [mq.post(f"{path}/messages", content=b"%d" % n).headers["x-message-id"] for n in range(5)]
+    assert mq.delete(f"{path}/messages/{ids[3]}").status_code == 204
+    assert mq.delete(f"{path}/messages/{ids[0]}").status_code == 204
+    left = [mq.get(f"{path}/messages") for _ in range(3)]
+    assert [answer.content for answer in left] == [b"1", b"2", b"4"]
+    assert {answer.headers["x-message-attempts"] for answer in left} == {"1"}
+    assert mq.get(f"{path}/messages").status_code == 204
+    assert mq.delete(f"{path}/messages/{ids[3]}").status_code == 404
+
+
+def test_message_that_came_back_can_be_deleted(mq: httpx.Client, path: str) -> None:
+    message = mq.post(f"{path}/messages", content=b"x").headers["x-message-id"]
+    assert mq.get(f"{path}/messages").status_code == 200
+    assert mq.patch(f"{path}/messages/{message}", params={"visibility": "0"}).status_code == 204
+    assert mq.delete(f"{path}/messages/{message}").status_code == 204
+    assert mq.get(f"{path}/messages").status_code == 204
+
+
+def test_long_poll_ends_when_a_message_comes(mq: httpx.Client, path: str) -> None:
+    def publish() -> None:
+        time.sleep(0.5)
+        mq.post(f"{path}/messages", content=b"late")
+
+    started = time.monotonic()
+    thread = threading.Thread(target=publish)
+    thread.start()
+    answer = mq.get(f"{path}/messages", params={"wait": "15"})
+    thread.join()
+    assert (answer.status_code, answer.content) == (200, b"late")
+    assert time.monotonic() - started < 12
+
+
+def test_long_poll_in_vain_ends_in_time(mq: httpx.Client, path: str) -> None:
+    assert mq.get(f"{path}/messages", params={"wait": "300ms"}).status_code == 204
+
+
+def test_each_of_many_long_polls_gets_one_message(mq: httpx.Client, path: str) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        waiting = [pool.submit(mq.get, f"{path}/messages", params={"wait": "15s"}) for _ in range(8)]
+        time.sleep(0.3)
+        bodies = [{"body": str(number)} for number in range(8)]
+        mq.post(f"{path}/messages", params={"batch": "true"}, json={"messages": bodies})
+        assert sorted(each.result().content for each in waiting) == [b"%d" % n for n in range(8)]
+
+
+def test_client_that_goes_while_it_waits_is_given_nothing(mq: httpx.Client, path: str) -> None:
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.get(mq.base_url.join(f"{path}/messages?wait=30s"), timeout=0.5, trust_env=False)
+    time.sleep(0.3)
+    mq.post(f"{path}/messages", content=b"kept")
+    assert mq.get(f"{path}/messages", params={"wait": "5s"}).headers["x-message-attempts"] == "1"
+
+
+def test_visibility_is_what_was_asked_for(mq: httpx.Client, path: str) -> None:
+    mq.post(f"{path}/messages", content=b"x")
+    message = mq.get(f"{path}/messages", params={"visibility": "30s"}).headers["x-message-id"]
+    assert mq.get(f"{path}/messages", params={"wait": "4s"}).status_code == 204
+    assert mq.patch(f"{path}/messages/{message}", params={"visibility": "100ms"}).status_code == 204
+    assert mq.get(f"{path}/messages", params={"wait": "10s"}).content == b"x"
+
+
+def test_batch_is_added_fetched_and_deleted_together(mq: httpx.Client, path: str) -> None:
+    batch = {
+        "messages": [{"body": "a"}, {"body": "/w==", "encoding": "base64"}, {"body": "é"}],
+        "content_type": "text/plain",
+    }
+    added = mq.post(f"{path}/messages", params={"batch": "true"}, json=batch)
+    assert added.status_code == 201
+    fetched = mq.get(f"{path}/messages", params={"count": 10}).json()["messages"]
+    assert [(each["body"], each["encoding"]) for each in fetched] == [
+        ("a", "text"),
+        ("/w==", "base64"),
+        ("é", "text"),
+    ]
+    assert [each["id"] for each in fetched] == added.json()["ids"]
+    assert {each["content_type"] for each in fetched} == {"text/plain"}
+    removed = mq.request("DELETE", f"{path}/messages", params={"id": [each["id"] for each in fetched]})
+    assert removed.json() == {"removed": 3}
+
+
+def test_each_group_gets_every_message(mq: httpx.Client, path: str) -> None:
+    for group in ("", "audit"):
+        mq.get(f"{path}/messages", params={"group": group})
+    message = mq.post(f"{path}/messages", content=b"both").headers["x-message-id"]
+    for group in ("", "audit"):
+        assert mq.get(f"{path}/messages", params={"group": group}).content == b"both"
+        assert mq.delete(f"{path}/messages/{message}", params={"group": group}).status_code == 204
+
+
+def test_message_reaches_an_amqp_consumer_and_back(
+    mq: httpx.Client,
+    path: str,
+    mqcore_broker: BrokerProcess,
+    amqp_connect: Callable[..., pika.BlockingConnection],
+) -> None:
+    channel = amqp_connect(mqcore_broker).channel()
+    mq.post(f"{path}/messages", content=b"{}", headers={"content-type": "application/json"})
+    method, properties, body = channel.basic_get(path[1:], auto_ack=True)
+    assert (body, properties.content_type) == (b"{}", "application/json")
+    channel.basic_publish("", path[1:], b"from amqp")
+    assert mq.get(f"{path}/messages", params={"wait": "5s"}).content == b"from amqp"
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "status"),
+    [
+        ("GET", "/nobody/messages", 404),
+        ("POST", "/nobody/messages", 404),
+        ("DELETE", "/nobody/messages/1", 404),
+        ("PUT", "/a%2Fb", 400),
+        ("PUT", "/%ff", 400),
+        ("POST", "/small", 405),
+        ("GET", "/small/messages/1", 405),
+        ("GET", "/small/other", 404),
+        ("GET", "/small/messages?wait=2m", 400),
+        ("GET", "/small/messages?count=0", 400),
+        ("GET", "/small/messages?visibility=0", 400),
+        ("GET", "/small/messages?unknown=1", 400),
+        ("GET", "/events/messages", 400),
+        ("DELETE", "/small/messages/none", 404),
+        ("DELETE", "/small/messages", 400),
+        ("PATCH", "/small/messages/1", 400),
+        ("POST", "/small/messages?batch=true", 400),
+    ],
+)
+def test_request_that_cannot_be_done_is_told_why(
+    mq: httpx.Client, method: str, target: str, status: int
+) -> None:
+    answer = mq.request(method, target)
+    assert answer.status_code == status, answer.text
+    assert answer.json()["reason"]
+
+
+def test_full_queue_tells_when_to_try_again(mq: httpx.Client) -> None:
+    assert mq.post("/small/messages", content=b"x" * 2000).status_code == 413
+    while mq.post("/small/messages", content=b"x").status_code == 201:
+        pass
+    refused = mq.post("/small/messages", content=b"x")
+    assert refused.status_code == 503
+    assert int(refused.headers["retry-after"]) >= 1
+
+
+def test_body_that_ends_early_adds_nothing(mq: httpx.Client, path: str) -> None:
+    def half() -> Iterator[bytes]:
+        yield b"half"
+        raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        mq.post(f"{path}/messages", content=half(), headers={"content-length": "8"})
+    assert mq.get(f"{path}/messages").status_code == 204
+
+
+def test_answered_message_survives_a_crash_and_a_deleted_one_does_not(
+    own_broker: Callable[..., BrokerProcess], tmp_path: Path
+) -> None:
+    broker = own_broker({}, arguments=["--mqcore", "0"])
+
+    def url() -> str:
+        return f"http://127.0.0.1:{broker.ports['mqcore']}/q"
+
+    httpx.put(url(), trust_env=False)
+    ids = [
+        httpx.post(f"{url()}/messages", content=b"%d" % number, trust_env=False).headers["x-message-id"]
+        for number in range(3)
+    ]
+    httpx.delete(f"{url()}/messages/{ids[1]}", trust_env=False)
+    broker.restart(kill=True)
+    left = [httpx.get(f"{url()}/messages", trust_env=False) for _ in range(3)]
+    assert [(answer.status_code, answer.content) for answer in left] == [(200, b"0"), (200, b"2"), (204, b"")]
+
+
+def test_document_names_every_path(mq: httpx.Client) -> None:
+    document = json.loads(mq.get("/").content)
+    assert set(document["paths"]) == {"/{queue}", "/{queue}/messages", "/{queue}/messages/{id}"}
+
+
+def test_who_may_not_is_refused_and_who_is_unknown_is_asked(
+    own_broker: Callable[..., BrokerProcess], tmp_path: Path
+) -> None:
+    users = tmp_path / "users.yaml"
+    hashed = argon2.PasswordHasher(time_cost=1, memory_cost=1024).hash("secret")
+    grant = {"vhost": "/", "write": "^in$", "read": "", "configure": ""}
+    users.write_text(
+        yaml.safe_dump({"users": [{"name": "writer", "password": hashed, "permissions": [grant]}]})
+    )
+    config = {
+        "access": {"users_file": str(users), "anonymous": "never"},
+        "queues": [{"name": "in"}, {"name": "out"}],
+    }
+    broker = own_broker(config, arguments=["--mqcore", "0"])
+    url = f"http://127.0.0.1:{broker.ports['mqcore']}"
+    with httpx.Client(base_url=url, trust_env=False) as client:
+        assert client.post("/in/messages").status_code == 401
+        assert "Basic" in client.post("/in/messages").headers["www-authenticate"]
+        assert client.post("/in/messages", auth=("writer", "wrong")).status_code == 401
+        writer = ("writer", "secret")
+        assert client.post("/in/messages", content=b"x", auth=writer).status_code == 201
+        assert client.post("/out/messages", auth=writer).status_code == 403
+        assert client.get("/in/messages", auth=writer).status_code == 403
+        assert client.delete("/in/messages/0", auth=writer).status_code == 403
+        assert client.delete("/in", auth=writer).status_code == 403
+        assert client.put("/new", auth=writer).status_code == 403
