@@ -122,10 +122,18 @@ types: setup-dev
 check-deploy:
 	deploy/check
 
+DOCS_ENV := build/docs-env
+docs:
+	test -x $(DOCS_ENV)/bin/python || $(PYTHON) -m venv $(DOCS_ENV)
+	$(DOCS_ENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock
+	$(DOCS_ENV)/bin/mkdocs build --strict
+	@echo "file://$(CURDIR)/build/site/index.html"
+
 lock:
 	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url -o requirements-dev.lock
 	uv pip compile pyproject.toml --extra spark --group spark-demo --universal --python-version 3.11 --generate-hashes --no-emit-index-url -c requirements-dev.lock -o requirements-spark.lock
 	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url -c requirements-dev.lock -o requirements.lock
+	uv pip compile --only-group docs --universal --python-version 3.11 --generate-hashes --no-emit-index-url -c requirements-dev.lock -o requirements-docs.lock
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,4 +1,4 @@
-"""Every example of docs/semantics runs as it stands and prints what the page says."""
+"""Every example of docs/semantics and docs/tutorials runs as it stands and prints what the page says."""
 
 import re
 import subprocess
@@ -25,10 +25,18 @@ class Example(NamedTuple):
     output: str
 
 
+SEMANTICS = sorted((PROJECT / "docs" / "semantics").glob("*.md"))
+# in the order in which one reads them: each goes on with what the one before made
+TUTORIALS = [
+    PROJECT / "docs" / "tutorials" / f"{name}.md"
+    for name in ("first-device", "first-worker", "retries", "streams")
+]
+
+
 def _examples() -> list[Example]:
     return [
-        Example(f"{path.stem}-{number}", match["code"], match["output"])
-        for path in sorted((PROJECT / "docs" / "semantics").glob("*.md"))
+        Example(f"{path.parent.stem}-{path.stem}-{number}", match["code"], match["output"])
+        for path in (*SEMANTICS, *TUTORIALS)
         for number, match in enumerate(_EXAMPLE.finditer(path.read_text("utf-8")), start=1)
     ]
 
@@ -63,6 +71,6 @@ def test_example_prints_what_its_page_says(
 
 
 def test_each_page_but_the_index_has_an_example() -> None:
-    pages = {path.stem for path in (PROJECT / "docs" / "semantics").glob("*.md")} - {"README"}
+    pages = {f"{path.parent.stem}-{path.stem}" for path in (*SEMANTICS, *TUTORIALS)} - {"semantics-README"}
 
     assert {example.page.rpartition("-")[0] for example in _examples()} == pages
