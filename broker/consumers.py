@@ -6,10 +6,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from broker.access.login import Identity
+from broker.access.rights import Action, Kind
 from broker.consumer_filters import Filters
 from broker.engine.local.traffic import Claim, Consumer, CreditPool, Queue, Sink
 from broker.hub import Hub
+from queue_manager.errors import QueueNotFound
 from queue_manager.log.stream_start import StreamStart
+
+
+def find_or_create(hub: Hub, identity: Identity, name: str, caller: str) -> Queue:
+    """The queue that an address names; one in memory where there is none, if the client may make it.
+
+    Raises QueueManagerError.
+    """
+    consuming = hub.client.consuming
+    try:
+        return consuming.find(name, caller)
+    except QueueNotFound:
+        identity.check(Action.CONFIGURE, Kind.QUEUE, name)
+        return consuming.find_or_create(name, caller, hub.clock.now_ms())
 
 
 class ConsumerSink(Sink, Protocol):

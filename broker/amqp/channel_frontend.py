@@ -8,7 +8,7 @@ from typing import Any, Final
 import structlog
 from pamqp import commands
 
-from broker.amqp import consuming, exchanges, queues, transaction
+from broker.amqp import consuming, exchanges, permissions, queues, transaction
 from broker.amqp.channel import AmqpChannel
 from broker.amqp.client import AmqpClient
 from broker.amqp.confirms import Confirms
@@ -135,6 +135,7 @@ class ChannelFrontend:
     def _perform(self, method: Any) -> None:
         """Do what a method asks but publish and settle."""
         kind = type(method)
+        permissions.check(self._channel.client.identity, method, self._channel.last_queue)
         if (queue_method := queues.METHODS.get(kind)) is not None:
             queue_method(self._queues, method)
         elif (exchange_method := exchanges.METHODS.get(kind)) is not None:

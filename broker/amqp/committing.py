@@ -7,6 +7,7 @@ from typing import Final
 import structlog
 
 from broker.amqp import headers as names
+from broker.amqp import permissions
 from broker.amqp.channel import AmqpChannel
 from broker.engine.answers import Answer
 from broker.properties.single import single_values
@@ -30,6 +31,7 @@ def commit(channel: AmqpChannel, shape: PublishShape) -> Answer[None]:
     parsed = address.parse(shape.routing_key)
     headers = single_values(content.decode_headers(shape.properties), "header", (names.GROUP, names.OFFSET))
     group_id = headers.get(names.GROUP)
+    permissions.check_call(channel.client.identity, parsed, headers, "")
     offset = headers.get(names.OFFSET)
     if not isinstance(group_id, str) or not group_id:
         raise InvalidArgument(f"$commit needs the header {names.GROUP}, the name of a group")

@@ -18,7 +18,7 @@ from broker.amqp.errors import channel_error, connection_error
 from broker.amqp.held_events import HeldEvents
 from broker.amqp.stream_delivery import AmqpStreamConsumer
 from broker.amqp.unacked import Unacked
-from broker.consumers import ConsumerRequest, Consumers
+from broker.consumers import ConsumerRequest, Consumers, find_or_create
 from broker.engine.local.traffic import UNLIMITED, Consumer, CreditPool, Queue
 from config import limits
 from protocols.amqp091 import constants as c
@@ -175,7 +175,7 @@ class Consuming:
         parsed = address.parse(name)
         if parsed.verb:
             raise InvalidAddress(f"{name!r} is a control topic: there is nothing to consume")
-        queue = consuming.find_or_create(parsed.name, caller, channel.hub.clock.now_ms())
+        queue = find_or_create(channel.hub, channel.client.identity, parsed.name, caller)
         return queue, parsed.rest or MATCH_ALL
 
     def _lease_ms(self, queue: Queue) -> int:

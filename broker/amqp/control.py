@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.amqp import settling, staging, stream_status
+from broker.amqp import permissions, settling, staging, stream_status
 from broker.amqp.browse import Browse
 from broker.amqp.channel import AmqpChannel
 from broker.amqp.replying import DurableReply
@@ -51,8 +51,11 @@ class Call:
         self._correlation_id: str = properties.correlation_id or ""
 
     def ask(self, body: bytes, now_ms: int) -> Answer[Told]:
-        """Begin what one publish asks."""
+        """Begin what one publish asks; raises NotPermitted."""
         parsed = self._address
+        identity = self._channel.client.identity
+        headers = dict(content.decode_headers(self._properties))
+        permissions.check_call(identity, parsed, headers, self._reply_to)
         if parsed.rest:
             reason = f"{parsed.verb} follows the queue's name: $queue/{parsed.name}/{parsed.verb}"
             return Answer.failed(InvalidArgument(reason))

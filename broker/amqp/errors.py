@@ -6,6 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
+from broker.access.login import NotPermitted
 from protocols.amqp091 import constants as c
 from protocols.errors import ProtocolError
 from queue_manager.errors import (
@@ -34,6 +35,7 @@ _CODES: Final[dict[type[QueueManagerError], int]] = {
     ExchangeNotFound: c.NOT_FOUND,
     ResourceLocked: c.RESOURCE_LOCKED,
     AccessRefused: c.ACCESS_REFUSED,
+    NotPermitted: c.ACCESS_REFUSED,
     LimitReached: c.RESOURCE_ERROR,
     InvalidAddress: c.PRECONDITION_FAILED,
 }

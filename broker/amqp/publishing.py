@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from broker.amqp import committing, control, staging
+from broker.access.rights import Action, Kind
+from broker.amqp import committing, control, permissions, staging
 from broker.amqp.channel import AmqpChannel
 from broker.amqp.confirms import Confirms
 from broker.amqp.direct_replies import (
@@ -194,6 +195,7 @@ class Publisher:
         publishing = self._hub.client.publishing
         if committing.is_commit(address.exchange, key):
             return None
+        permissions.check_publish(self._channel.client.identity, address.exchange, key)
         if address.exchange:
             targets = publishing.unconditional(address.exchange, key)
             if targets.meets_topics:
@@ -215,6 +217,7 @@ class Publisher:
         publishing = self._hub.client.publishing
         raw = shape.properties
         key = shape.routing_key
+        permissions.check_publish(self._channel.client.identity, shape.exchange, key)
         if shape.exchange:
             targets = publishing.through(shape.exchange, (key,), partial(amqp.headers_of, raw))
         else:
@@ -262,6 +265,7 @@ class Publisher:
             if not publishing.creates_queues and not mandatory:
                 raise QueueNotFound(f"no queue is bound to {key!r}")
             if publishing.creates_queues:
+                self._channel.client.identity.check(Action.CONFIGURE, Kind.QUEUE, parsed.name)
                 targets = publishing.route(key, now_ms)
         return targets
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pamqp import commands
 
-from broker.amqp import arguments, stream_arguments
+from broker.amqp import arguments, permissions, stream_arguments
 from broker.amqp.channel import AmqpChannel
 from broker.amqp.direct_replies import is_reply_key, is_there
 from broker.amqp.held_events import HeldEvents
@@ -43,8 +43,10 @@ class Queues:
         if method.passive:
             answer = queues.look(method.queue or channel.last_queue, caller, is_use=True)  # as with RabbitMQ
         else:
+            name = method.queue or f"amq.gen-{secrets.token_urlsafe(16)}"
+            permissions.check_queue(channel.client.identity, name, method.arguments or {})
             is_reserved = is_reserved_name(method.queue)
-            answer = queues.declare(self._declaration(method), caller, create=not is_reserved)
+            answer = queues.declare(self._declaration(method, name), caller, create=not is_reserved)
         self._held.expect(answer, partial(self._declared, method), method.index)
 
     def _declare_requester(self, method: commands.Queue.Declare) -> None:
@@ -72,11 +74,11 @@ class Queues:
         )
         self._held.expect(answer, partial(self._deleted, method), method.index)
 
-    def _declaration(self, method: commands.Queue.Declare) -> QueueDeclaration:
+    def _declaration(self, method: commands.Queue.Declare, name: str) -> QueueDeclaration:
         durable = method.durable and not method.exclusive and not method.auto_delete
         table = method.arguments or {}
         return QueueDeclaration(
-            name=method.queue or f"amq.gen-{secrets.token_urlsafe(16)}",
+            name=name,
             durable=durable,
             policy=_policy(table, self._channel.hub.default_policy, durable=durable),
             arguments={

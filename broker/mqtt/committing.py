@@ -10,7 +10,7 @@ from typing import Final
 
 from broker.engine.answers import Answer
 from broker.mqtt.client import MqttClient
-from broker.mqtt.control import ControlTarget, offset_of, user_properties
+from broker.mqtt.control import ControlTarget, check_group, offset_of, user_properties
 from broker.properties.single import aliased_value
 from config import limits
 from protocols.mqtt import constants as c
@@ -31,6 +31,7 @@ class CommitTarget(ControlTarget):
         _, group_id = aliased_value(values, GROUP_PROPERTIES)
         if group_id is None:
             group_id = client.own_group()
+        check_group(client, group_id)
         name, text = aliased_value(values, OFFSET_PROPERTIES)
         if text is None:
             name, text = "offset", payload.decode("ascii", "replace")

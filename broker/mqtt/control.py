@@ -16,6 +16,8 @@ from typing import Final
 import structlog
 
 from broker import claims
+from broker.access.login import NotPermitted
+from broker.access.rights import Action, Kind
 from broker.engine.answers import Answer
 from broker.engine.local.traffic import Claim
 from broker.mqtt.client import MqttClient
@@ -67,7 +69,10 @@ class ControlTarget(ABC):
         except QueueManagerError as error:
             publisher.hub.counters.refuse_control()
             client.note_refused(self._shape.topic, error.reason)
-            self._refuse(client, packet_ids, error.reason)
+            if isinstance(error, NotPermitted):
+                publisher.deny(packet_ids, self._shape.qos, c.NOT_AUTHORIZED, error.reason)
+            else:
+                self._refuse(client, packet_ids, error.reason)
             return
         qos = self._shape.qos
         if packet_ids and waits:
@@ -118,6 +123,7 @@ class SettleTarget(ControlTarget):
         group_id = values.get("group-id")
         if group_id is None or "message-id" not in values:
             raise InvalidArgument(f"{verb} needs user properties message-id and group-id")
+        check_group(client, group_id)
         claim = consuming.find_claim(queue, group_id, offset_of(values["message-id"], queue.name))
         _check_meant(client, claim, values.get("attempts"))
         claims.check_delay(values, verb, stream=queue.policy.stream)
@@ -134,6 +140,11 @@ class SettleTarget(ControlTarget):
         if group is not None:
             consuming.write_soon(group)
         return Answer.given(group is not None)
+
+
+def check_group(client: MqttClient, group_id: str) -> None:
+    """Raise NotPermitted unless the client may use a group; behind `@` stands its pattern."""
+    client.identity.check(Action.READ, Kind.GROUP, group_id.partition("@")[0])
 
 
 def user_properties(block: bytes, names: Collection[str]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.access.login import NotPermitted
 from protocols.mqtt import constants as c
 from queue_manager.errors import (
     InvalidAddress,
@@ -20,6 +21,7 @@ _PUBLISH: Final[dict[type[QueueManagerError], int]] = {
     PreconditionFailed: c.IMPLEMENTATION_SPECIFIC_ERROR,
 }
 _SUBSCRIBE: Final[dict[type[QueueManagerError], int]] = {
+    NotPermitted: c.NOT_AUTHORIZED,
     QueueNotFound: c.NOT_AUTHORIZED,
     InvalidAddress: c.TOPIC_FILTER_INVALID,
     LimitReached: c.QUOTA_EXCEEDED,

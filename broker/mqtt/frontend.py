@@ -10,6 +10,7 @@ from typing import Any, Final
 import structlog
 
 from broker.access.credentials import Anonymous, LoginRefused, Password, VhostRefused
+from broker.access.login import NotPermitted
 from broker.entrance import Found, log_in
 from broker.frontend import Frontend
 from broker.hub import Hub
@@ -75,7 +76,7 @@ class MqttFrontend(Frontend):
             if type(event) is ev.PublishRun:
                 target = event.shape.context
                 if target is None:
-                    target = event.shape.context = publishing.resolve(event.shape)
+                    target = publishing.target_of(event.shape, self.client.identity)
                 target.publish(self._publisher, event)
             else:
                 self._handlers[type(event)](event)
@@ -103,7 +104,7 @@ class MqttFrontend(Frontend):
         if self._will is not None:
             will = self._will
             self._will = None
-            will.publish(self.client.hub, self._pubsub)
+            will.publish(self.client.hub, self._pubsub, self.client.identity)
 
     def dissolve(self) -> None:
         """See `Frontend.dissolve`."""
@@ -152,8 +153,14 @@ class MqttFrontend(Frontend):
         client_id = packet.client_id or assigned_id
         try:
             identity = found.enter(client.vhost, client_id)
-        except VhostRefused as refused:
+            if packet.will is not None:
+                publishing.check_publish(identity, packet.will.topic)
+        except (NotPermitted, VhostRefused) as refused:
             client.refuse(packet.client_id, c.NOT_AUTHORIZED, refused.reason)
+            return
+        other = self._clients.find(client_id)
+        if other is not None and other.identity.user != identity.user:
+            client.refuse(packet.client_id, c.NOT_AUTHORIZED, "another user's client has this identifier")
             return
         client.identify(identity, client_id, is_assigned=bool(assigned_id))
         properties = Properties(assigned_client_identifier=assigned_id or None)

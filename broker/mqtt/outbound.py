@@ -7,6 +7,7 @@ from typing import Final
 
 import structlog
 
+from broker.access.rights import Action, Kind
 from broker.engine.local.traffic import IN_FLIGHT, Claim, CreditPool
 from broker.mqtt.client import MqttClient
 from broker.mqtt.pubsub import Retained, Subscription
@@ -96,6 +97,11 @@ class Outbound:
     def protocol_version(self) -> int:
         """See `Subscriber`."""
         return self._client.connection.protocol_version
+
+    def may_read(self, topic: str) -> bool:
+        """See `Subscriber`."""
+        identity = self._client.identity
+        return identity.may_all_topics(Action.READ) or identity.may(Action.READ, Kind.TOPIC, topic)
 
     def limit(self, receive_maximum: int) -> None:
         """So many QoS 1 and 2 deliveries the client takes at a time (section 3.1.2.11.3)."""

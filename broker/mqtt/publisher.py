@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from broker.access.login import Identity
 from broker.hub import Hub
 from broker.mqtt.client import MqttClient
 from broker.mqtt.pubsub import PubSub, Subscriber
@@ -40,6 +41,10 @@ class Publisher(Protocol):
     @property
     def hub(self) -> Hub:
         """The broker's."""
+
+    @property
+    def identity(self) -> Identity:
+        """Whose publishes it are."""
 
     @property
     def pubsub(self) -> PubSub:
@@ -75,6 +80,9 @@ class Publisher(Protocol):
     def refuse(self, run: PublishRun, reason_code: int, reason: str) -> None:
         """Tell that nothing of the run was taken."""
 
+    def deny(self, packet_ids: list[int], qos: int, reason_code: int, reason: str) -> None:
+        """As `refuse`, where it was logged."""
+
     def refuse_when_durable(self, run: PublishRun, reason_code: int, reason: str) -> None:
         """As `refuse`, once what was done so far is durable."""
 
@@ -94,6 +102,11 @@ class ClientPublisher:
             DurableAnswer(client.connection.send_puback_run, client.transport),
             DurableAnswer(client.connection.send_pubrec_run, client.transport),
         )
+
+    @property
+    def identity(self) -> Identity:
+        """See `Publisher`."""
+        return self.client.identity
 
     @property
     def protocol_version(self) -> int:
@@ -135,16 +148,19 @@ class ClientPublisher:
 
         MQTT 3.1.1 has no way to say so but ending the connection ([MQTT-3.3.5-2]); QoS 0 has none at all.
         """
+        self.client.note_refused(run.shape.topic, reason, run.count)
+        self.deny(run.packet_ids, run.shape.qos, reason_code, reason)
+
+    def deny(self, packet_ids: list[int], qos: int, reason_code: int, reason: str) -> None:
+        """See `Publisher`."""
         client = self.client
-        client.note_refused(run.shape.topic, reason, run.count)
-        qos = run.shape.qos
         if qos == 0:
             return
         connection = client.connection
         if connection.protocol_version != c.MQTT_5:
             client.disconnect(reason_code, reason)
             return
-        for packet_id in run.packet_ids:
+        for packet_id in packet_ids:
             properties = Properties(reason_string=reason)
             if qos == 1:
                 connection.send_puback(packet_id, reason_code, properties)

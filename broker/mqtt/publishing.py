@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+from broker.access.login import Identity, NotPermitted
+from broker.access.rights import Action, Kind
 from broker.engine.local.traffic import PublishPlan, is_remembered
-from broker.hub import Hub
 from broker.mqtt.bound_queues import NOT_STORED, REFUSED, REFUSED_TOGETHER, BoundQueues
 from broker.mqtt.committing import CommitTarget
 from broker.mqtt.control import SettleTarget
@@ -33,8 +34,27 @@ class Target(Protocol):
         """Take a run of publishes and answer it, now or when it is durable."""
 
 
-def resolve(shape: PublishShape) -> Target:
-    """The target of a shape; kept in `shape.context`."""
+def target_of(shape: PublishShape, identity: Identity) -> Target:
+    """The target of a shape, kept in `shape.context` if the client is permitted to publish there."""
+    try:
+        check_publish(identity, shape.topic)
+    except NotPermitted as error:
+        return Refusal(c.NOT_AUTHORIZED, error.reason)
+    target: Target = _resolve(shape)
+    shape.context = target
+    return target
+
+
+def check_publish(identity: Identity, topic: str) -> None:
+    """Raise NotPermitted unless that may be published to; settling what was read takes reading."""
+    if not address.is_queue_topic(topic):
+        identity.check(Action.WRITE, Kind.TOPIC, topic)
+        return
+    settles = topic.rpartition("/")[2] in address.CONTROL_VERBS
+    identity.check(Action.READ if settles else Action.WRITE, Kind.ADDRESS, topic)
+
+
+def _resolve(shape: PublishShape) -> Target:
     topic = shape.topic
     if address.is_queue_topic(topic):
         try:
@@ -169,7 +189,7 @@ class QueueTarget:
         plan = self._plan
         try:
             if plan is None or not publishing.is_current(plan):
-                plan = self._aim(hub, now_ms)
+                plan = self._aim(publisher, now_ms)
             outcome = publishing.publish(plan, run.payloads, now_ms)
         except QueueManagerError as error:
             hub.counters.leave_unrouted(run.count)
@@ -205,10 +225,15 @@ class QueueTarget:
         else:
             publisher.accept(run.packet_ids, self._shape.qos, QUEUES_RETAIN_NOTHING)
 
-    def _aim(self, hub: Hub, now_ms: int) -> PublishPlan:
+    def _aim(self, publisher: Publisher, now_ms: int) -> PublishPlan:
         shape = self._shape
-        publishing = hub.client.publishing
-        targets = publishing.route(shape.topic, now_ms)
+        publishing = publisher.hub.client.publishing
+        targets = publishing.match(shape.topic)
+        if not targets:
+            if publishing.creates_queues:
+                name = address.parse(shape.topic).name
+                publisher.identity.check(Action.CONFIGURE, Kind.QUEUE, name)
+            targets = publishing.route(shape.topic, now_ms)
         if self._plan is None:
             # without properties or QoS the kind still tells an AMQP consumer that the mode is 1
             options = options_of(shape.properties)

@@ -21,6 +21,9 @@ class Subscriber(Protocol):
     def protocol_version(self) -> int:
         """Of his connection."""
 
+    def may_read(self, topic: str) -> bool:
+        """Whether he is permitted to get what is published to a topic that his filter matches."""
+
     def pass_on(self, run: PublishRun) -> None:
         """Send publishes on as they came."""
 
@@ -167,12 +170,14 @@ class PubSub:
         self._changed()
 
     def route(self, topic: str) -> tuple[Subscription, ...]:
-        """Every subscription a topic matches; members of share groups are chosen later (`pick`)."""
+        """Every subscription a topic matches and whose client may read it; members of share groups are
+        chosen later (`pick`).
+        """
         found = self._routes.get(topic)
         if found is None:
             result: list[Subscription] = []
             _collect(self._root, topic.split("/"), 0, topic.startswith("$"), result)
-            found = tuple(result)
+            found = tuple([s for s in result if s.subscriber.may_read(topic)])
             if len(self._routes) >= limits.ROUTE_CACHE_ENTRIES_MAX:
                 self._routes.clear()
             self._routes[topic] = found

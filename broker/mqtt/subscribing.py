@@ -8,7 +8,8 @@ from typing import Final
 
 import structlog
 
-from broker.consumers import ConsumerRequest
+from broker.access.rights import Action, Kind
+from broker.consumers import ConsumerRequest, find_or_create
 from broker.mqtt.client import MqttClient
 from broker.mqtt.delivery import MqttConsumer
 from broker.mqtt.errors import subscribe_code
@@ -127,6 +128,7 @@ class Subscriptions:
         for name, _ in event.user_properties:
             if name in PROPERTIES:  # such as a selector: without it far too much would come
                 raise InvalidArgument(f"user property {name} is for $queue/... topics only")
+        self._client.identity.check(Action.READ, Kind.FILTER, topic_filter)
         subscription = Subscription(
             self._outbound,
             topic_filter,
@@ -145,7 +147,8 @@ class Subscriptions:
     def _send_retained(self, subscription: Subscription) -> None:
         now_ms = self._client.hub.clock.now_ms()
         for message in self._pubsub.retained_for(subscription.filter):
-            self._outbound.send_retained(message, subscription, now_ms)
+            if self._outbound.may_read(message.topic):
+                self._outbound.send_retained(message, subscription, now_ms)
 
     def _subscribe_queue(
         self, event: SubscribeReceived, request: SubscriptionRequest, share: str, topic_filter: str
@@ -156,12 +159,14 @@ class Subscriptions:
         parsed = address.parse(topic_filter)
         if parsed.verb:
             raise InvalidAddress(f"{parsed.verb} is a control topic: there is nothing to subscribe to")
+        client.identity.check(Action.READ, Kind.ADDRESS, topic_filter)
         options = read_options(event.user_properties, now_ms)
         is_stream = consuming.is_stream(parsed.name)
         group = options.group or share or self._own_group(is_stream=is_stream)
+        client.identity.check(Action.READ, Kind.GROUP, group)
         if options.stream is not None and not is_stream:
             raise InvalidArgument(f"{options.stream.given}: queue {parsed.name!r} is no stream")
-        queue = consuming.find_or_create(parsed.name, client.caller, now_ms)
+        queue = find_or_create(client.hub, client.identity, parsed.name, client.caller)
         if request.no_local:
             raise InvalidArgument("no-local is not supported on queues: who publishes may consume, too")
         is_explicit = self._is_explicit(options, is_stream=is_stream)

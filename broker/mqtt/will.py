@@ -6,6 +6,7 @@ from typing import Final
 
 import structlog
 
+from broker.access.login import Identity
 from broker.hub import Hub
 from broker.mqtt import publishing
 from broker.mqtt.pubsub import PubSub
@@ -36,23 +37,25 @@ class Will:
         shape = PublishShape(first_byte, will.topic, will.topic.encode(), properties)
         self._run = PublishRun(shape, 1, [], [will.payload], b"", 0, 0, 0)
 
-    def publish(self, hub: Hub, pubsub: PubSub) -> None:
-        """Publish it, to subscribers or a queue."""
-        publishing.resolve(self._run.shape).publish(WillPublisher(hub, pubsub), self._run)
+    def publish(self, hub: Hub, pubsub: PubSub, identity: Identity) -> None:
+        """Publish it, to subscribers or a queue, as far as the client is permitted to."""
+        target = publishing.target_of(self._run.shape, identity)
+        target.publish(WillPublisher(hub, pubsub, identity), self._run)
 
 
 class WillPublisher:
     """A `broker.mqtt.publisher.Publisher` that is not there any more: only the log is told of refusals."""
 
-    __slots__ = ("hub", "pubsub")
+    __slots__ = ("hub", "identity", "pubsub")
 
     client = None
     subscriber = None
     protocol_version = 0
     durable_answers = ()
 
-    def __init__(self, hub: Hub, pubsub: PubSub) -> None:
+    def __init__(self, hub: Hub, pubsub: PubSub, identity: Identity) -> None:
         self.hub = hub
+        self.identity = identity
         self.pubsub = pubsub
 
     def accept(self, packet_ids: list[int], qos: int, note: str = "") -> None:
@@ -68,6 +71,9 @@ class WillPublisher:
     def refuse(self, run: PublishRun, reason_code: int, reason: str) -> None:
         """See `Publisher`."""
         _log.warning("mqtt.will_refused", topic=run.shape.topic, reason=reason)
+
+    def deny(self, packet_ids: list[int], qos: int, reason_code: int, reason: str) -> None:
+        """See `Publisher`."""
 
     def refuse_when_durable(self, run: PublishRun, reason_code: int, reason: str) -> None:
         """See `Publisher`."""
