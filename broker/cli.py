@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from broker import serve
-from broker.commands import queues
+from broker.commands import queues, users
 from broker.engine.group_settings import problems_of
 from broker.systemd_unit import systemd
 from broker.version import PRODUCT, VERSION
@@ -27,6 +27,7 @@ config_app = typer.Typer(help="Work with configuration files.", no_args_is_help=
 app.add_typer(config_app, name="config")
 app.command("systemd")(systemd)
 app.add_typer(queues.app, name="queue")
+app.add_typer(users.app, name="user")
 
 EXIT_CONFIG = 2  # as sysexits' usage errors; 1 is a failure while running
 

@@ -1,7 +1,10 @@
 """The users file: reading it, and writing it anew in one go."""
 
+import fcntl
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +58,17 @@ def save_users(path: str | os.PathLike[str], users: UsersSettings) -> None:
     directory = os.open(target.parent, os.O_RDONLY)
     try:
         os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+@contextmanager
+def locked(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Keep other commands from changing the file meanwhile. Raises OSError."""
+    directory = os.open(Path(path).absolute().parent, os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        yield
     finally:
         os.close(directory)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from broker.access.login import NotPermitted
 from broker.access.rights import Action, Kind
 from broker.amqp import committing, control, permissions, staging
 from broker.amqp.channel import AmqpChannel
@@ -326,6 +327,8 @@ class Publisher:
         answer: Answer[None]
         try:
             answer = committing.commit(self._channel, run.shape)
+        except NotPermitted:
+            raise
         except QueueManagerError as error:
             answer = Answer.failed(error)
         self._held.expect(answer, partial(self._answer_commit, len(run.bodies)), _BASIC_PUBLISH)

@@ -1,5 +1,7 @@
 """broker.mqtt.pubsub: who gets a topic, share groups in turn, retained messages."""
 
+from functools import cache
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,9 +13,27 @@ from protocols.mqtt.properties import Properties, decode_properties, encode_prop
 from protocols.mqtt.topics import matches
 
 
+class Client(str):
+    """Who gets what is published, by a name; `denied` are topics it may not read."""
+
+    denied = frozenset()
+
+    def may_read(self, topic):
+        return topic not in self.denied
+
+
+named = cache(Client)
+
+
 def subscription(client, topic_filter, share="", qos=1):
     return Subscription(
-        client, topic_filter, qos, no_local=False, retain_as_published=False, identifier=None, share=share
+        client if isinstance(client, Client) else named(client),
+        topic_filter,
+        qos,
+        no_local=False,
+        retain_as_published=False,
+        identifier=None,
+        share=share,
     )
 
 
@@ -31,9 +51,9 @@ def test_route_is_what_each_filter_says_alone(filters, topic_levels):
     texts = ["/".join([*f, "#"]) if rest else "/".join(f) for f, rest in filters]
     pubsub = PubSub()
     for number, text in enumerate(texts):
-        pubsub.subscribe(subscription(number, text))
+        pubsub.subscribe(subscription(str(number), text))
     assert {s.subscriber for s in pubsub.route(topic)} == {
-        number for number, text in enumerate(texts) if matches(text, topic)
+        str(number) for number, text in enumerate(texts) if matches(text, topic)
     }
 
 
@@ -55,6 +75,16 @@ def test_unsubscribing_leaves_no_branch_behind():
     assert pubsub.route("a/b/c") == ()
     assert pubsub.route("a") == (other,)
     assert not pubsub._root.children["a"].children
+
+
+def test_a_topic_that_a_client_may_not_read_does_not_reach_it():
+    pubsub = PubSub()
+    client = Client("c")
+    client.denied = {"a/secret"}
+    one = subscription(client, "a/+")
+    pubsub.subscribe(one)
+    assert pubsub.route("a/b") == (one,)
+    assert pubsub.route("a/secret") == ()
 
 
 def test_members_of_a_share_group_take_turns():

@@ -1,0 +1,159 @@
+"""`sluicemq user`: the users file, changed in place; a running broker reads it again at SIGHUP."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Final, NoReturn
+
+import typer
+from pydantic import ValidationError
+
+from broker.access.passwords import hashed
+from broker.commands.output import print_json, print_table
+from config import limits
+from config.access import PermissionSettings, UserSettings, UsersSettings
+from config.loader import ConfigError
+from config.users_file import load_users, locked, save_users
+
+app = typer.Typer(help="Work with the users file.", no_args_is_help=True)
+
+EXIT_REFUSED: Final = 1
+EXIT_CONFIG: Final = 2
+
+File = Annotated[Path, typer.Option("--file", help="The users file (YAML).")]
+Name = Annotated[str, typer.Argument(help="The user's name.")]
+PasswordStdin = Annotated[
+    bool, typer.Option("--password-stdin", help="Read the password from standard input.")
+]
+Pattern = Annotated[str | None, typer.Option(help="A regular expression of names.")]
+
+
+@app.command("add")
+def add(
+    name: Name,
+    file: File,
+    password_stdin: PasswordStdin = False,
+    tag: Annotated[
+        list[str] | None, typer.Option(help="administrator or monitoring; may be repeated.")
+    ] = None,
+    vhost: Annotated[str, typer.Option(help="The virtual host that the patterns are for.")] = "/",
+    configure: Pattern = None,
+    write: Pattern = None,
+    read: Pattern = None,
+) -> None:
+    """Add a user. Without patterns everything in the virtual host is allowed; with some, nothing else is."""
+    patterns = {"configure": configure, "write": write, "read": read}
+    given = {action: pattern for action, pattern in patterns.items() if pattern is not None}
+    granted = given or dict.fromkeys(patterns, ".*")
+    password = _read_password(name, password_stdin)
+    try:
+        permission = PermissionSettings.model_validate({"vhost": vhost, **granted})
+        user = UserSettings.model_validate(
+            {"name": name, "password": hashed(password), "tags": tag or (), "permissions": (permission,)}
+        )
+    except ValidationError as error:
+        _refuse("; ".join(f"{details['loc'][0]}: {details['msg']}" for details in error.errors()))
+
+    def change(users: list[UserSettings]) -> list[UserSettings]:
+        if any(other.name == name for other in users):
+            _refuse(f"there is a user {name!r} already; `passwd` changes the password")
+        return [*users, user]
+
+    _change(file, change, may_create=True)
+
+
+@app.command("passwd")
+def passwd(name: Name, file: File, password_stdin: PasswordStdin = False) -> None:
+    """Change a user's password."""
+    password = _read_password(name, password_stdin)
+
+    def change(users: list[UserSettings]) -> list[UserSettings]:
+        _check_there(users, name)
+        kept = hashed(password)
+        return [user.model_copy(update={"password": kept}) if user.name == name else user for user in users]
+
+    _change(file, change)
+
+
+@app.command("rm")
+def remove(name: Name, file: File) -> None:
+    """Remove a user."""
+
+    def change(users: list[UserSettings]) -> list[UserSettings]:
+        _check_there(users, name)
+        return [user for user in users if user.name != name]
+
+    _change(file, change)
+
+
+@app.command("ls")
+def list_users(
+    file: File,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs: JSON instead of a table.")] = False,
+) -> None:
+    """List the users and what they may do."""
+    rows = [
+        {
+            "name": user.name,
+            "tags": ", ".join(user.tags),
+            "vhost": permission.vhost,
+            "configure": permission.configure,
+            "write": permission.write,
+            "read": permission.read,
+            "acl": ", ".join(permission.acl),
+        }
+        for user in _load(file).users
+        for permission in user.permissions or (PermissionSettings(vhost=""),)
+    ]
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(
+            [(key, key) for key in ("name", "tags", "vhost", "configure", "write", "read", "acl")], rows
+        )
+
+
+def _change(
+    file: Path, change: Callable[[list[UserSettings]], list[UserSettings]], *, may_create: bool = False
+) -> None:
+    """Write what `change` makes of the users; two commands at once do so one after the other."""
+    try:
+        with locked(file):
+            users = UsersSettings() if may_create and not file.exists() else _load(file)
+            save_users(file, UsersSettings(users=tuple(change(list(users.users)))))
+    except OSError as error:
+        _refuse(f"{file}: {error.strerror or error}")
+
+
+def _load(file: Path) -> UsersSettings:
+    try:
+        return load_users(file)
+    except ConfigError as error:
+        for problem in error.problems:
+            typer.echo(problem, err=True)
+        raise typer.Exit(EXIT_CONFIG) from None
+
+
+def _read_password(name: str, from_stdin: bool) -> bytes:
+    if from_stdin:
+        password = (
+            sys.stdin.buffer.read(limits.PASSWORD_BYTES_MAX + 2).removesuffix(b"\n").removesuffix(b"\r")
+        )
+    else:
+        asked = typer.prompt(f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True)
+        password = str(asked).encode()
+    if not 1 <= len(password) <= limits.PASSWORD_BYTES_MAX:
+        _refuse(f"a password has 1 to {limits.PASSWORD_BYTES_MAX} bytes")
+    return password
+
+
+def _check_there(users: list[UserSettings], name: str) -> None:
+    if all(user.name != name for user in users):
+        _refuse(f"there is no user {name!r}")
+
+
+def _refuse(reason: str) -> NoReturn:
+    typer.echo(f"sluicemq: {reason}", err=True)
+    raise typer.Exit(EXIT_REFUSED)

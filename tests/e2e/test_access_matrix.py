@@ -1,0 +1,166 @@
+"""Who may do what, over each protocol: the table in docs/security.md, tried."""
+
+from pathlib import Path
+
+import pika
+import pytest
+
+from broker.access.passwords import hashed
+from config.access import PermissionSettings, UserSettings, UsersSettings
+from config.users_file import save_users
+from tests.e2e import access_matrix as matrix
+from tests.e2e import amqp
+from tests.e2e.broker_process import BrokerProcess
+from tests.e2e.mqtt import V5, V311, MqttClient, MqttRefused
+
+PASSWORD = "a-Secret-of-this-test"
+OURS = {"configure": "^ours-", "write": "^ours-", "read": "^ours-"}
+USERS = {
+    "admin": {"configure": ".*", "write": ".*", "read": ".*"},
+    "narrow": OURS,
+    "grouped": {**OURS, "groups": "^own$"},
+    "powerless": {},
+}
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("guarded")
+    kept = hashed(PASSWORD.encode())
+    users = [
+        UserSettings(name=name, password=kept, permissions=(PermissionSettings(**granted),))
+        for name, granted in USERS.items()
+    ]
+    save_users(directory / "users.yaml", UsersSettings(users=tuple(users)))
+    access = {"users_file": str(directory / "users.yaml"), "anonymous": "never"}
+    process = BrokerProcess(directory, {"access": access}).start()
+    connection = amqp.connect(process.amqp_port, user="admin", password=PASSWORD)
+    channel = connection.channel()
+    for name in ("ours-q", "theirs-q", matrix.OWN):
+        channel.queue_declare(name, durable=True)
+        channel.queue_declare(f"{name}-stream", durable=True, arguments={"x-queue-type": "stream"})
+        channel.basic_publish("", f"{name}-stream", b"x", pika.BasicProperties(delivery_mode=2))
+        channel.exchange_declare(f"{name}-x", "fanout")
+    channel.exchange_declare("ours-x", "fanout")
+    channel.exchange_declare("ours-y", "fanout")
+    connection.close()
+    yield process
+    process.kill9()
+    assert PASSWORD not in process.log
+    assert "argon2" not in process.log
+
+
+def amqp_code(process, user, operation, name):
+    """What a client is told: a reply code, or 0."""
+    connection = amqp.connect(process.amqp_port, user=user, password=PASSWORD)
+    try:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        operation.run(channel, name)
+        channel.basic_qos(0, 0)  # calls are answered later, but a refusal closes the channel before this is
+        return 0
+    except pika.exceptions.NackError:  # permitted, but there is no such group
+        return 0
+    except amqp.ChannelClosedByBroker as closed:
+        return closed.reply_code
+    finally:
+        amqp.close_quietly(connection)
+
+
+def mqtt_code(process, user, version, operation, name):
+    """What a client is told: a reason code, "closed", or 0."""
+    client = MqttClient(process.mqtt_port, version=version, username=user, password=PASSWORD).connect()
+    try:
+        code = operation.run(client, name)
+        return 0 if code < 3 or code == 0x10 else f"0x{code:02x}"
+    except AssertionError:
+        if client.disconnected.is_set():
+            return "closed"
+        raise
+    finally:
+        client.end()
+
+
+def title(operation):
+    return operation.title.replace("`", "")
+
+
+WHO = [("narrow", "ours-q", True), ("narrow", "theirs-q", False), ("powerless", "ours-q", False)]
+
+
+@pytest.mark.parametrize("operation", matrix.AMQP, ids=title)
+def test_amqp_operation_takes_its_permission(guarded, operation):
+    for user, name, is_allowed in WHO:
+        code = amqp_code(guarded, user, operation, name)
+        assert code == (0 if is_allowed else int(operation.code)), (user, name)
+
+
+@pytest.mark.parametrize("operation", matrix.MQTT, ids=title)
+def test_mqtt_operation_takes_its_permission(guarded, operation):
+    for user, name, is_allowed in WHO:
+        code = mqtt_code(guarded, user, V5, operation, name)
+        if is_allowed:
+            assert code in (0, "0x90"), (user, name)  # 0x90: permitted, but nothing is there to settle
+        else:
+            assert code == operation.code, (user, name)
+            assert mqtt_code(guarded, user, V311, operation, name) == operation.code_311, (user, name)
+
+
+@pytest.mark.parametrize(("user", "name", "is_allowed"), WHO)
+def test_a_will_takes_the_permission_to_publish_it(guarded, user, name, is_allowed):
+    for version in (V5, V311):  # paho tells the return code of 3.1.1 as the reason code
+        will = {"topic": f"{name}/will", "payload": b"x"}
+        client = MqttClient(guarded.mqtt_port, version=version, username=user, password=PASSWORD, will=will)
+        if is_allowed:
+            client.connect()
+        else:
+            with pytest.raises(MqttRefused) as refused:
+                client.connect()
+            assert f"0x{refused.value.code.value:02x}" == matrix.WILL.code
+        client.end()
+
+
+@pytest.mark.parametrize("operation", [op for op in matrix.AMQP if "its group" in op.takes], ids=title)
+def test_amqp_groups_take_their_permission(guarded, operation):
+    assert amqp_code(guarded, "grouped", operation, "ours-q") == 403
+
+
+@pytest.mark.parametrize("operation", [op for op in matrix.MQTT if "its group" in op.takes], ids=title)
+def test_mqtt_groups_take_their_permission(guarded, operation):
+    assert mqtt_code(guarded, "grouped", V5, operation, "ours-q") == "0x87"
+
+
+@pytest.mark.parametrize(("version", "wrong", "nobody"), [(V5, 0x86, 0x87), (V311, 0x86, 0x87)])
+def test_mqtt_logins_are_refused(guarded, version, wrong, nobody):
+    for user, password, code in (
+        ("narrow", "wrong", wrong),
+        ("unknown", PASSWORD, wrong),
+        ("guest", "guest", wrong),
+        (None, None, nobody),
+    ):
+        client = MqttClient(guarded.mqtt_port, version=version, username=user, password=password)
+        with pytest.raises(MqttRefused) as refused:
+            client.connect()
+        assert refused.value.code.value == code
+        client.end()
+
+
+@pytest.mark.parametrize(("user", "password"), [("narrow", "x"), ("unknown", PASSWORD), ("guest", "guest")])
+def test_amqp_logins_are_refused(guarded, user, password):
+    with pytest.raises(pika.exceptions.ProbableAuthenticationError, match=r"\(403\)"):
+        amqp.connect(guarded.amqp_port, user=user, password=password)
+
+
+def test_a_refusal_is_one_log_line(guarded):
+    before = guarded.log.count("theirs-logged")
+    operation = matrix.Operation("", "", lambda c, n: c.basic_publish("", n, b"x"))
+    assert amqp_code(guarded, "narrow", operation, "theirs-logged") == 403
+    lines = [line for line in guarded.log.splitlines() if "theirs-logged" in line]
+    assert before == 0
+    assert len(lines) == 1
+    assert "refused for user 'narrow'" in lines[0]
+
+
+def test_the_documentation_shows_the_table():
+    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text("utf-8")
+    assert matrix.rendered() in page
