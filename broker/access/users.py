@@ -60,6 +60,11 @@ def guest() -> Login:
     return Login(GUEST, {"*": EVERYTHING}, tags=frozenset((ADMINISTRATOR,)), source="guest")
 
 
+def itself() -> Login:
+    """The broker, which passes on what somebody was permitted to publish."""
+    return Login("", {"*": EVERYTHING}, source="broker")
+
+
 def login_of(user: UserSettings) -> Login:
     """What a user of the file may do."""
     return Login(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.access.users import itself
 from broker.hub import Hub
 from broker.mqtt.publishing import PlainTarget
 from broker.mqtt.pubsub import PubSub
@@ -20,7 +21,7 @@ class ForeignPublishes:
 
     def __init__(self, hub: Hub, pubsub: PubSub) -> None:
         self._pubsub = pubsub
-        self._publisher = WillPublisher(hub, pubsub)
+        self._publisher = WillPublisher(hub, pubsub, itself().enter("*"))
 
     def listener(self, topic: str, template: EnvelopeTemplate) -> Subscribers | None:
         """See `Listeners.listener`."""
