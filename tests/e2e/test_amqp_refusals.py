@@ -17,11 +17,6 @@ def refusal(connection, method) -> int:
     return reason[0]
 
 
-@pytest.mark.parametrize("method", [commands.Tx.Select, commands.Tx.Commit, commands.Tx.Rollback])
-def test_transactions_are_540(raw_amqp, method):
-    assert refusal(raw_amqp(), method()) == 540
-
-
 def test_recover_without_requeue_is_540(raw_amqp):
     assert refusal(raw_amqp(), commands.Basic.Recover(False)) == 540
 
