@@ -55,6 +55,19 @@ MQTT_SUBSCRIPTIONS_PER_SESSION_MAX: Final = 10_000
 MQTT_SHAPES_PER_CONNECTION_MAX: Final = 1_024
 MQTT_ADDRESSES_PER_CONSUMER_MAX: Final = 256  # topics of deliveries that are kept encoded
 
+MQTT_SESSIONS_MAX: Final = 100_000  # that outlive their connection
+MQTT_SESSION_INFLIGHT_MAX: Final = 1_000  # messages such a session is sent and has not acknowledged
+SESSION_PROGRESS_INTERVAL_MS: Final = 1_000  # what was acknowledged is written down so often
+FILTER_LOG_ENTRY_MESSAGES_MAX: Final = 1_024  # of one commit that share a record
+FILTER_LOG_ENTRY_BYTES_MAX: Final = 256 * KIB  # and their bodies; one larger message may pass it
+FILTER_LOG_TAIL_BYTES_MAX: Final = 256 * KIB  # durable messages of a filter kept in memory for who is behind
+FILTER_LOG_BLOCK_BYTES: Final = 512 * KIB  # read back from a filter's log at a time
+FILTER_LOG_ROWS_PER_SCAN_MIN: Final = 8
+FILTER_LOG_ROWS_PER_SCAN_MAX: Final = 512
+FILTER_LOG_ROWS_PER_TRIM: Final = 64  # looked through at a time for what nobody needs
+FILTER_LOG_READ_BYTES_MAX: Final = 32 * MIB  # read back from all logs of filters and kept for other readers
+FILTER_LOG_BLOCKS_MAX: Final = 4_096  # such reads
+
 # claims and memory
 DISPATCHED_PER_TURN_MAX: Final = 2_048  # messages handed out before others have their turn
 DELIVERY_COST: Final = 16  # a delivery, however few messages it has, counts as so many more

@@ -18,6 +18,7 @@ from queue_manager.routing.consumption import Consumption
 from queue_manager.routing.directory import QueueDirectory
 from queue_manager.routing.publisher import Publisher
 from queue_manager.rules.schedule import Key
+from queue_manager.sessions.directory import Sessions
 from queue_manager.shard.commit import Commit
 from queue_manager.shard.context import Context, DuePurge
 from queue_manager.stage_tags import EpochPart, StageTag
@@ -31,10 +32,10 @@ class QueueManager:
     """All queues of one shard. One thread calls it; it calls consumers' sinks before it returns.
 
     `queues` finds, declares and deletes them, `publisher` publishes, `consumption` has consumers and their
-    claims, `context` the open commit and what there is to do. Whatever drives it must take `seal()` whenever
-    `commit_due_ms` says so, write it, and call `committed`; perform `context.loads`; call `take_step` while
-    `context.has_steps`, with everybody else's turn in between; call `fire_timers` when
-    `context.timers` says so; and call `expire` and `take_purges` from time to time.
+    claims, `sessions` are MQTT's that last, `context` the open commit and what there is to do. Whatever
+    drives it must take `seal()` whenever `commit_due_ms` says so, write it, and call `committed`; perform
+    `context.loads`; call `take_step` while `context.has_steps`, with everybody else's turn in between; call
+    `fire_timers` when `context.timers` says so; and call `expire` and `take_purges` from time to time.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class QueueManager:
         self.queues = QueueDirectory(self.context, default_policy, auto_create=auto_create)
         self.publisher = Publisher(self.context, self.queues)
         self.consumption = Consumption(self.context, self.queues)
+        self.sessions = Sessions(self.context)
         self._unread_purges: list[DuePurge] = []
         # what is called for every publish and settlement, without a detour
         self.plan = self.publisher.plan

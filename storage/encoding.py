@@ -203,8 +203,14 @@ class KeyReader:
         self.position += 1
         return self.data[self.position - 1]
 
+    def u16(self, field: str) -> int:
+        return self._unsigned(2, field)
+
     def u64(self, field: str) -> int:
-        end = self.position + 8
+        return self._unsigned(8, field)
+
+    def _unsigned(self, size: int, field: str) -> int:
+        end = self.position + size
         if end > len(self.data):
             raise CorruptRecord(self.record_type, field, "truncated")
         value = int.from_bytes(self.data[self.position : end], "big")

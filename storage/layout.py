@@ -43,6 +43,13 @@ HOLES: Final = 0x1E
 JOURNAL_STATE: Final = 0x1F
 HOLDER: Final = 0x20
 SETTLEMENTS: Final = 0x21
+SESSION: Final = 0x28
+SESSION_SUBSCRIPTION: Final = 0x29
+SESSION_PROGRESS: Final = 0x2A
+SESSION_RECEIVED: Final = 0x2B
+FILTER_LOG: Final = 0x2C
+FILTER_LOG_ENTRY: Final = 0x2D
+RETAINED: Final = 0x2E
 
 BUCKET_EXPONENT_MAX: Final = 4  # 10^5 elements would not fit an array's u16 count
 BUCKET_EXPONENT_DEFAULT: Final = 2

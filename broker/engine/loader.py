@@ -60,7 +60,7 @@ class Loader:
         """Perform the first load; it leaves the list once it was read."""
         loads = self._manager.context.loads
         if isinstance(load, ScanLoad):
-            found = await self._store.scan(load.start, load.end, limit=load.limit)
+            found = await self._store.scan(load.start, load.end, limit=load.limit, reverse=load.reverse)
             loads.pop(0)
             load.then(found, self._clock.now_ms())
         elif isinstance(load, BodiesLoad):

@@ -28,6 +28,11 @@ _SUBSCRIBE: Final[dict[type[QueueManagerError], int]] = {
 }
 
 
+def connect_code(error: QueueManagerError) -> int:
+    """The reason code of a CONNACK."""
+    return c.QUOTA_EXCEEDED if isinstance(error, LimitReached) else c.NOT_AUTHORIZED
+
+
 def publish_code(error: QueueManagerError) -> int:
     """The reason code of a PUBACK or PUBREC."""
     return _PUBLISH.get(type(error), c.NOT_AUTHORIZED)

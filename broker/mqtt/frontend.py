@@ -16,18 +16,23 @@ from broker.frontend import Frontend
 from broker.hub import Hub
 from broker.mqtt import publishing
 from broker.mqtt.client import Clients, MqttClient
+from broker.mqtt.durable_call import DurableCall
+from broker.mqtt.errors import connect_code
 from broker.mqtt.foreign import ForeignPublishes
 from broker.mqtt.outbound import Outbound
 from broker.mqtt.publisher import ClientPublisher
 from broker.mqtt.pubsub import PubSub
+from broker.mqtt.sessions.lasting import LastingSessions, Opened
+from broker.mqtt.sessions.link import SessionLink
 from broker.mqtt.subscribing import Subscriptions
 from broker.mqtt.will import Will
 from broker.transport import Transport
 from protocols.mqtt import constants as c
 from protocols.mqtt import events as ev
-from protocols.mqtt.connection import MqttConnection
+from protocols.mqtt.connection import InboundQos2, MqttConnection
 from protocols.mqtt.packets import Connect
 from protocols.mqtt.properties import Properties
+from queue_manager.errors import QueueManagerError
 
 _log: Final = structlog.get_logger("sluicemq.mqtt")
 
@@ -40,18 +45,21 @@ class MqttFrontends:
         self.clients = Clients()
         self.pubsub = PubSub()
         hub.topics.join(ForeignPublishes(hub, self.pubsub))
+        self.sessions = LastingSessions(hub, self.pubsub)
 
     def accept(self, transport: Transport) -> MqttFrontend:
         """A client connected."""
-        return MqttFrontend(self._hub, transport, self.clients, self.pubsub)
+        return MqttFrontend(self._hub, transport, self.clients, self.pubsub, self.sessions)
 
 
 class MqttFrontend(Frontend):
-    """Answers an MQTT client. Its session ends with its connection (told by session expiry 0)."""
+    """Answers an MQTT client. `_link` is the way to its session, if that outlives the connection."""
 
     connection: MqttConnection
 
-    def __init__(self, hub: Hub, transport: Transport, clients: Clients, pubsub: PubSub) -> None:
+    def __init__(
+        self, hub: Hub, transport: Transport, clients: Clients, pubsub: PubSub, sessions: LastingSessions
+    ) -> None:
         connection = MqttConnection(hub.clock.monotonic())
         super().__init__(connection)
         self.client = MqttClient(hub, transport, connection)
@@ -61,6 +69,8 @@ class MqttFrontend(Frontend):
         self._publisher = ClientPublisher(self.client, pubsub, self._outbound)
         self._subscriptions = Subscriptions(self.client, self._outbound, pubsub)
         self._will: Will | None = None
+        self._sessions = sessions
+        self._link: SessionLink | None = None
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.ConnectReceived: self._on_connect,
             ev.AckRun: self._outbound.on_acks,
@@ -90,6 +100,8 @@ class MqttFrontend(Frontend):
         if not self.connection.closed:
             self._outbound.caught_up()
             self.client.consumers.resume()
+            if self._link is not None:
+                self._link.session.wake()
 
     def held_back(self, reason: str) -> None:
         """See `Frontend.held_back`: MQTT has no words for it."""
@@ -101,6 +113,8 @@ class MqttFrontend(Frontend):
         """See `Frontend.gone`."""
         self._clients.leave(self.client)
         self._subscriptions.end()
+        if self._link is not None:
+            self._sessions.close(self._link)
         if self._will is not None:
             will = self._will
             self._will = None
@@ -144,11 +158,6 @@ class MqttFrontend(Frontend):
             code = c.BAD_USER_NAME_OR_PASSWORD if wrong else c.NOT_AUTHORIZED
             client.refuse(packet.client_id, code, found.reason, told=found.told)
             return
-        is_5 = connection.protocol_version == c.MQTT_5
-        if not is_5 and not packet.clean_start:
-            reason = "sessions that outlive a connection are not supported by this version: set clean session"
-            client.refuse(packet.client_id, c.SERVER_UNAVAILABLE, reason)
-            return
         assigned_id = "" if packet.client_id else f"auto-{secrets.token_urlsafe(12)}"
         client_id = packet.client_id or assigned_id
         try:
@@ -163,20 +172,48 @@ class MqttFrontend(Frontend):
             client.refuse(packet.client_id, c.NOT_AUTHORIZED, "another user's client has this identifier")
             return
         client.identify(identity, client_id, is_assigned=bool(assigned_id))
+        try:
+            opened = self._sessions.open(client, self._outbound, packet)
+        except QueueManagerError as error:
+            client.refuse(packet.client_id, connect_code(error), error.reason)
+            return
         properties = Properties(assigned_client_identifier=assigned_id or None)
-        if is_5:
-            if packet.properties.session_expiry_interval_s:
-                properties.session_expiry_interval_s = 0
-                properties.reason_string = "this version ends every session with its connection"
+        if connection.protocol_version == c.MQTT_5:
+            properties.session_expiry_interval_s = opened.expiry_s
             self._outbound.limit(connection.client_receive_maximum)
         if packet.will is not None:
             self._will = Will(packet.will, connection.protocol_version)
         self._clients.enter(client)
-        self.handle(connection.accept(False, properties))
+        if opened.waits:
+            call = partial(self._let_in, opened, properties)
+            client.hub.client.commits.wait(DurableCall(client.transport, call), 0)
+        else:
+            self._let_in(opened, properties)
+
+    def _let_in(self, opened: Opened, properties: Properties) -> None:
+        """Answer the CONNECT, and go on with its session."""
+        if self.connection.closed:
+            return
+        link = opened.link
+        if link is None:
+            self.handle(self.connection.accept(False, properties))
+            return
+        received = InboundQos2()
+        received.take(link.session.received)
+        events = self.connection.accept(opened.is_present, properties, received)
+        self._link = link
+        self._publisher.belong_to(link.session)
+        self._subscriptions.belong_to(link)
+        self._handlers[ev.AckRun] = link.on_acks
+        link.attach()
+        self.handle(events)
 
     def _on_disconnect(self, event: ev.DisconnectReceived) -> None:
         if event.reason_code != c.DISCONNECT_WITH_WILL:
             self._will = None
+        expiry_s = event.properties.session_expiry_interval_s
+        if expiry_s is not None and self._link is not None:
+            self._sessions.change_expiry(self._link.session, expiry_s)
 
     def _on_lost(self, event: ev.ConnectionLost) -> None:
         if not event.by_peer:

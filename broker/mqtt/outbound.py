@@ -103,6 +103,11 @@ class Outbound:
         identity = self._client.identity
         return identity.may_all_topics(Action.READ) or identity.may(Action.READ, Kind.TOPIC, topic)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether anything waits for the client's Receive Maximum."""
+        return bool(self._pending)
+
     def limit(self, receive_maximum: int) -> None:
         """So many QoS 1 and 2 deliveries the client takes at a time (section 3.1.2.11.3)."""
         self.pool.credit_max = receive_maximum

@@ -9,8 +9,10 @@ from typing import Final, Protocol
 import structlog
 
 from broker.access.login import Identity
+from broker.engine.local.sessions import Session
 from broker.hub import Hub
 from broker.mqtt.client import MqttClient
+from broker.mqtt.durable_call import DurableCall
 from broker.mqtt.pubsub import PubSub, Subscriber
 from broker.transport import Transport
 from protocols.mqtt import constants as c
@@ -59,6 +61,10 @@ class Publisher(Protocol):
         """The client as a subscriber: "no local" subscriptions of his are not for his publishes."""
 
     @property
+    def session(self) -> Session | None:
+        """His session, if it outlives the connection."""
+
+    @property
     def protocol_version(self) -> int:
         """Of his publishes as they came by wire; 0 if they did not."""
 
@@ -71,8 +77,8 @@ class Publisher(Protocol):
     def accept(self, packet_ids: list[int], qos: int, note: str = "") -> None:
         """Answer publishes with success; `note` is for who reads reason strings."""
 
-    def accept_when_durable(self, run: PublishRun, note: str) -> None:
-        """As `accept`, once what was done so far is durable."""
+    def accept_stored(self, run: PublishRun, note: str = "") -> None:
+        """As `accept`, for what was stored, once that is durable."""
 
     def note_unretained(self, topic: str, reason: str) -> None:
         """Log that the retain flag had no effect: once for a connection, and for every will."""
@@ -90,13 +96,22 @@ class Publisher(Protocol):
 class ClientPublisher:
     """The publishing half of a client."""
 
-    __slots__ = ("_is_unretained_noted", "client", "durable_answers", "hub", "pubsub", "subscriber")
+    __slots__ = (
+        "_is_unretained_noted",
+        "client",
+        "durable_answers",
+        "hub",
+        "pubsub",
+        "session",
+        "subscriber",
+    )
 
     def __init__(self, client: MqttClient, pubsub: PubSub, subscriber: Subscriber) -> None:
         self.client = client
         self.hub = client.hub
         self.pubsub = pubsub
         self.subscriber = subscriber
+        self.session: Session | None = None
         self._is_unretained_noted = False
         self.durable_answers = (
             DurableAnswer(client.connection.send_puback_run, client.transport),
@@ -113,8 +128,17 @@ class ClientPublisher:
         """See `Publisher`."""
         return self.client.connection.protocol_version
 
+    def belong_to(self, session: Session) -> None:
+        """The client has a session that outlives the connection."""
+        self.session = session
+
     def accept(self, packet_ids: list[int], qos: int, note: str = "") -> None:
         """See `Publisher`."""
+        if qos == 2 and self.session is not None:
+            self.session.note_received(packet_ids)
+        self._answer(packet_ids, qos, note)
+
+    def _answer(self, packet_ids: list[int], qos: int, note: str) -> None:
         connection = self.client.connection
         if note and qos:
             send = connection.send_puback if qos == 1 else connection.send_pubrec
@@ -125,10 +149,21 @@ class ClientPublisher:
         elif qos == 2:
             connection.send_pubrec_run(packet_ids)
 
-    def accept_when_durable(self, run: PublishRun, note: str) -> None:
-        """See `Publisher`."""
-        call = partial(self.accept, run.packet_ids, run.shape.qos, note)
-        self.hub.client.commits.wait(_DurableCall(self.client.transport, call), 0)
+    def accept_stored(self, run: PublishRun, note: str = "") -> None:
+        """See `Publisher`; identifiers of QoS 2 are stored with the messages, as a client sends them again
+        after a crash.
+        """
+        packet_ids = run.packet_ids
+        qos = run.shape.qos
+        if not packet_ids:
+            return
+        if qos == 2 and self.session is not None:
+            self.session.take(packet_ids, self.hub.clock.now_ms())
+        if note:
+            call = partial(self._answer, packet_ids, qos, note)
+            self.hub.client.commits.wait(DurableCall(self.client.transport, call), 0)
+        else:
+            self.hub.client.commits.wait_for(self.durable_answers[qos - 1], packet_ids)
 
     def note_unretained(self, topic: str, reason: str) -> None:
         """See `Publisher`."""
@@ -170,19 +205,4 @@ class ClientPublisher:
     def refuse_when_durable(self, run: PublishRun, reason_code: int, reason: str) -> None:
         """See `Publisher`."""
         call = partial(self.refuse, run, reason_code, reason)
-        self.hub.client.commits.wait(_DurableCall(self.client.transport, call), 0)
-
-
-class _DurableCall:
-    """Calls what answers publishes, when what was done so far is durable."""
-
-    __slots__ = ("_call", "_transport")
-
-    def __init__(self, transport: Transport, call: Callable[[], None]) -> None:
-        self._transport = transport
-        self._call = call
-
-    def committed(self, tokens: list[int]) -> None:
-        """See `broker.engine.client.Waiter`."""
-        self._transport.guard(self._call)
-        self._transport.want_flush()
+        self.hub.client.commits.wait(DurableCall(self.client.transport, call), 0)

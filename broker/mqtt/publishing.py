@@ -7,19 +7,20 @@ from typing import Final, Protocol
 from broker.access.login import Identity, NotPermitted
 from broker.access.rights import Action, Kind
 from broker.engine.local.traffic import PublishPlan, is_remembered
-from broker.mqtt.bound_queues import NOT_STORED, REFUSED, REFUSED_TOGETHER, BoundQueues
+from broker.mqtt.bound_queues import NOT_STORED, REFUSED, REFUSED_TOGETHER, STORED, BoundQueues
 from broker.mqtt.committing import CommitTarget
 from broker.mqtt.control import SettleTarget
 from broker.mqtt.errors import publish_code
 from broker.mqtt.publisher import Publisher
 from broker.mqtt.pubsub import Retained, Subscriber, Subscription
-from broker.properties.mqtt import options_of, without_stage
+from broker.mqtt.sessions.logged import LoggedFilter
+from broker.properties.mqtt import expiry_ms, options_of, without_stage
 from protocols.mqtt import constants as c
 from protocols.mqtt.events import PublishRun, PublishShape
 from queue_manager import address, outcomes
 from queue_manager.errors import QueueManagerError
 from queue_manager.outcomes import ACCEPTED, REFUSED_IDENTITY, REFUSED_ORDER
-from storage.envelope import PROPERTIES_MQTT, PROPERTIES_NONE
+from storage.envelope import PROPERTIES_MQTT, PROPERTIES_NONE, RELATIVE_EXPIRY_MAX, EnvelopeTemplate
 
 QUEUES_RETAIN_NOTHING: Final = "queued, not retained: queues keep their messages until they are consumed"
 NOT_RETAINED: Final = "delivered, not retained: there is no room for more retained messages"
@@ -75,14 +76,17 @@ class PlainTarget:
     """An ordinary topic.
 
     `_direct` are the subscribers who get publishes of this shape byte for byte, `_others` the subscriptions
-    that need them rewritten or chosen among, `_bound` the queues that take them, too.
+    that need them rewritten or chosen among, `_logged` the filters that keep them for lasting sessions,
+    `_bound` the queues that take them, too.
     """
 
-    __slots__ = ("_bound", "_direct", "_generation", "_others", "_shape")
+    __slots__ = ("_bound", "_direct", "_generation", "_logged", "_others", "_shape", "_template")
 
     def __init__(self, shape: PublishShape, bound: BoundQueues | None) -> None:
         self._shape = shape
         self._bound = bound
+        self._template: EnvelopeTemplate | None = None
+        self._logged: tuple[LoggedFilter, ...] = ()
         self._direct: list[Subscriber] = []
         self._others: tuple[Subscription, ...] = ()
         self._generation = -1
@@ -109,25 +113,36 @@ class PlainTarget:
             self._forward(publisher, run)
         if note:
             publisher.note_unretained(self._shape.topic, note)
+        if self._logged and self._keep(publisher, run) and kept == NOT_STORED:
+            kept = STORED
         if kept == NOT_STORED:
             publisher.accept(run.packet_ids, self._shape.qos, note)
-        else:
-            self._answer(publisher, run, kept, note)
-
-    def _answer(self, publisher: Publisher, run: PublishRun, kept: int, note: str) -> None:
-        """Answer what durable queues took, or what one of several refused."""
-        if kept == REFUSED and self._bound is not None:
+        elif kept == REFUSED and self._bound is not None:
             publisher.refuse(run, c.QUOTA_EXCEEDED, self._bound.reason)
-        elif note:
-            publisher.accept_when_durable(run, note)
-        elif run.packet_ids:
-            answers = publisher.durable_answers[self._shape.qos - 1]
-            publisher.hub.client.commits.wait_for(answers, run.packet_ids)
+        else:
+            publisher.accept_stored(run, note)
+
+    def _keep(self, publisher: Publisher, run: PublishRun) -> bool:
+        """Give publishes to lasting sessions; whether they were stored for them."""
+        shape = self._shape
+        if not shape.qos:
+            for logged in self._logged:
+                logged.forward_from(publisher.session, run)
+            return False
+        if self._template is None:
+            self._template = _template_of(shape)
+        logs = [logged.log for logged in self._logged]
+        sessions = publisher.hub.client.sessions
+        sessions.publish(logs, self._template, shape.qos, shape.retain, publisher.session, run.payloads)
+        return True
 
     def _aim(self, publisher: Publisher) -> None:
         pubsub = publisher.pubsub
         self._generation = pubsub.generation
         route = pubsub.route(self._shape.topic)
+        self._logged = tuple(s.subscriber for s in route if isinstance(s.subscriber, LoggedFilter))
+        if self._logged:
+            route = tuple(s for s in route if not isinstance(s.subscriber, LoggedFilter))
         if any(s.share for s in route):
             self._direct = []
             self._others = route
@@ -160,6 +175,15 @@ class PlainTarget:
             publisher.hub.clock.now_ms(),
         )
         return publisher.pubsub.retain(last)
+
+
+def _template_of(shape: PublishShape) -> EnvelopeTemplate:
+    """What publishes of a shape have in common where they are kept."""
+    kind = PROPERTIES_MQTT if shape.properties else PROPERTIES_NONE
+    ttl_ms = expiry_ms(shape.properties)
+    # an interval of 0 has passed once a message has to wait; one of decades never does
+    expires_at_ms = 0 if ttl_ms is None or ttl_ms >= RELATIVE_EXPIRY_MAX else max(1, ttl_ms)
+    return EnvelopeTemplate(shape.topic, kind, shape.properties, persistent=True, expires_at_ms=expires_at_ms)
 
 
 def _singles(run: PublishRun) -> list[PublishRun]:
@@ -199,8 +223,8 @@ class QueueTarget:
             qos = self._shape.qos
             if self._shape.retain:
                 self._accept_unretained(publisher, run, is_durable=plan.durable)
-            elif plan.durable and run.packet_ids:
-                hub.client.commits.wait_for(publisher.durable_answers[qos - 1], run.packet_ids)
+            elif plan.durable:
+                publisher.accept_stored(run)
             else:
                 publisher.accept(run.packet_ids, qos)
             return
@@ -220,8 +244,8 @@ class QueueTarget:
     def _accept_unretained(self, publisher: Publisher, run: PublishRun, *, is_durable: bool) -> None:
         """Answer what was queued, and say that its retain flag had no effect."""
         publisher.note_unretained(self._shape.topic, QUEUES_RETAIN_NOTHING)
-        if is_durable and run.packet_ids:
-            publisher.accept_when_durable(run, QUEUES_RETAIN_NOTHING)
+        if is_durable:
+            publisher.accept_stored(run, QUEUES_RETAIN_NOTHING)
         else:
             publisher.accept(run.packet_ids, self._shape.qos, QUEUES_RETAIN_NOTHING)
 

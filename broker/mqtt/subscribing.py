@@ -10,12 +10,15 @@ import structlog
 
 from broker.access.rights import Action, Kind
 from broker.consumers import ConsumerRequest, find_or_create
+from broker.engine.local.sessions import SubscriptionOptions
 from broker.mqtt.client import MqttClient
 from broker.mqtt.delivery import MqttConsumer
+from broker.mqtt.durable_call import DurableCall
 from broker.mqtt.errors import subscribe_code
 from broker.mqtt.outbound import Outbound
 from broker.mqtt.passing_groups import PassingGroups
 from broker.mqtt.pubsub import PubSub, Subscription
+from broker.mqtt.sessions.link import SessionLink
 from broker.mqtt.stream_delivery import MqttStreamConsumer
 from broker.mqtt.subscribe_options import EXPLICIT, PROPERTIES, SubscribeOptions, read_options
 from config import limits
@@ -23,7 +26,7 @@ from protocols.errors import ProtocolError
 from protocols.mqtt import constants as c
 from protocols.mqtt.events import SubscribeReceived, UnsubscribeReceived
 from protocols.mqtt.packets import SubscriptionRequest
-from protocols.mqtt.properties import Properties
+from protocols.mqtt.properties import Properties, decode_properties, encode_properties
 from protocols.mqtt.topics import split_shared
 from queue_manager import address
 from queue_manager.address import PASSING_GROUP_PREFIX
@@ -36,7 +39,7 @@ _log: Final = structlog.get_logger("sluicemq.mqtt")
 class Subscriptions:
     """What a client is subscribed to: plain filters are kept here, consumers by the client."""
 
-    __slots__ = ("_client", "_outbound", "_passing", "_plain", "_pubsub")
+    __slots__ = ("_client", "_link", "_outbound", "_passing", "_plain", "_pubsub")
 
     def __init__(self, client: MqttClient, outbound: Outbound, pubsub: PubSub) -> None:
         self._client = client
@@ -44,6 +47,14 @@ class Subscriptions:
         self._pubsub = pubsub
         self._plain: dict[str, Subscription] = {}
         self._passing = PassingGroups(client.hub)
+        self._link: SessionLink | None = None
+
+    def belong_to(self, link: SessionLink) -> None:
+        """The client has a lasting session: take up what it is subscribed to beside its logs."""
+        self._link = link
+        for subscription in list(link.session.subscriptions.values()):
+            if subscription.log is None:
+                self._resume(subscription.filter, subscription.options)
 
     def on_subscribe(self, event: SubscribeReceived) -> None:
         """Make the subscriptions that are asked for, and answer with a SUBACK."""
@@ -52,7 +63,7 @@ class Subscriptions:
         reasons = []
         after: list[Callable[[], None]] = []
         for request in event.filters:
-            if len(self._plain) + len(client.consumers) >= limits.MQTT_SUBSCRIPTIONS_PER_SESSION_MAX:
+            if self._count() >= limits.MQTT_SUBSCRIPTIONS_PER_SESSION_MAX:
                 codes.append(c.QUOTA_EXCEEDED)
                 reasons.append("too many subscriptions")
                 continue
@@ -68,9 +79,31 @@ class Subscriptions:
                     reason=reason,
                 )
         properties = Properties(reason_string="; ".join(reasons)) if reasons else None
-        client.connection.send_suback(event.packet_id, codes, properties)
+        self._when_durable(partial(self._answer, event.packet_id, codes, properties, after))
+
+    def _answer(
+        self,
+        packet_id: int,
+        codes: list[int],
+        properties: Properties | None,
+        after: list[Callable[[], None]],
+    ) -> None:
+        self._client.connection.send_suback(packet_id, codes, properties)
         for call in after:  # retained messages come behind the SUBACK
             call()
+
+    def _when_durable(self, call: Callable[[], None]) -> None:
+        """Answer a client at once, or where it has a lasting session once that is written."""
+        if self._link is None:
+            call()
+        else:
+            client = self._client
+            client.hub.client.commits.wait(DurableCall(client.transport, call), 0)
+
+    def _count(self) -> int:
+        if self._link is None:
+            return len(self._plain) + len(self._client.consumers)
+        return len(self._link.session.subscriptions)
 
     def on_unsubscribe(self, event: UnsubscribeReceived) -> None:
         """End subscriptions; what their consumers hold returns."""
@@ -79,12 +112,39 @@ class Subscriptions:
             found = self._client.consumers.end(topic_filter)
             if found:
                 self._outbound.forget_ended()
-            subscription = self._plain.pop(topic_filter, None)
-            if subscription is not None:
-                self._pubsub.unsubscribe(subscription)
-                found = True
+            found |= self._end_plain(topic_filter)
+            if self._link is not None:
+                found |= self._link.unsubscribe(topic_filter)
             codes.append(c.SUCCESS if found else c.NO_SUBSCRIPTION_EXISTED)
-        self._client.connection.send_unsuback(event.packet_id, codes)
+        self._when_durable(partial(self._client.connection.send_unsuback, event.packet_id, codes))
+
+    def _end_plain(self, topic_filter: str) -> bool:
+        subscription = self._plain.pop(topic_filter, None)
+        if subscription is not None:
+            self._pubsub.unsubscribe(subscription)
+        return subscription is not None
+
+    def _resume(self, topic_filter: str, options: SubscriptionOptions) -> None:
+        """Subscribe again as the session says; what is not possible any more is dropped."""
+        request = SubscriptionRequest(
+            topic_filter,
+            options.qos,
+            no_local=options.no_local,
+            retain_as_published=options.retain_as_published,
+            retain_handling=2,  # retained messages are for who subscribes
+        )
+        user_properties = decode_properties(options.properties, c.SUBSCRIBE).user_properties
+        event = SubscribeReceived(0, [request], user_properties, options.identifier or None)
+        code, reason = self._subscribe(event, request, [])
+        if code >= c.UNSPECIFIED_ERROR:
+            assert self._link is not None
+            self._link.unsubscribe(topic_filter)
+            _log.warning(
+                "mqtt.subscription_ended",
+                client_id=self._client.client_id,
+                filter=topic_filter,
+                reason=reason,
+            )
 
     def end(self) -> None:
         """The client is gone."""
@@ -105,6 +165,7 @@ class Subscriptions:
             share, topic_filter = split_shared(request.filter)
             if address.is_queue_topic(topic_filter):
                 self._subscribe_queue(event, request, share, topic_filter)
+                self._note(event, request, is_logged=False)
             elif topic_filter.startswith("$"):
                 raise InvalidAddress("this version publishes nothing to topics that begin with $")
             else:
@@ -138,11 +199,32 @@ class Subscriptions:
             identifier=event.subscription_identifier,
             share=share,
         )
+        is_logged = self._link is not None and request.qos > 0 and not share
         is_new = request.filter not in self._plain
-        self._pubsub.subscribe(subscription)
-        self._plain[request.filter] = subscription
+        if self._link is not None:
+            is_new = self._note(event, request, is_logged=is_logged)
+        if is_logged:
+            self._end_plain(request.filter)
+        else:
+            self._pubsub.subscribe(subscription)
+            self._plain[request.filter] = subscription
         if not share and (request.retain_handling == 0 or (request.retain_handling == 1 and is_new)):
             after.append(partial(self._send_retained, subscription))
+
+    def _note(self, event: SubscribeReceived, request: SubscriptionRequest, *, is_logged: bool) -> bool:
+        """Have a lasting session know a subscription; whether it did not."""
+        if self._link is None:
+            return False
+        properties = encode_properties(Properties(user_properties=event.user_properties), c.SUBSCRIBE)
+        options = SubscriptionOptions(
+            request.qos,
+            request.no_local,
+            request.retain_as_published,
+            request.retain_handling,
+            event.subscription_identifier or 0,
+            properties,
+        )
+        return self._link.subscribe(request.filter, options, is_logged=is_logged)
 
     def _send_retained(self, subscription: Subscription) -> None:
         now_ms = self._client.hub.clock.now_ms()

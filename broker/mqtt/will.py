@@ -50,6 +50,7 @@ class WillPublisher:
 
     client = None
     subscriber = None
+    session = None
     protocol_version = 0
     durable_answers = ()
 
@@ -61,7 +62,7 @@ class WillPublisher:
     def accept(self, packet_ids: list[int], qos: int, note: str = "") -> None:
         """See `Publisher`."""
 
-    def accept_when_durable(self, run: PublishRun, note: str) -> None:
+    def accept_stored(self, run: PublishRun, note: str = "") -> None:
         """See `Publisher`."""
 
     def note_unretained(self, topic: str, reason: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class OutboundWindow:
     """Identifiers 1 to 65,535 in use for QoS 1 and 2 deliveries; at most `maximum` at a time."""
@@ -20,6 +22,10 @@ class OutboundWindow:
     def free(self) -> int:
         """How many more deliveries the client allows now."""
         return self.maximum - len(self.in_use)
+
+    def occupy(self, packet_ids: Iterable[int]) -> None:
+        """These were used by an earlier connection of the session and are not finished."""
+        self.in_use.update(packet_ids)
 
     def take_one(self) -> int:
         """One identifier not in use; there must be one."""

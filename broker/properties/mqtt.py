@@ -154,6 +154,12 @@ def options_of(block: bytes) -> PublishOptions:
     return read_options(values, priority=priority, ttl_ms=ttl_ms)
 
 
+def expiry_ms(block: bytes) -> int | None:
+    """The message expiry interval of a publish."""
+    interval_s = decode_properties(block, c.PUBLISH).message_expiry_interval_s if block else None
+    return None if interval_s is None else interval_s * 1000
+
+
 def without_stage(block: bytes) -> bytes:
     """The property block of a staged publish as its consumers are to see it."""
     properties = decode_properties(block, c.PUBLISH)

@@ -75,6 +75,14 @@ def as_mqtt(template: EnvelopeTemplate) -> bytes:
     return _translated(template, PROPERTIES_MQTT)
 
 
+def as_mqtt_at(template: EnvelopeTemplate, received_at_ms: int, now_ms: int) -> bytes:
+    """As `as_mqtt`, with the message expiry interval less the time the message waited [MQTT-3.3.2-6]."""
+    block = as_mqtt(template) if template.properties else b""
+    if not template.expires_at_ms:
+        return block
+    return mqtt.with_expiry(block, expires_at_ms(template, received_at_ms) - now_ms)
+
+
 def as_mqtt_delivery(template: EnvelopeTemplate, received_at_ms: int, now_ms: int) -> bytes:
     """As `as_mqtt`, with the message expiry interval less the time the message waited [MQTT-3.3.2-6], and
     without user properties that could be taken for those that the broker adds.

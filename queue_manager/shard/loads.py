@@ -73,10 +73,11 @@ class PayloadLoad:
 class ScanLoad:
     """Read up to `limit` rows with `start <= key < end`, and call `then(rows, now_ms)`.
 
-    Sees what was committed; what the open commits hold of the range the caller has to know itself.
+    `reverse`: the last rows of the range, in falling order. Sees what was committed; what the open commits
+    hold of the range the caller has to know itself.
     """
 
-    __slots__ = ("end", "limit", "start", "then")
+    __slots__ = ("end", "limit", "reverse", "start", "then")
 
     def __init__(
         self,
@@ -84,11 +85,14 @@ class ScanLoad:
         end: bytes | None,
         limit: int,
         then: Callable[[list[tuple[bytes, bytes]], int], None],
+        *,
+        reverse: bool = False,
     ) -> None:
         self.start = start
         self.end = end
         self.limit = limit
         self.then = then
+        self.reverse = reverse
 
 
 class BodiesLoad:

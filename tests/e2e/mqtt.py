@@ -232,9 +232,10 @@ class MqttClient:
             time.sleep(0.01)
         return self.messages.empty()
 
-    def disconnect(self) -> None:
-        """A clean DISCONNECT: no will."""
-        self._client.disconnect()
+    def disconnect(self, **values: Any) -> None:
+        """A clean DISCONNECT: no will. `values` are properties."""
+        properties = make_properties(PacketTypes.DISCONNECT, **values) if values else None
+        self._client.disconnect(properties=properties)
         assert self.disconnected.wait(WAIT_S)
         self._client.loop_stop()
 

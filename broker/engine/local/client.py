@@ -8,13 +8,14 @@ from broker.engine.local.exchanges import LocalExchanges
 from broker.engine.local.groups import LocalGroups
 from broker.engine.local.messages import LocalMessages
 from broker.engine.local.queues import LocalQueues
+from broker.engine.local.sessions import LocalSessions
 from broker.engine.local.streams import LocalStreams
 from broker.engine.local.traffic import Consuming, Publishing, Turns
 from broker.engine.shard import Shard
 
 
 class LocalClient:
-    """As `ShardClient`, with `publishing`, `consuming` and `turns` besides."""
+    """As `ShardClient`, with `sessions`, `publishing`, `consuming` and `turns` besides."""
 
     def __init__(self, shard: Shard) -> None:
         self.shard = shard
@@ -25,6 +26,7 @@ class LocalClient:
         self.messages = LocalMessages(shard)
         self.streams = LocalStreams(shard)
         self.epochs = LocalEpochs(shard)
+        self.sessions = LocalSessions(shard)
         self.publishing = Publishing(shard)
         self.consuming = Consuming(shard)
         self.turns = Turns(shard)

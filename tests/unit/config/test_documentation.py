@@ -25,7 +25,9 @@ DEFAULT_FILE = re.sub(r"^  # (  )?(\w+:)", r"  \1\2", default_file_text(), flags
 
 def _key_rows() -> set[str]:
     return {
-        name for name in ROWS if re.match(r"(storage|listeners|queue_manager|queues|access|log)[.\[]", name)
+        name
+        for name in ROWS
+        if re.match(r"(storage|listeners|mqtt|queue_manager|queues|access|log)[.\[]", name)
     } - {
         *("queues[]", "queues[].retry", "queues[].limits"),  # rows of the table of refused keys
     }

@@ -1,0 +1,1 @@
+"""Sessions that outlive their connection, as the MQTT front-end sees them."""

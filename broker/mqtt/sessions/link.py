@@ -1,0 +1,193 @@
+"""One client's connection to its session: what goes out of the session, and what the client says of it."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from broker.engine.local.sessions import Delivery, Session, SessionSubscription, SubscriptionOptions
+from broker.mqtt.client import MqttClient
+from broker.mqtt.outbound import Outbound, with_identifier
+from broker.mqtt.pubsub import Subscription
+from broker.properties.templates import as_mqtt_at
+from protocols.mqtt import constants as c
+from protocols.mqtt import hot
+from protocols.mqtt.events import AckRun, PublishRun
+
+
+class SessionLink:
+    """A `broker.engine.local.sessions.Link`."""
+
+    __slots__ = ("_client", "_completed", "_outbound", "_plain", "session")
+
+    def __init__(self, client: MqttClient, outbound: Outbound, session: Session) -> None:
+        self.session = session
+        self._client = client
+        self._outbound = outbound
+        self._completed = _Completed(client)
+        self._plain: dict[SessionSubscription, Subscription] = {}
+
+    def attach(self) -> None:
+        """The client is let in: the session goes on where it was."""
+        self._outbound.window.occupy(self.session.unfinished.packet_ids())
+        self.session.attach(self)
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether the session is this connection's, and not another's by now."""
+        return self.session.link is self
+
+    # what the session sends
+
+    def room(self) -> int:
+        """See `Link`."""
+        client = self._client
+        if client.connection.closed or client.transport.paused or self._outbound.is_waiting:
+            return 0
+        return self._outbound.window.free()
+
+    def take_packet_id(self) -> int:
+        """See `Link`."""
+        return self._outbound.window.take_one()
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        """See `Link`."""
+        self._client.transport.guard(self._deliver, deliveries)
+
+    def release(self, packet_ids: list[int]) -> None:
+        """See `Link`."""
+        self._client.connection.send_pubrel_run(packet_ids)
+        self._client.transport.want_flush()
+
+    def _deliver(self, deliveries: list[Delivery]) -> None:
+        connection = self._client.connection
+        if connection.closed:
+            return
+        now_ms = self._client.hub.clock.now_ms()
+        for _, group in groupby(deliveries, _likeness):
+            alike = list(group)
+            first = alike[0]
+            message = first.merged.message
+            if not self._outbound.may_read(message.template.topic):
+                self._finish([d.packet_id for d in alike])
+                continue
+            properties = b""
+            if connection.protocol_version == c.MQTT_5:
+                properties = as_mqtt_at(message.template, message.received_at_ms, now_ms)
+                for identifier in first.identifiers:
+                    properties = with_identifier(properties, identifier)
+            topic = message.template.topic.encode()
+            version = connection.protocol_version
+            size = len(message.body)
+            head = hot.encode_publish_head(
+                version, topic, first.qos, first.retain, first.is_repeated, properties, size
+            )
+            tail = hot.encode_publish_tail(version, properties)
+            if len(head) + len(tail) + size + 2 > connection.client_maximum_packet_size:
+                self._skip_too_large(alike)
+                continue
+            packet_ids = [d.packet_id for d in alike]
+            bodies = [d.merged.message.body for d in alike]
+            hot.encode_publish_run(connection.output, head, packet_ids, tail, bodies)
+        self._client.transport.want_flush()
+
+    def _skip_too_large(self, deliveries: list[Delivery]) -> None:
+        """[MQTT-3.1.2-25]: as if they had been sent and acknowledged."""
+        packet_ids = [d.packet_id for d in deliveries]
+        self._client.hub.counters.drop_too_large(len(packet_ids))
+        self._finish(packet_ids)
+
+    def _finish(self, packet_ids: list[int]) -> None:
+        self.session.acknowledge(packet_ids, self._client.hub.clock.now_ms())
+        self._outbound.window.release(packet_ids)
+
+    def pass_on(self, run: PublishRun, subscription: SessionSubscription) -> None:
+        """Send publishes of QoS 0, which are kept for nobody."""
+        if not self._outbound.may_read(run.shape.topic):
+            return
+        plain = self._plain.get(subscription)
+        options = subscription.options
+        if plain is None:
+            plain = Subscription(
+                self._outbound,
+                subscription.filter,
+                options.qos,
+                no_local=options.no_local,
+                retain_as_published=options.retain_as_published,
+                identifier=options.identifier or None,
+                share="",
+            )
+            self._plain[subscription] = plain
+        self._outbound.forward(run, plain)
+
+    # what the client is subscribed to
+
+    def subscribe(self, topic_filter: str, options: SubscriptionOptions, *, is_logged: bool) -> bool:
+        """Have the session subscribed to a filter; whether it was not."""
+        known = self.session.subscriptions.get(topic_filter)
+        if known is not None:
+            self._plain.pop(known, None)
+        return self._client.hub.client.sessions.subscribe(
+            self.session, topic_filter, options, is_logged=is_logged
+        )
+
+    def unsubscribe(self, topic_filter: str) -> bool:
+        """Have the session subscribed to a filter no more; whether it was."""
+        known = self.session.subscriptions.get(topic_filter)
+        if known is None:
+            return False
+        self._plain.pop(known, None)
+        self.session.remove(known)
+        return True
+
+    # what the client says
+
+    def on_acks(self, event: AckRun) -> None:
+        """As `Outbound.on_acks`, which gets what is not of the session."""
+        session = self.session
+        kind = event.packet_type
+        ids = event.packet_ids
+        if not self.is_attached:
+            return
+        if kind == c.PUBREL:
+            if session.complete(ids, self._completed):
+                return
+        elif kind == c.PUBREC and event.reason_code < c.UNSPECIFIED_ERROR:
+            known = set(session.receive(ids, self._client.hub.clock.now_ms()))
+            if known:
+                ids = [packet_id for packet_id in ids if packet_id not in known]
+                if not ids:
+                    return
+                event = AckRun(kind, ids, event.reason_code)
+        else:
+            session.acknowledge(ids, self._client.hub.clock.now_ms())
+        self._outbound.on_acks(event)
+        session.wake()
+
+
+class _Completed:
+    """Sends PUBCOMP for publishes whose packet identifiers are durably free."""
+
+    __slots__ = ("_client",)
+
+    def __init__(self, client: MqttClient) -> None:
+        self._client = client
+
+    def committed(self, tokens: list[int]) -> None:
+        """See `broker.engine.client.Waiter`."""
+        self._client.transport.guard(self._client.connection.send_pubcomp_run, tokens)
+        self._client.transport.want_flush()
+
+
+def _likeness(delivery: Delivery) -> tuple[int, int, int, bool, bool, int]:
+    """What deliveries that can be encoded together have in common."""
+    message = delivery.merged.message
+    template = message.template
+    return (
+        id(template),
+        len(message.body),
+        delivery.qos,
+        delivery.retain,
+        delivery.is_repeated,
+        # the remaining expiry is each one's own, and so may be the identifiers
+        message.message_id if template.expires_at_ms or delivery.identifiers else 0,
+    )

@@ -1,0 +1,63 @@
+"""The logs of lasting sessions' filters in the subscription tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from broker.engine.local.sessions import FilterLog, Session, SessionSubscription
+from broker.mqtt.pubsub import PubSub, Subscription
+from broker.mqtt.sessions.link import SessionLink
+from protocols.mqtt.events import PublishRun
+
+
+class LoggedFilter:
+    """A filter that sessions are subscribed to with QoS 1 or 2: one entry in the tree for all of them."""
+
+    __slots__ = ("log", "subscription")
+
+    protocol_version = 0
+
+    def __init__(self, log: FilterLog) -> None:
+        self.log = log
+        self.subscription = Subscription(
+            self, log.filter, 2, no_local=False, retain_as_published=True, identifier=None, share=""
+        )
+
+    def may_read(self, topic: str) -> bool:
+        """See `Subscriber`: each session is asked when it is sent something."""
+        return True
+
+    def pass_on(self, run: PublishRun) -> None:
+        """See `Subscriber`: nothing goes to a log as it came by wire."""
+
+    def forward(self, run: PublishRun, subscription: Subscription) -> None:
+        """See `Subscriber`: publishes of QoS 0 go to sessions that are connected."""
+        self.forward_from(None, run)
+
+    def forward_from(self, publisher: Session | None, run: PublishRun) -> None:
+        """As `forward`, but for the publisher's own subscriptions that want no local ones."""
+        for reader in list(self.log.live):
+            subscription = cast(SessionSubscription, reader)
+            session = cast(Session, subscription.session)
+            if session is publisher and subscription.options.no_local:
+                continue
+            cast(SessionLink, session.link).pass_on(run, subscription)
+
+
+class LoggedFilters:
+    """Keeps the tree as the logs come and go."""
+
+    def __init__(self, pubsub: PubSub, logs: Sequence[FilterLog]) -> None:
+        self._pubsub = pubsub
+        self._by_log: dict[FilterLog, LoggedFilter] = {}
+        for log in logs:
+            self.changed(log, True)
+
+    def changed(self, log: FilterLog, begins: bool) -> None:
+        """A log begins, or ends."""
+        if begins:
+            logged = self._by_log[log] = LoggedFilter(log)
+            self._pubsub.subscribe(logged.subscription)
+        else:
+            self._pubsub.unsubscribe(self._by_log.pop(log).subscription)

@@ -1,0 +1,228 @@
+"""All sessions that outlive their connections, and the logs of what they are subscribed to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from heapq import heappop, heappush
+from typing import Final
+
+from config import limits
+from queue_manager.errors import LimitReached
+from queue_manager.sessions.blocks import Blocks
+from queue_manager.sessions.filter_log import FilterLog
+from queue_manager.sessions.session import Session
+from queue_manager.sessions.subscription import SessionSubscription, SubscriptionOptions, options_of
+from queue_manager.shard.context import Context
+from storage.envelope import EnvelopeTemplate
+from storage.records import filter_log
+from storage.records.filter_log_entry import NO_PUBLISHER, RETAIN, Kept
+from storage.records.session import CONNECTED, SessionValue
+from storage.records.session_progress import Sent
+from storage.records.session_subscription import SubscriptionValue
+
+_ENDS_PER_TURN_MAX: Final = 1_000
+
+
+class Sessions:
+    """Sessions by client identifier, logs by filter.
+
+    `on_log` is called with each log that begins and, with False, that ends: who routes publishes is to know.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._blocks = Blocks()
+        self._by_client: dict[str, Session] = {}
+        self._logs: dict[str, FilterLog] = {}
+        self._ends: list[tuple[int, int, Session]] = []
+        self.on_log: Callable[[FilterLog, bool], None] = lambda log, begins: None
+        self.expired_count = 0
+
+    def __len__(self) -> int:
+        return len(self._by_client)
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(self._by_client.values())
+
+    @property
+    def logs(self) -> Sequence[FilterLog]:
+        """The logs that are there."""
+        return list(self._logs.values())
+
+    def find(self, client_id: str, now_ms: int) -> Session | None:
+        """The session of a client; one that has expired is none."""
+        session = self._by_client.get(client_id)
+        if session is None:
+            return None
+        due_ms = session.expires_at_ms
+        if due_ms is not None and due_ms <= now_ms:
+            self.end(session, now_ms)
+            return None
+        return session
+
+    def begin(self, client_id: str, user: str, expiry_s: int) -> Session:
+        """A new session of a client that has none; raises LimitReached."""
+        if len(self._by_client) >= limits.MQTT_SESSIONS_MAX:
+            raise LimitReached(f"there are {limits.MQTT_SESSIONS_MAX} sessions already")
+        value = SessionValue(self._context.new_number(), expiry_s, CONNECTED, user)
+        session = Session(self._context, client_id, value, self._next_id)
+        self._by_client[client_id] = session
+        return session
+
+    def leave(self, session: Session, now_ms: int) -> None:
+        """The connection of a session is gone."""
+        session.detach(now_ms)
+        self._watch(session, now_ms)
+
+    def end(self, session: Session, now_ms: int) -> None:
+        """A session is over."""
+        if self._by_client.get(session.client_id) is session:
+            del self._by_client[session.client_id]
+        session.end(now_ms)
+
+    def on_timer(self, now_ms: int) -> None:
+        """See `queue_manager.shard.timers.Timed`: end the sessions whose time is over."""
+        ends = self._ends
+        for _ in range(_ENDS_PER_TURN_MAX):
+            if not ends or ends[0][0] > now_ms:
+                break
+            session = heappop(ends)[2]
+            due_ms = session.expires_at_ms
+            if due_ms is None or session.is_over:
+                continue
+            if due_ms <= now_ms:
+                self.expired_count += 1
+                self.end(session, now_ms)
+            else:
+                self._watch(session, now_ms)
+        if ends:
+            self._context.timers.set(self, max(ends[0][0], now_ms))
+
+    def _watch(self, session: Session, now_ms: int) -> None:
+        """Have a session end when its time is over."""
+        due_ms = session.expires_at_ms
+        if due_ms is None:
+            return
+        if due_ms <= now_ms:
+            self.end(session, now_ms)
+            return
+        heappush(self._ends, (due_ms, session.number, session))
+        self._context.timers.set(self, due_ms)
+
+    # subscriptions
+
+    def subscribe(
+        self, session: Session, topic_filter: str, options: SubscriptionOptions, *, is_logged: bool
+    ) -> bool:
+        """Subscribe a session to a filter, anew if it is; whether it was not. `is_logged`: what the filter
+        matches is kept for it.
+        """
+        known = session.subscriptions.get(topic_filter)
+        if known is not None and (known.log is not None) == is_logged:
+            known.change(options)
+            session.add(known)
+            return False
+        if known is not None:
+            session.remove(known)
+        log = self._log_of(topic_filter) if is_logged else None
+        subscription = SessionSubscription(session, topic_filter, options, log, self._next_id)
+        if log is not None:
+            subscription.begin_at(log.end_count, log.end_bytes)
+        session.add(subscription)
+        return known is None
+
+    def _log_of(self, topic_filter: str) -> FilterLog:
+        log = self._logs.get(topic_filter)
+        if log is None:
+            number = self._context.new_number()
+            log = self._new_log(number, topic_filter)
+            self._context.commit.put(filter_log.key(number), filter_log.encode(topic_filter))
+        return log
+
+    def _new_log(self, number: int, topic_filter: str, counts: tuple[int, int] = (0, 0)) -> FilterLog:
+        log = FilterLog(
+            self._context, self._blocks, number, topic_filter, self._next_id, self._unused, *counts
+        )
+        self._logs[topic_filter] = log
+        self.on_log(log, True)
+        return log
+
+    def _unused(self, log: FilterLog) -> None:
+        del self._logs[log.filter]
+        self.on_log(log, False)
+        log.remove()
+
+    # publishing
+
+    def publish(
+        self,
+        logs: Sequence[FilterLog],
+        template: EnvelopeTemplate,
+        qos: int,
+        retain: bool,
+        publisher: Session | None,
+        bodies: list[bytes],
+        now_ms: int,
+    ) -> None:
+        """Add messages of QoS 1 or 2 to logs; they are durable once the open commit is. `publisher`: the
+        session they came from, if there is one.
+        """
+        context = self._context
+        first_id, put = context.message_ids.allocate(len(bodies))
+        if put is not None:
+            context.commit.put(*put)
+        flags = qos | retain * RETAIN
+        number = NO_PUBLISHER if publisher is None else publisher.number
+        messages = [
+            Kept(message_id, flags, number, template, now_ms, body)
+            for message_id, body in enumerate(bodies, first_id)
+        ]
+        body_bytes = sum(map(len, bodies))
+        context.commit.hold(len(logs) * body_bytes)
+        for log in logs:
+            log.append(messages, body_bytes)
+
+    @property
+    def _next_id(self) -> int:
+        return self._context.message_ids.next_value
+
+    # after a start
+
+    def restore_log(self, number: int, topic_filter: str, end_count: int, end_bytes: int) -> FilterLog:
+        """A log that was stored; `end_unused` follows when all subscriptions are there."""
+        return self._new_log(number, topic_filter, (end_count, end_bytes))
+
+    def restore(
+        self,
+        client_id: str,
+        value: SessionValue,
+        progress: tuple[int, Sequence[Sent]] | None,
+        received: Sequence[int],
+        now_ms: int,
+    ) -> Session:
+        """A session that was stored; one that had a connection counts from now on."""
+        # numbers and message IDs are of one sequence: without progress it has everything since it began
+        read_to, sent = (value.number, ()) if progress is None else progress
+        if value.ended_at_ms == CONNECTED:
+            value = value._replace(ended_at_ms=now_ms)
+        session = Session(self._context, client_id, value, read_to, sent)
+        session.received.update(received)
+        self._by_client[client_id] = session
+        return session
+
+    def restore_subscription(
+        self, session: Session, topic_filter: str, value: SubscriptionValue, log: FilterLog | None
+    ) -> None:
+        """A subscription that was stored."""
+        subscription = SessionSubscription(session, topic_filter, options_of(value), log, value.from_id)
+        session.restore(subscription)
+
+    def restored(self, now_ms: int) -> None:
+        """All sessions are there: remove what a crash left behind, have those end whose time is over."""
+        for log in self.logs:
+            if log.readers:
+                log.trim()
+            else:
+                self._unused(log)
+        for session in list(self._by_client.values()):
+            self._watch(session, now_ms)

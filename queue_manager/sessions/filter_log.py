@@ -1,0 +1,333 @@
+"""The log of a topic filter: messages of QoS 1 and 2 that it matched, once for all sessions subscribed to
+it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from config import limits
+from queue_manager.sessions.blocks import (
+    END,
+    MESSAGE_OVERHEAD_BYTES,
+    Block,
+    Blocks,
+    Found,
+    message_id_of,
+)
+from queue_manager.shard.context import Context
+from queue_manager.shard.loads import ScanLoad
+from storage.encoding import prefix_end
+from storage.records import filter_log, filter_log_entry
+from storage.records.filter_log_entry import Kept
+
+_NOTHING: Final = Found([], END)
+
+
+class LogReader(Protocol):
+    """A subscription of a session to the filter."""
+
+    @property
+    def low_id(self) -> int:
+        """It needs nothing below this ID."""
+
+    def has_more(self) -> None:
+        """Something came into the log, or was read back."""
+
+
+class FilterLog:
+    """What one filter matched, in order of message IDs: the newest in memory, the rest on the store.
+
+    `readers` are the subscriptions to the filter, `live` those of sessions with a connection. `last_id`: no
+    message has a higher ID. `end_count` and `end_bytes`: what it ever got.
+    """
+
+    __slots__ = (
+        "_blocks",
+        "_context",
+        "_is_removed",
+        "_is_trimming",
+        "_loading_from",
+        "_memory_id",
+        "_rows",
+        "_scan_rows",
+        "_tail",
+        "_tail_bytes",
+        "_unused",
+        "_unwritten",
+        "durable_id",
+        "end_bytes",
+        "end_count",
+        "filter",
+        "last_id",
+        "live",
+        "number",
+        "readers",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        context: Context,
+        blocks: Blocks,
+        number: int,
+        topic_filter: str,
+        next_id: int,
+        unused: Callable[[FilterLog], None],
+        end_count: int = 0,
+        end_bytes: int = 0,
+    ) -> None:
+        """`next_id`: the ID the next message of the broker gets; `unused` is called when nobody reads it."""
+        self._context = context
+        self._blocks = blocks
+        self._unused = unused
+        self.number = number
+        self.filter = topic_filter
+        self.readers: dict[LogReader, None] = {}
+        self.live: dict[LogReader, None] = {}
+        self.waiting: dict[LogReader, None] = {}
+        self.last_id = next_id - 1
+        self.durable_id = next_id
+        self.end_count = end_count
+        self.end_bytes = end_bytes
+        self._memory_id = next_id  # from this ID on everything is in the tail
+        self._tail: list[Kept] = []
+        self._tail_bytes = 0
+        self._unwritten = 0  # index of the first message of the tail that is in no commit
+        self._rows: list[tuple[int, int]] = []  # (first, last message) of rows that are known
+        self._scan_rows = limits.FILTER_LOG_ROWS_PER_SCAN_MIN
+        self._loading_from: int | None = None
+        self._is_trimming = False
+        self._is_removed = False
+
+    # appending
+
+    def append(self, messages: list[Kept], body_bytes: int) -> None:
+        """Take messages with rising IDs above all others."""
+        self._tail += messages
+        self._tail_bytes += body_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
+        self.end_count += len(messages)
+        self.end_bytes += body_bytes
+        self.last_id = messages[-1].message_id
+        self._context.appended[self] = None
+        for reader in self.live:
+            reader.has_more()
+
+    def write_log(self, now_ms: int) -> None:
+        """See `queue_manager.shard.context.Appended`."""
+        if self._is_removed:
+            return
+        tail = self._tail
+        first_count = self.end_count - (len(tail) - self._unwritten)
+        first_bytes = self.end_bytes - sum([len(m.body) for m in tail[self._unwritten :]])
+        while self._unwritten < len(tail):
+            row, row_bytes = _row_of(tail, self._unwritten)
+            key = filter_log_entry.key(self.number, row[0].message_id)
+            self._context.commit.put(key, filter_log_entry.encode(first_count, first_bytes, row))
+            self._rows.append((row[0].message_id, row[-1].message_id))
+            self._unwritten += len(row)
+            first_count += len(row)
+            first_bytes += row_bytes
+        self._context.commit.log_ends[self] = self.last_id + 1
+        self._context.trimmable[self] = None
+
+    def became_durable(self, end_offset: int, tail_bytes_max: int) -> None:
+        """See `queue_manager.shard.commit.WrittenLog`; `end_offset` is a message ID."""
+        self.durable_id = end_offset
+        self._shrink()
+
+    def _shrink(self) -> None:
+        """Let go of messages in memory that are durable and that nobody is about to read."""
+        low = min((reader.low_id for reader in self.live), default=END)
+        kept = bisect_left(self._tail, min(low, self.durable_id), key=message_id_of)
+        if self._tail_bytes > limits.FILTER_LOG_TAIL_BYTES_MAX:
+            kept = bisect_left(self._tail, self.durable_id, key=message_id_of)
+        if not kept:
+            return
+        gone = self._tail[:kept]
+        del self._tail[:kept]
+        self._unwritten -= kept
+        self._memory_id = gone[-1].message_id + 1
+        self._tail_bytes -= sum([len(m.body) for m in gone]) + kept * MESSAGE_OVERHEAD_BYTES
+
+    # reading
+
+    def read(self, from_id: int, count: int, reader: LogReader) -> Found | None:
+        """Up to `count` messages from that ID on; None: they are being read, the reader will be told."""
+        if from_id > self.last_id:
+            return _NOTHING
+        if from_id >= self._memory_id:
+            start = bisect_left(self._tail, from_id, key=message_id_of)
+            found = self._tail[start : start + count]
+            return Found(found, END if start + count >= len(self._tail) else found[-1].message_id + 1)
+        block = self._blocks.find(self.number, from_id)
+        if block is not None:
+            return block.read(from_id, count)
+        self.waiting[reader] = None
+        if self._loading_from is None:
+            self._load(from_id)
+        return None
+
+    def _load(self, from_id: int) -> None:
+        """Read the entry that may have that message in its midst, then those behind it."""
+        self._loading_from = from_id
+        if len(self.readers) == 1:  # nothing before what its only reader needs is there
+            self._load_from(filter_log_entry.prefix(self.number), from_id)
+            return
+
+        def then(rows: list[tuple[bytes, bytes]], now_ms: int) -> None:
+            start = rows[0][0] if rows else filter_log_entry.key(self.number, from_id)
+            self._load_from(start, from_id)
+
+        start, end = filter_log_entry.prefix(self.number), filter_log_entry.key(self.number, from_id + 1)
+        self._context.loads.append(ScanLoad(start, end, 1, then, reverse=True))
+
+    def _load_from(self, start: bytes, from_id: int) -> None:
+        durable_id = self.durable_id
+        limit = self._scan_rows
+
+        def then(rows: list[tuple[bytes, bytes]], now_ms: int) -> None:
+            self._loaded(from_id, durable_id, rows, is_all=len(rows) < limit)
+
+        end = prefix_end(filter_log_entry.prefix(self.number))
+        self._context.loads.append(ScanLoad(start, end, limit, then))
+
+    def _loaded(
+        self, from_id: int, durable_id: int, rows: list[tuple[bytes, bytes]], *, is_all: bool
+    ) -> None:
+        self._loading_from = None
+        messages: list[Kept] = []
+        for key, value in rows:
+            first_id = filter_log_entry.parse_key(key)[1]
+            found = filter_log_entry.decode(first_id, value, self._blocks.templates)
+            self._learn(first_id, found[-1].message_id)
+            messages += found
+        end_id = messages[-1].message_id + 1 if messages else from_id
+        if is_all:
+            end_id = max(end_id, durable_id)
+        self._adapt(rows)
+        start = bisect_left(messages, from_id, key=message_id_of)
+        self._blocks.add(Block(self.number, from_id, end_id, messages[start:]))
+        waiting = list(self.waiting)
+        self.waiting.clear()
+        for reader in waiting:
+            reader.has_more()
+
+    def _adapt(self, rows: list[tuple[bytes, bytes]]) -> None:
+        """Read as many rows at a time as make up a block."""
+        read_bytes = sum([len(value) for _, value in rows])
+        if read_bytes:
+            wanted = len(rows) * limits.FILTER_LOG_BLOCK_BYTES // read_bytes
+            self._scan_rows = max(
+                limits.FILTER_LOG_ROWS_PER_SCAN_MIN, min(wanted, limits.FILTER_LOG_ROWS_PER_SCAN_MAX)
+            )
+
+    def _learn(self, first_id: int, last_id: int) -> None:
+        row = (first_id, last_id)
+        index = bisect_left(self._rows, row)
+        if index == len(self._rows) or self._rows[index] != row:
+            insort(self._rows, row)
+
+    # letting go
+
+    def forget_reader(self, reader: LogReader) -> None:
+        """A subscription is gone; what only it needed is removed."""
+        self.readers.pop(reader, None)
+        self.live.pop(reader, None)
+        self.waiting.pop(reader, None)
+        if self.readers:
+            self.trim()
+        else:
+            self._unused(self)
+
+    def advance_head(self) -> None:
+        """See `queue_manager.shard.context.Trimmable`: delete the known rows that every reader is done
+        with.
+        """
+        if not self._rows or self._is_removed:
+            return
+        low = min((reader.low_id for reader in self.readers), default=END)
+        count = bisect_left(self._rows, low, key=message_id_of)
+        while count and self._rows[count - 1][1] >= low:
+            count -= 1
+        if count:
+            keys = [filter_log_entry.key(self.number, first_id) for first_id, _ in self._rows[:count]]
+            self._context.commit.delete_run(keys)
+            del self._rows[:count]
+            self._blocks.forget(self.number, low)
+        self._shrink()
+
+    def trim(self) -> None:
+        """Delete what nobody needs although nobody here read it: found by looking through the store."""
+        self._context.trimmable[self] = None
+        if self._is_trimming or self._is_removed:
+            return
+        low = min((reader.low_id for reader in self.readers), default=END)
+        end = filter_log_entry.key(self.number, min(low, self.durable_id))
+        self._is_trimming = True
+        self._trim_from(filter_log_entry.prefix(self.number), end, low)
+
+    def _trim_from(self, start: bytes, end: bytes, low: int) -> None:
+        limit = limits.FILTER_LOG_ROWS_PER_TRIM
+
+        def then(rows: list[tuple[bytes, bytes]], now_ms: int) -> None:
+            for key, value in rows:
+                first_id = filter_log_entry.parse_key(key)[1]
+                if first_id + filter_log_entry.decode_head(value).last_delta < low:
+                    self._context.commit.delete(key)
+            if len(rows) == limit:
+                self._trim_from(rows[-1][0] + b"\x00", end, low)
+                return
+            self._is_trimming = False
+            if self._is_removed:
+                self._context.commit.delete(filter_log.key(self.number))
+
+        self._context.loads.append(ScanLoad(start, end, limit, then))
+
+    def remove(self) -> None:
+        """Nobody is subscribed any more: delete all of it, what is on its way to the store too."""
+        self._is_removed = True
+        self._loading_from = -1
+        self._blocks.forget(self.number)
+        self._context.appended.pop(self, None)
+        self._tail.clear()
+        self._rows.clear()
+        self._is_trimming = True
+        start = filter_log_entry.prefix(self.number)
+        self._context.commit.wait(_Removal(self, start), 0)
+
+    def remove_rows(self, start: bytes) -> None:
+        """See `remove`; the commits with rows of it have been written."""
+        end = prefix_end(start)
+        assert end is not None
+        self._trim_from(start, end, END)
+
+
+class _Removal:
+    """Waits for the rows that are still being written."""
+
+    __slots__ = ("_log", "_start")
+
+    def __init__(self, log: FilterLog, start: bytes) -> None:
+        self._log = log
+        self._start = start
+
+    def committed(self, tokens: list[int]) -> None:
+        """See `queue_manager.shard.commit.Waiter`."""
+        self._log.remove_rows(self._start)
+
+
+def _row_of(tail: list[Kept], start: int) -> tuple[list[Kept], int]:
+    """As many messages from `start` on as one row takes, and the bytes of their bodies."""
+    row_bytes = 0
+    end = start
+    stop = min(len(tail), start + limits.FILTER_LOG_ENTRY_MESSAGES_MAX)
+    while end < stop:
+        size = len(tail[end].body)
+        if end > start and row_bytes + size > limits.FILTER_LOG_ENTRY_BYTES_MAX:
+            break
+        row_bytes += size
+        end += 1
+    return tail[start:end], row_bytes

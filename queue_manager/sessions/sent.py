@@ -1,0 +1,74 @@
+"""What a session was sent and has not finished."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from storage.records.session_progress import RECEIVED_QOS_2, SENT_QOS_1, SENT_QOS_2, Sent
+
+
+class Unfinished:
+    """Messages by ID, in rising order, with their packet identifiers and states (`session_progress`)."""
+
+    __slots__ = ("_by_id", "_by_packet")
+
+    def __init__(self, sent: Iterable[Sent] = ()) -> None:
+        self._by_id = {each.message_id: each for each in sent}
+        self._by_packet = {each.packet_id: each.message_id for each in self._by_id.values()}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[Sent]:
+        return iter(self._by_id.values())
+
+    def find(self, message_id: int) -> Sent | None:
+        """The message, if it was sent and is not finished."""
+        return self._by_id.get(message_id)
+
+    def packet_ids(self) -> list[int]:
+        """Identifiers in use."""
+        return list(self._by_packet)
+
+    def released(self) -> list[int]:
+        """Packet identifiers the client said PUBREC for, in order."""
+        return [each.packet_id for each in self if each.state == RECEIVED_QOS_2]
+
+    def lowest_id(self) -> int | None:
+        """The lowest ID of a message the client may not have."""
+        for each in self._by_id.values():
+            if each.state != RECEIVED_QOS_2:
+                return each.message_id
+        return None
+
+    def add(self, message_id: int, packet_id: int, qos: int) -> None:
+        """A message with an ID above all others is sent."""
+        state = SENT_QOS_1 if qos == 1 else SENT_QOS_2
+        self._by_id[message_id] = Sent(message_id, packet_id, state)
+        self._by_packet[packet_id] = message_id
+
+    def receive(self, packet_ids: Iterable[int]) -> list[int]:
+        """PUBREC came for these; gives those of them that were sent with QoS 2."""
+        known = []
+        for packet_id in packet_ids:
+            message_id = self._by_packet.get(packet_id)
+            if message_id is not None and self._by_id[message_id].state != SENT_QOS_1:
+                self._by_id[message_id] = Sent(message_id, packet_id, RECEIVED_QOS_2)
+                known.append(packet_id)
+        return known
+
+    def finish(self, packet_ids: Iterable[int]) -> int:
+        """The client acknowledged these for good; gives how many were known."""
+        count = 0
+        for packet_id in packet_ids:
+            message_id = self._by_packet.pop(packet_id, None)
+            if message_id is not None:
+                del self._by_id[message_id]
+                count += 1
+        return count
+
+    def forget(self, message_id: int) -> None:
+        """The message is not to be sent again."""
+        sent = self._by_id.pop(message_id, None)
+        if sent is not None:
+            del self._by_packet[sent.packet_id]

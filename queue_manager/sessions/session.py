@@ -1,0 +1,410 @@
+"""One session: its subscriptions, its place in their logs, and what it was sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from config import limits
+from queue_manager.sessions.blocks import END
+from queue_manager.sessions.filter_log import FilterLog
+from queue_manager.sessions.merging import Merged, merge
+from queue_manager.sessions.sent import Unfinished
+from queue_manager.sessions.subscription import SessionSubscription
+from queue_manager.shard.commit import Commit, Waiter
+from queue_manager.shard.context import Context
+from storage.envelope import expires_at_ms
+from storage.records import filter_log_entry, session, session_progress, session_received
+from storage.records.session import CONNECTED, NEVER_S, SessionValue
+from storage.records.session_progress import RECEIVED_QOS_2, Sent
+
+
+class Delivery:
+    """A message for the client: with which QoS and identifiers, and whether it was sent before."""
+
+    __slots__ = ("identifiers", "is_repeated", "merged", "packet_id", "qos", "retain")
+
+    def __init__(
+        self, merged: Merged, qos: int, retain: bool, packet_id: int, *, is_repeated: bool = False
+    ) -> None:
+        self.merged = merged
+        self.qos = qos
+        self.retain = retain
+        self.packet_id = packet_id
+        self.is_repeated = is_repeated
+        self.identifiers = [s.options.identifier for s in merged.subscriptions if s.options.identifier]
+
+
+class Link(Protocol):
+    """The connection of a session."""
+
+    def room(self) -> int:
+        """How many more messages the client takes now."""
+
+    def take_packet_id(self) -> int:
+        """An identifier that is not in use."""
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        """Send messages."""
+
+    def release(self, packet_ids: list[int]) -> None:
+        """Send PUBREL."""
+
+
+class Session:
+    """What outlives a connection. `read_to`: what lies below in its logs was given to a client once.
+
+    `link` is its connection, None while it is away. `ended_at_ms`: since when it is away.
+    """
+
+    __slots__ = (
+        "_behind",
+        "_context",
+        "_held",
+        "_next_id",
+        "_touched",
+        "_unrepeated",
+        "client_id",
+        "dropped_count",
+        "ended_at_ms",
+        "expiry_s",
+        "expired_count",
+        "is_over",
+        "link",
+        "number",
+        "on_end",
+        "read_to",
+        "received",
+        "subscriptions",
+        "unfinished",
+        "user",
+    )
+
+    def __init__(
+        self,
+        context: Context,
+        client_id: str,
+        value: SessionValue,
+        read_to: int,
+        sent: Iterable[Sent] = (),
+    ) -> None:
+        self._context = context
+        self.client_id = client_id
+        self.number = value.number
+        self.expiry_s = value.expiry_s
+        self.ended_at_ms = value.ended_at_ms
+        self.user = value.user
+        self.read_to = read_to
+        self.unfinished = Unfinished(sent)
+        self.received: set[int] = set()
+        self.subscriptions: dict[str, SessionSubscription] = {}
+        self.link: Link | None = None
+        self.is_over = False
+        self.on_end: list[Callable[[int], None]] = []
+        self.dropped_count = 0
+        self.expired_count = 0
+        self._next_id = read_to
+        self._behind: dict[SessionSubscription, None] = {}
+        self._touched: dict[FilterLog, None] = {}
+        self._held: object = None  # what waits for its place in the unfinished to be durable
+        self._unrepeated: set[int] = set()  # unfinished messages this client has not been sent again
+
+    @property
+    def position(self) -> int:
+        """Everything of the session's with a lower ID is done."""
+        lowest = self.unfinished.lowest_id()
+        return self.read_to if lowest is None else lowest
+
+    @property
+    def expires_at_ms(self) -> int | None:
+        """When it ends, if nobody comes; None: not at all, or not while somebody is there."""
+        if self.ended_at_ms == CONNECTED or self.expiry_s == NEVER_S:
+            return None
+        return self.ended_at_ms + self.expiry_s * 1000
+
+    # its connection
+
+    def attach(self, link: Link) -> None:
+        """A connection is there: everything the client may not have is sent (again), then what waits."""
+        self.link = link
+        self.ended_at_ms = CONNECTED
+        self._held = None
+        self._next_id = self.position
+        self._unrepeated = {s.message_id for s in self.unfinished if s.state != RECEIVED_QOS_2}
+        for subscription in self.subscriptions.values():
+            log = subscription.log
+            if log is not None:
+                log.live[subscription] = None
+                if log.last_id >= self._next_id:
+                    self._behind[subscription] = None
+        self.write_record()
+        released = self.unfinished.released()
+        if released:
+            link.release(released)
+        self._context.dispatchable[self] = None
+
+    def detach(self, now_ms: int) -> None:
+        """The connection is gone."""
+        self.link = None
+        self.ended_at_ms = now_ms
+        self._held = None
+        self._behind.clear()
+        for subscription in self.subscriptions.values():
+            if subscription.log is not None:
+                subscription.log.live.pop(subscription, None)
+                subscription.log.waiting.pop(subscription, None)
+        self.write_record()
+        self._context.state_writes.add(self, 0)
+
+    def expire_after(self, expiry_s: int) -> None:
+        """End so long after its connection did."""
+        self.expiry_s = expiry_s
+
+    def write_record(self) -> None:
+        """Have the session itself written."""
+        value = SessionValue(self.number, self.expiry_s, self.ended_at_ms, self.user)
+        self._context.commit.put(session.key(self.client_id), session.encode(value))
+
+    # subscriptions
+
+    def add(self, subscription: SessionSubscription) -> None:
+        """Subscribe, or subscribe anew, to a filter; written with the open commit."""
+        self.restore(subscription)
+        if subscription.log is not None and self.link is not None:
+            subscription.log.live[subscription] = None
+        self._context.commit.put(*subscription.record())
+
+    def restore(self, subscription: SessionSubscription) -> None:
+        """After a start: a subscription that was stored."""
+        self.subscriptions[subscription.filter] = subscription
+        if subscription.log is not None:
+            subscription.log.readers[subscription] = None
+
+    def remove(self, subscription: SessionSubscription) -> None:
+        """Unsubscribe: what waits because of this filter alone is not sent."""
+        del self.subscriptions[subscription.filter]
+        self._behind.pop(subscription, None)
+        if subscription.log is not None:
+            subscription.log.forget_reader(subscription)
+        self._context.commit.delete(subscription.record()[0])
+
+    def wake(self) -> None:
+        """The client takes more."""
+        if self._behind or self._unrepeated:
+            self._context.dispatchable[self] = None
+
+    def has_more(self, subscription: SessionSubscription) -> None:
+        """See `queue_manager.sessions.subscription.Subscriber`."""
+        if self.link is not None:
+            self._behind[subscription] = None
+            self._context.dispatchable[self] = None
+
+    # sending
+
+    def dispatch(self, now_ms: int) -> None:
+        """See `queue_manager.shard.context.Dispatched`: give the client what it takes."""
+        link = self.link
+        while link is not None and self._held is None and (self._behind or self._unrepeated):
+            room = min(link.room(), limits.MQTT_SESSION_INFLIGHT_MAX - len(self.unfinished))
+            repeats = self._next_id < self.read_to
+            if room <= 0 and not repeats:
+                return
+            merged = self._next(limits.MQTT_SESSION_INFLIGHT_MAX if repeats else room)
+            if merged is None:
+                return
+            deliveries = self._deliveries(merged, link, now_ms)
+            if repeats and self._next_id >= self.read_to:
+                self._forget_unrepeated(now_ms)
+            if any(d.qos == 2 and not d.is_repeated for d in deliveries):
+                self._hold(deliveries, link)
+            elif deliveries:
+                link.deliver(deliveries)
+            link = self.link
+
+    def _next(self, count: int) -> list[Merged] | None:
+        """The next messages of all logs, in order; None: some are being read."""
+        parts = []
+        end_id = END
+        if self._next_id < self.read_to:
+            end_id = self.read_to  # what was sent before is sent again first
+        is_waiting = False
+        for subscription in list(self._behind):
+            assert subscription.log is not None
+            from_id = max(self._next_id, subscription.from_id)
+            found = subscription.log.read(from_id, count, subscription)
+            if found is None:
+                is_waiting = True
+            elif not found.messages and found.end_id == END:
+                if self._next_id >= self.read_to:
+                    del self._behind[subscription]
+            else:
+                end_id = min(end_id, found.end_id)
+                parts.append((subscription, found.messages))
+        if is_waiting:
+            return None
+        merged = merge(parts, end_id)
+        if len(merged) > count:
+            del merged[count:]
+            end_id = merged[-1].message.message_id + 1
+        if end_id != END:
+            self._next_id = end_id
+        elif merged:
+            self._next_id = merged[-1].message.message_id + 1
+        return merged
+
+    def _deliveries(self, merged: list[Merged], link: Link, now_ms: int) -> list[Delivery]:
+        deliveries = []
+        touched = self._touched
+        for each in merged:
+            message = each.message
+            message_id = message.message_id
+            for subscription in each.subscriptions:
+                assert subscription.log is not None
+                touched[subscription.log] = None
+            if message_id < self.read_to:
+                sent = self.unfinished.find(message_id)
+                if sent is not None and sent.state != RECEIVED_QOS_2:
+                    self._unrepeated.discard(message_id)
+                    retain = each.retain(message.flags & filter_log_entry.RETAIN != 0)
+                    deliveries.append(Delivery(each, sent.state, retain, sent.packet_id, is_repeated=True))
+                continue
+            wanted = each.for_session(self.number)
+            if wanted is None:
+                continue
+            due_ms = expires_at_ms(message.template, message.received_at_ms)
+            if due_ms and due_ms <= now_ms:
+                self.expired_count += 1
+                continue
+            packet_id = link.take_packet_id()
+            qos = wanted.qos
+            self.unfinished.add(message_id, packet_id, qos)
+            retain = wanted.retain(message.flags & filter_log_entry.RETAIN != 0)
+            deliveries.append(Delivery(wanted, qos, retain, packet_id))
+        if self._next_id > self.read_to:
+            self.read_to = self._next_id
+            self._progressed(now_ms + limits.SESSION_PROGRESS_INTERVAL_MS)
+        return deliveries
+
+    def _forget_unrepeated(self, now_ms: int) -> None:
+        """What should have been sent again and is kept nowhere any more is done."""
+        for message_id in self._unrepeated:
+            self.unfinished.forget(message_id)
+        self._unrepeated.clear()
+        self._progressed(now_ms + limits.SESSION_PROGRESS_INTERVAL_MS)
+
+    def _hold(self, deliveries: list[Delivery], link: Link) -> None:
+        """Send these once it is durable under which identifiers: after a crash they must be the same."""
+        held = _Held(self, link, deliveries)
+        self._held = held
+        self._context.state_writes.add(self, 0)
+        self._context.commit.wait(held, 0)
+
+    def release_held(self, held: object, link: Link, deliveries: list[Delivery]) -> None:
+        """See `_hold`; unless there is another connection by now, which sends them again."""
+        if self._held is not held or self.link is not link:
+            return
+        self._held = None
+        link.deliver(deliveries)
+        self._context.dispatchable[self] = None
+
+    # what the client says
+
+    def acknowledge(self, packet_ids: list[int], now_ms: int) -> None:
+        """PUBACK or PUBCOMP, or a refusal: these are finished."""
+        if self.unfinished.finish(packet_ids):
+            self._progressed(now_ms + limits.SESSION_PROGRESS_INTERVAL_MS)
+            if self._behind:
+                self._context.dispatchable[self] = None
+
+    def receive(self, packet_ids: list[int], now_ms: int) -> list[int]:
+        """PUBREC: PUBREL is sent once that is durable. Gives which of these are the session's."""
+        known = self.unfinished.receive(packet_ids)
+        if known and self.link is not None:
+            self._progressed(0)
+            self._context.commit.wait_for(_Release(self, self.link), known)
+        return known
+
+    def _progressed(self, due_ms: int) -> None:
+        """Have what is done deleted, and the progress written at `due_ms`."""
+        position = self.position
+        for log in list(self._touched):
+            self._context.trimmable[log] = None
+            if log.last_id < position:
+                del self._touched[log]
+        self._context.state_writes.add(self, due_ms)
+
+    def write(self, commit: Commit, now_ms: int) -> None:
+        """See `queue_manager.shard.context.Stateful`."""
+        if not self.is_over:
+            value = session_progress.encode(self.read_to, self.unfinished)
+            commit.put(session_progress.key(self.number), value)
+
+    # what the client publishes with QoS 2
+
+    def note_received(self, packet_ids: Iterable[int]) -> None:
+        """Publishes were taken that nobody keeps: remembered as long as the broker runs."""
+        self.received.update(packet_ids)
+
+    def take(self, packet_ids: Iterable[int], now_ms: int) -> None:
+        """Publishes were stored: remembered with the open commit, as they are."""
+        value = session_received.encode(now_ms)
+        for packet_id in packet_ids:
+            self.received.add(packet_id)
+            self._context.commit.put(session_received.key(self.number, packet_id), value)
+
+    def complete(self, packet_ids: list[int], waiter: Waiter) -> bool:
+        """PUBREL came: `waiter` is told when it is durable that these are free; whether any was known."""
+        known = self.received.intersection(packet_ids)
+        if not known:
+            return False
+        self.received -= known
+        self._context.commit.delete_run([session_received.key(self.number, i) for i in known])
+        self._context.commit.wait_for(waiter, packet_ids)
+        return True
+
+    # its end
+
+    def end(self, now_ms: int) -> None:
+        """Nothing of it is kept: its records go with the open commit."""
+        self.is_over = True
+        self.link = None
+        commit = self._context.commit
+        for subscription in list(self.subscriptions.values()):
+            self.remove(subscription)
+        self._context.state_writes.forget(self)
+        self._context.dispatchable.pop(self, None)
+        commit.delete(session.key(self.client_id))
+        commit.delete(session_progress.key(self.number))
+        commit.delete_run([session_received.key(self.number, i) for i in self.received])
+        for call in self.on_end:
+            call(now_ms)
+
+
+class _Held:
+    """Sends what was held until its identifiers are durable."""
+
+    __slots__ = ("_deliveries", "_link", "_session")
+
+    def __init__(self, session: Session, link: Link, deliveries: list[Delivery]) -> None:
+        self._session = session
+        self._link = link
+        self._deliveries = deliveries
+
+    def committed(self, tokens: list[int]) -> None:
+        """See `queue_manager.shard.commit.Waiter`."""
+        self._session.release_held(self, self._link, self._deliveries)
+
+
+class _Release:
+    """Sends PUBREL for what is durably received; tokens are packet identifiers."""
+
+    __slots__ = ("_link", "_session")
+
+    def __init__(self, session: Session, link: Link) -> None:
+        self._session = session
+        self._link = link
+
+    def committed(self, tokens: list[int]) -> None:
+        """See `queue_manager.shard.commit.Waiter`."""
+        if self._session.link is self._link:
+            self._link.release(tokens)

@@ -1,0 +1,114 @@
+"""What a session is subscribed to."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, Protocol
+
+from queue_manager.sessions.filter_log import FilterLog
+from storage.records import session_subscription
+from storage.records.session_subscription import NO_LOG, SubscriptionValue
+
+_NO_LOCAL: Final = 4
+_RETAIN_AS_PUBLISHED: Final = 8
+
+
+class SubscriptionOptions(NamedTuple):
+    """How a client subscribed; `identifier` 0: none, `properties`: user properties as an MQTT 5 block."""
+
+    qos: int
+    no_local: bool
+    retain_as_published: bool
+    retain_handling: int
+    identifier: int
+    properties: bytes
+
+    def encode(self) -> int:
+        """The options byte of a SUBSCRIBE."""
+        flags = self.no_local * _NO_LOCAL | self.retain_as_published * _RETAIN_AS_PUBLISHED
+        return self.qos | flags | self.retain_handling << 4
+
+
+class Subscriber(Protocol):
+    """The session, as its subscriptions see it."""
+
+    @property
+    def number(self) -> int:
+        """What its records are stored under."""
+
+    @property
+    def position(self) -> int:
+        """Everything with a lower ID is done."""
+
+    def has_more(self, subscription: SessionSubscription) -> None:
+        """Something came into the log of a subscription, or was read back."""
+
+
+class SessionSubscription:
+    """One session's subscription to one filter, as it was subscribed to.
+
+    `log` keeps its messages of QoS 1 and 2; None for filters of QoS 0, shared ones and queues. Messages with
+    IDs below `from_id` are not for it. `read_count` and `read_bytes`: how much of what the log ever got the
+    session has been given.
+    """
+
+    __slots__ = ("filter", "from_id", "log", "options", "read_bytes", "read_count", "session")
+
+    def __init__(
+        self,
+        session: Subscriber,
+        topic_filter: str,
+        options: SubscriptionOptions,
+        log: FilterLog | None,
+        from_id: int,
+    ) -> None:
+        self.session = session
+        self.filter = topic_filter
+        self.options = options
+        self.log = log
+        self.from_id = from_id
+        self.read_count = 0
+        self.read_bytes = 0
+
+    @property
+    def low_id(self) -> int:
+        """The session needs nothing of the log below this ID."""
+        return max(self.from_id, self.session.position)
+
+    def begin_at(self, count: int, body_bytes: int) -> None:
+        """So much of what the log ever got is not for it, or done."""
+        self.read_count = count
+        self.read_bytes = body_bytes
+
+    def has_more(self) -> None:
+        """See `queue_manager.sessions.filter_log.LogReader`."""
+        self.session.has_more(self)
+
+    def change(self, options: SubscriptionOptions) -> None:
+        """Have it as subscribed to anew; what waits stays [MQTT-3.8.4-3]."""
+        self.options = options
+
+    def record(self) -> tuple[bytes, bytes]:
+        """Key and value."""
+        options = self.options
+        value = SubscriptionValue(
+            NO_LOG if self.log is None else self.log.number,
+            options.encode(),
+            options.identifier,
+            self.from_id,
+            options.properties,
+        )
+        key = session_subscription.key(self.session.number, self.filter)
+        return key, session_subscription.encode(value)
+
+
+def options_of(value: SubscriptionValue) -> SubscriptionOptions:
+    """The options a record holds."""
+    flags = value.options
+    return SubscriptionOptions(
+        flags & 3,
+        bool(flags & _NO_LOCAL),
+        bool(flags & _RETAIN_AS_PUBLISHED),
+        flags >> 4 & 3,
+        value.identifier,
+        value.properties,
+    )

@@ -1,0 +1,314 @@
+"""MQTT sessions that outlive their connection: reconnects, take-over, kill -9."""
+
+import asyncio
+import subprocess
+import time
+
+import aiomqtt
+import pytest
+from amqtt.client import MQTTClient as AmqttClient
+
+from tests.e2e import raw_mqtt as wire
+from tests.e2e.mqtt import V5, V311, payloads
+
+VERSIONS = pytest.mark.parametrize("version", [V311, V5], ids=["3.1.1", "5"])
+
+
+def lasting(mqtt, version, client_id, to=None, **options):
+    """A client whose session outlives its connection."""
+    expiry = {"SessionExpiryInterval": 600} if version == V5 else {}
+    return mqtt(to, version=version, client_id=client_id, clean=False, **expiry, **options)
+
+
+def connecting(version, client_id):
+    """A CONNECT without clean start; in MQTT 5 the session never expires."""
+    return wire.connect(version, client_id, flags=0, props=b"\x11\xff\xff\xff\xff")
+
+
+def packet_id_of(publish):
+    start = 2 + int.from_bytes(publish.body[:2], "big")
+    return int.from_bytes(publish.body[start : start + 2], "big")
+
+
+def payload_of(publish):
+    """Of a publish without properties, whose payload is one byte."""
+    return publish.body[-1:]
+
+
+@VERSIONS
+def test_session_keeps_subscriptions_and_messages_while_away(mqtt, name, version):
+    """[MQTT-3.1.2-4], [MQTT-3.1.2-5] of 3.1.1; [MQTT-3.2.2-2], [MQTT-3.2.2-3]"""
+    client = lasting(mqtt, version, name)
+    assert not client.session_present
+    assert client.subscribe(f"{name}/+", 2) == 2
+    client.drop()
+    sender = mqtt(version=version)
+    for number, qos in enumerate([1, 2, 0, 1]):
+        sender.publish(f"{name}/t", str(number), qos)
+    back = lasting(mqtt, version, name)
+    assert back.session_present
+    received = {message.payload: message.qos for message in back.take(3)}
+    assert received == {b"0": 1, b"1": 2, b"3": 1}
+    sender.publish(f"{name}/t", "live", 0)
+    assert back.take_one().payload == b"live"
+    back.disconnect()
+    again = lasting(mqtt, version, name)
+    assert again.session_present
+    assert again.quiet(), "what was acknowledged came again"
+
+
+@VERSIONS
+def test_clean_start_ends_the_session(mqtt, name, version):
+    """[MQTT-3.1.2-6] of 3.1.1, [MQTT-3.1.2-4] of 5"""
+    first = lasting(mqtt, version, name)
+    first.subscribe(f"{name}/t")
+    first.disconnect()
+    mqtt().publish(f"{name}/t", "lost")
+    clean = mqtt(version=version, client_id=name, clean=True)
+    assert not clean.session_present
+    assert clean.quiet()
+    clean.disconnect()
+    assert not lasting(mqtt, version, name).session_present
+
+
+def test_session_expires_to_the_second(mqtt, name):
+    """Section 3.1.2.11.2: also when DISCONNECT says how long."""
+    for granted in (1, 0):
+        client = lasting(mqtt, V5, name)
+        client.subscribe(f"{name}/t")
+        client.disconnect(SessionExpiryInterval=granted)
+        time.sleep(granted + 0.2)
+        after = mqtt(client_id=name, clean=False)
+        assert not after.session_present
+        after.disconnect()
+
+
+@VERSIONS
+def test_what_was_not_acknowledged_is_repeated_first_and_in_order(raw_mqtt, mqtt, name, version):
+    """[MQTT-4.4.0-1], [MQTT-4.6.0-1]: with DUP and their packet identifiers, before what is new."""
+    client = raw_mqtt(version=None)
+    client.send_bytes(connecting(version, name))
+    assert client.expect(wire.CONNACK).body[:2] == b"\x00\x00"
+    client.send_bytes(wire.subscribe(f"{name}/t", 1, version=version))
+    client.expect(wire.SUBACK)
+    sender = mqtt(version=version)
+    for number in range(3):
+        sender.publish(f"{name}/t", str(number))
+    sent = [client.expect(wire.PUBLISH) for _ in range(3)]
+    client.send_bytes(wire.acknowledgement(wire.PUBACK, packet_id_of(sent[1])) + b"\xe0\x00")
+    assert client.farewell() is None
+    sender.publish(f"{name}/t", "3")
+    back = raw_mqtt(version=None)
+    back.send_bytes(connecting(version, name))
+    assert back.expect(wire.CONNACK).body[:2] == b"\x01\x00"
+    repeated = [back.expect(wire.PUBLISH) for _ in range(3)]
+    assert [payload_of(p) for p in repeated] == [b"0", b"2", b"3"]
+    assert [bool(p.flags & 8) for p in repeated] == [True, True, False]
+    assert [packet_id_of(p) for p in repeated[:2]] == [packet_id_of(sent[0]), packet_id_of(sent[2])]
+
+
+@VERSIONS
+def test_session_survives_kill_9(own_broker, mqtt, name, version):
+    """Subscriptions, what waits, what is in flight, and when it ends."""
+    broker = own_broker()
+    client = lasting(mqtt, version, name, broker, manual_ack=True)
+    client.subscribe(f"{name}/#", 1)
+    sender = mqtt(broker, version=version)
+    sender.publish(f"{name}/a", "unacknowledged", 1)
+    assert client.take_one().payload == b"unacknowledged"
+    broker.restart(kill=True)
+    mqtt(broker, version=version).publish(f"{name}/b", "later", 1)
+    back = lasting(mqtt, version, name, broker)
+    assert back.session_present
+    assert payloads(back.take(2)) == ["unacknowledged", "later"]
+    back.disconnect()
+    broker.restart()
+    again = lasting(mqtt, version, name, broker)
+    assert again.session_present
+    assert again.quiet()
+
+
+def test_many_sessions_with_one_filter_each_get_everything(own_broker, mqtt, name):
+    broker = own_broker()
+    ids = [f"{name}-{number}" for number in range(5)]
+    for client_id in ids:
+        client = lasting(mqtt, V5, client_id, broker)
+        client.subscribe(f"{name}/t", 1)
+        client.disconnect()
+    sender = mqtt(broker)
+    for number in range(50):
+        sender.publish(f"{name}/t", str(number))
+    broker.restart(kill=True)
+    expected = [str(number) for number in range(50)]
+    for client_id in ids:
+        assert payloads(lasting(mqtt, V5, client_id, broker).take(50)) == expected
+
+
+def test_qos_2_from_a_client_is_taken_once_over_a_kill_9(own_broker, raw_mqtt, mqtt, name):
+    """[MQTT-4.3.3-10]: a publish sent again after PUBREC was lost, and one released after it."""
+    broker = own_broker()
+    reader = lasting(mqtt, V5, f"{name}-reader", broker)
+    reader.subscribe(f"{name}/t", 2)
+    reader.disconnect()
+    publish = wire.publish(f"{name}/t", b"once", qos=2, packet_id=7)
+    publisher = raw_mqtt(broker, version=None)
+    publisher.send_bytes(connecting(V5, name) + publish)
+    publisher.expect(wire.CONNACK)
+    publisher.expect(wire.PUBREC)
+    broker.restart(kill=True)
+    back = raw_mqtt(broker, version=None)
+    back.send_bytes(connecting(V5, name))
+    assert back.expect(wire.CONNACK).body[0] == 1
+    back.send_bytes(bytes((publish[0] | 8,)) + publish[1:])
+    back.expect(wire.PUBREC)
+    back.send_bytes(wire.acknowledgement(wire.PUBREL, 7))
+    back.expect(wire.PUBCOMP)
+    broker.restart(kill=True)
+    third = raw_mqtt(broker, version=None)
+    third.send_bytes(connecting(V5, name))
+    third.expect(wire.CONNACK)
+    third.send_bytes(wire.publish(f"{name}/t", b"another", qos=2, packet_id=7))
+    third.expect(wire.PUBREC)
+    received = lasting(mqtt, V5, f"{name}-reader", broker).take(2)
+    assert payloads(received) == ["once", "another"]
+
+
+def test_qos_2_to_a_client_is_delivered_once_over_a_kill_9(own_broker, raw_mqtt, mqtt, name):
+    """[MQTT-4.3.3-5]: PUBLISH again under its identifier before PUBREC, PUBREL alone after it."""
+    broker = own_broker()
+    connect = connecting(V5, name)
+    client = raw_mqtt(broker, version=None)
+    client.send_bytes(connect)
+    client.expect(wire.CONNACK)
+    client.send_bytes(wire.subscribe(f"{name}/t", 2))
+    client.expect(wire.SUBACK)
+    mqtt(broker).publish(f"{name}/t", "x", 2)
+    first = client.expect(wire.PUBLISH)
+    broker.restart(kill=True)
+    client = raw_mqtt(broker, version=None)
+    client.send_bytes(connect)
+    client.expect(wire.CONNACK)
+    second = client.expect(wire.PUBLISH)
+    assert packet_id_of(second) == packet_id_of(first)
+    assert second.flags & 8
+    client.send_bytes(wire.acknowledgement(wire.PUBREC, packet_id_of(first)))
+    client.expect(wire.PUBREL)
+    broker.restart(kill=True)
+    client = raw_mqtt(broker, version=None)
+    client.send_bytes(connect)
+    client.expect(wire.CONNACK)
+    assert client.expect(wire.PUBREL).body[:2] == packet_id_of(first).to_bytes(2, "big")
+    client.send_bytes(wire.acknowledgement(wire.PUBCOMP, packet_id_of(first)))
+    mqtt(broker).publish(f"{name}/t", "y", 1)
+    assert payload_of(client.expect(wire.PUBLISH)) == b"y"
+
+
+def test_message_expiry_runs_on_in_the_backlog(mqtt, name):
+    """[MQTT-3.3.2-5], [MQTT-3.3.2-6]"""
+    client = lasting(mqtt, V5, name)
+    client.subscribe(f"{name}/t", 1)
+    client.disconnect()
+    sender = mqtt()
+    sender.publish(f"{name}/t", "short", MessageExpiryInterval=1)
+    sender.publish(f"{name}/t", "long", MessageExpiryInterval=100)
+    time.sleep(1.2)
+    received = lasting(mqtt, V5, name).take_one()
+    assert received.payload == b"long"
+    assert 90 <= received.properties.MessageExpiryInterval <= 99
+
+
+def test_overlapping_filters_give_one_delivery(mqtt, name):
+    """[MQTT-3.3.4-2], [MQTT-3.3.4-4]: with the highest QoS and all identifiers."""
+    client = lasting(mqtt, V5, name)
+    client.subscribe(f"{name}/#", 1, identifier=1)
+    client.subscribe(f"{name}/t", 2, identifier=2)
+    client.disconnect()
+    mqtt().publish(f"{name}/t", "x", 2)
+    back = lasting(mqtt, V5, name)
+    message = back.take_one()
+    assert message.qos == 2
+    assert sorted(message.properties.SubscriptionIdentifier) == [1, 2]
+    assert back.quiet()
+
+
+@VERSIONS
+def test_second_connection_takes_the_session_over(mqtt, name, version):
+    first = lasting(mqtt, version, name)
+    first.subscribe(f"{name}/t", 1)
+    second = lasting(mqtt, version, name)
+    assert second.session_present
+    assert first.disconnected.wait(5)
+    sender = mqtt(version=version)
+    sender.publish(f"{name}/t", "x")
+    assert second.take_one().payload == b"x"
+    second.drop()
+    sender.publish(f"{name}/t", "y")
+    assert lasting(mqtt, version, name).take_one().payload == b"y"
+
+
+def test_subscriptions_to_queues_are_taken_up_again(mqtt, queue, name):
+    client = lasting(mqtt, V5, name)
+    client.subscribe(f"$queue/{queue}", 1, user=[("consumer-group", "workers"), ("ack", "puback")])
+    client.subscribe(f"$share/team/{name}/t", 1)
+    client.drop()
+    sender = mqtt()
+    sender.publish(f"$queue/{queue}", "job")
+    back = lasting(mqtt, V5, name)
+    assert back.take_one().payload == b"job"
+    sender.publish(f"{name}/t", "shared")
+    assert back.take_one().payload == b"shared"
+
+
+def test_unsubscribed_filter_brings_nothing_any_more(mqtt, name):
+    client = lasting(mqtt, V5, name)
+    client.subscribe(f"{name}/a", 1)
+    client.subscribe(f"{name}/b", 1)
+    assert client.unsubscribe(f"{name}/a") == 0
+    assert client.unsubscribe(f"{name}/a") == 0x11
+    client.disconnect()
+    sender = mqtt()
+    sender.publish(f"{name}/a", "a")
+    sender.publish(f"{name}/b", "b")
+    back = lasting(mqtt, V5, name)
+    assert back.take_one().payload == b"b"
+    assert back.quiet()
+
+
+def test_mosquitto_sub_gets_what_came_while_it_was_away(broker, mqtt, name):
+    command = ["mosquitto_sub", "-p", str(broker.mqtt_port), "-i", name, "-c", "-q", "1", "-t", f"{name}/#"]
+    subscribed = subprocess.run([*command, "-E"], timeout=20, capture_output=True)
+    assert subscribed.returncode == 0, subscribed.stderr
+    sender = mqtt(version=V311)
+    for number in range(3):
+        sender.publish(f"{name}/t", str(number))
+    received = subprocess.run([*command, "-C", "3"], timeout=20, capture_output=True)
+    assert received.stdout == b"0\n1\n2\n"
+
+
+def test_aiomqtt_and_amqtt_have_sessions(broker, mqtt, name):
+    async def go():
+        async def connect():
+            return aiomqtt.Client(
+                "127.0.0.1", broker.mqtt_port, identifier=f"{name}-aio", clean_session=False
+            )
+
+        async with await connect() as client:
+            await client.subscribe(f"{name}/t", qos=1)
+        address = f"mqtt://127.0.0.1:{broker.mqtt_port}/"
+        old = AmqttClient(client_id=f"{name}-amqtt", config={"auto_reconnect": False})
+        await old.connect(address, cleansession=False)
+        await old.subscribe([(f"{name}/t", 1)])
+        await old.disconnect()
+        async with aiomqtt.Client("127.0.0.1", broker.mqtt_port) as sender:
+            await sender.publish(f"{name}/t", "x", qos=1)
+        async with await connect() as client:
+            message = await anext(client.messages)
+            assert message.payload == b"x"
+        new = AmqttClient(client_id=f"{name}-amqtt", config={"auto_reconnect": False})
+        await new.connect(address, cleansession=False)
+        message = await new.deliver_message(timeout_duration=10)
+        assert message is not None
+        assert message.data == b"x"
+        await new.disconnect()
+
+    asyncio.run(asyncio.wait_for(go(), 25))

@@ -1,0 +1,113 @@
+"""Records of MQTT sessions and of the logs they read: the vectors of the page, and what is refused."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.envelope import EnvelopeTemplate, TemplateCache
+from storage.errors import CorruptRecord
+from storage.records import (
+    filter_log,
+    filter_log_entry,
+    session,
+    session_progress,
+    session_received,
+    session_subscription,
+)
+from storage.records.filter_log_entry import NO_PUBLISHER, Kept
+from storage.records.session import CONNECTED, NEVER_S, SessionValue
+from storage.records.session_progress import SENT_QOS_2, Sent
+from storage.records.session_subscription import SubscriptionValue
+from tests.unit.storage.record_checks import T0, check_key_strict, check_strict, u64, unhex
+
+ENTRY = unhex(
+    "01000000 01000000 00000000 0000000000000000 0000000000000000"
+    "00000000 02 ffffffffffffffff 15000000"
+    "0108 0000000000000000 00a8da769b010000 0100 61 01000000 78"
+)
+
+
+def test_session_vector():
+    key, value = session.key("dev"), session.encode(SessionValue(5, NEVER_S, CONNECTED, ""))
+    assert key == unhex("0128 646576")
+    assert value == unhex("0500000000000000 ffffffff ffffffffffffffff 0000")
+    assert session.parse_key(key) == "dev"
+    assert session.decode(value) == SessionValue(5, NEVER_S, CONNECTED, "")
+    check_strict(session.decode, value)
+    check_key_strict(session.parse_key, key, free_tail=3)
+
+
+def test_subscription_vector():
+    key = session_subscription.key(5, "a/#")
+    wanted = SubscriptionValue(6, 1, 0, 7, b"")
+    value = session_subscription.encode(wanted)
+    assert key == unhex("0129 0000000000000005 612f23")
+    assert value == unhex("0600000000000000 01 00000000 0700000000000000 00000000")
+    assert session_subscription.parse_key(key) == (5, "a/#")
+    assert session_subscription.decode(value) == wanted
+    check_strict(session_subscription.decode, value)
+    check_key_strict(session_subscription.parse_key, key, free_tail=3)
+
+
+def test_progress_vector():
+    key, value = session_progress.key(5), session_progress.encode(9, [Sent(8, 1, SENT_QOS_2)])
+    assert key == unhex("012a 0000000000000005")
+    assert value == unhex("0900000000000000 0100 0800000000000000 0100 02")
+    assert session_progress.parse_key(key) == 5
+    assert session_progress.decode(value) == (9, [Sent(8, 1, SENT_QOS_2)])
+    check_strict(session_progress.decode, value)
+    check_key_strict(session_progress.parse_key, key)
+
+
+def test_received_vector():
+    key, value = session_received.key(5, 258), session_received.encode(T0)
+    assert key == unhex("012b 0000000000000005 0102")
+    assert value == unhex("00a8da769b010000")
+    assert session_received.parse_key(key) == (5, 258)
+    assert session_received.decode(value) == T0
+    check_strict(session_received.decode, value)
+    check_key_strict(session_received.parse_key, key)
+
+
+def test_filter_log_vector():
+    key, value = filter_log.key(6), filter_log.encode("a/#")
+    assert key == unhex("012c 0000000000000006")
+    assert value == unhex("0300 612f23")
+    assert filter_log.parse_key(key) == 6
+    assert filter_log.decode(value) == "a/#"
+    check_strict(filter_log.decode, value)
+    check_key_strict(filter_log.parse_key, key)
+
+
+def test_entry_vector():
+    template = EnvelopeTemplate("a", persistent=True)
+    key = filter_log_entry.key(6, 8)
+    assert key == unhex("012d 0000000000000006 0000000000000008")
+    assert filter_log_entry.parse_key(key) == (6, 8)
+    assert filter_log_entry.encode(0, 0, [Kept(8, 2, NO_PUBLISHER, template, T0, b"x")]) == ENTRY
+    check_key_strict(filter_log_entry.parse_key, key)
+    (read,) = filter_log_entry.decode(8, ENTRY, TemplateCache())
+    assert read[:3] == (8, 2, NO_PUBLISHER)
+    assert read.template.topic == "a"
+    assert (read.received_at_ms, read.body) == (T0, b"x")
+
+
+def test_entry_that_is_too_short_or_too_long_is_corrupt():
+    check_strict(lambda value: filter_log_entry.decode(8, value, TemplateCache()), ENTRY)
+    with pytest.raises(CorruptRecord):
+        filter_log_entry.decode_head(ENTRY[:20])
+
+
+@given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 7), u64, st.binary(max_size=20)), min_size=1))
+def test_entries_come_back_as_they_were(rows):
+    template = EnvelopeTemplate("a/b", persistent=True, expires_at_ms=5)
+    message_id = 100
+    messages = []
+    for delta, flags, publisher, body in rows:
+        message_id += delta + 1
+        messages.append(Kept(message_id, flags, publisher, template, T0, body))
+    value = filter_log_entry.encode(3, 4, messages)
+    head = filter_log_entry.decode_head(value)
+    assert head == (len(rows), sum(len(row[3]) for row in rows), message_id - messages[0].message_id, 3, 4)
+    read = filter_log_entry.decode(messages[0].message_id, value, TemplateCache())
+    assert [each._replace(template=template) for each in read] == messages
