@@ -20,11 +20,12 @@ class QueuePolicy:
 
     `attempts_max` 0 = unlimited; `done_retention_ms` FOREVER or >= 0; `depth_max` 0 = unlimited;
     `single_active`: one consumer of each group at a time is given messages.
-    `dead_letter` is the queue that takes what is given up; with `dead_letter_by_key` it is the queue each
-    message's own routing key names. `retry_initial_ms` 0: what comes back does so at once; else the waits
-    begin there and grow by `retry_multiplier` (at least 1) up to `retry_max_ms`, give or take the fraction
-    `retry_jitter` (0 to 1) of each. Deduplication IDs are remembered for `deduplication_window_ms`. With
-    `priority_max` messages of higher priority, up to that one, go first. A `stream` keeps what it holds until
+    `dead_letter` is the queue that takes what is given up, or with `dead_letter_exchange` the routing key it
+    is published there with; with `dead_letter_by_key` each message keeps its own routing key.
+    `retry_initial_ms` 0: what comes back does so at once; else the waits begin there and grow by
+    `retry_multiplier` (at least 1) up to `retry_max_ms`, give or take the fraction `retry_jitter` (0 to 1) of
+    each. Deduplication IDs are remembered for `deduplication_window_ms`. With `priority_max` messages of
+    higher priority, up to that one, go first. A `stream` keeps what it holds until
     it is older than `retention_age_ms`, or there is more of it than `retention_bytes` of payload or
     `retention_count` messages, and so does any other queue while it has no group; readers of a stream are
     told how far `primary_group` is. With `message_groups`
@@ -43,6 +44,7 @@ class QueuePolicy:
     depth_max: int = 0
     expires_ms: int = 0
     dead_letter: str = ""
+    dead_letter_exchange: str = ""
     single_active: bool = False
     dead_letter_by_key: bool = False
     retry_initial_ms: int = 0

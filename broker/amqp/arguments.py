@@ -91,6 +91,7 @@ def queue_policy(arguments: Mapping[str, Any], default: QueuePolicy, *, durable:
     if fields["depth_max"] or fields["bytes_max"]:
         fields["overflow"] = _OVERFLOWS[arguments.get("x-overflow", DROP_HEAD)]
     if DEAD_LETTER_EXCHANGE in arguments:
+        fields["dead_letter_exchange"] = arguments[DEAD_LETTER_EXCHANGE]
         fields["dead_letter"] = arguments.get(DEAD_LETTER_KEY, "")
         fields["dead_letter_by_key"] = DEAD_LETTER_KEY not in arguments
     fields.update(**lease_fields(arguments), **retry_fields(arguments))
@@ -98,22 +99,22 @@ def queue_policy(arguments: Mapping[str, Any], default: QueuePolicy, *, durable:
 
 
 def _check_dead_letter(name: str, value: Any, arguments: Mapping[str, Any]) -> None:
-    """Only the default exchange can be named, so that the routing key is the dead-letter queue."""
     if name == DEAD_LETTER_STRATEGY:
         if value not in ("at-least-once", "at-most-once"):
             raise InvalidArgument(f"{name} must be 'at-least-once' or 'at-most-once', not {value!r}")
     elif name == DEAD_LETTER_EXCHANGE:
-        if value != "":
-            raise InvalidArgument(f"{name} {value!r} {_LATER}; use '' with {DEAD_LETTER_KEY}: <queue>")
+        if not isinstance(value, str):
+            raise InvalidArgument(f"{name} must be a string, not {value!r}")
     else:
         if DEAD_LETTER_EXCHANGE not in arguments:
             raise InvalidArgument(f"{name} needs {DEAD_LETTER_EXCHANGE}")
         if not isinstance(value, str):
             raise InvalidArgument(f"{name} must be a string, not {value!r}")
-        try:
-            validate_queue_name(value)
-        except InvalidAddress as error:
-            raise InvalidArgument(f"{name}: {error.reason}") from None
+        if not arguments[DEAD_LETTER_EXCHANGE]:  # the key is the name of a queue
+            try:
+                validate_queue_name(value)
+            except InvalidAddress as error:
+                raise InvalidArgument(f"{name}: {error.reason}") from None
 
 
 def equivalence(arguments: Mapping[str, Any]) -> dict[str, object]:

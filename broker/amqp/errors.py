@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from decimal import Decimal
 from typing import Final
 
 from broker.access.login import NotPermitted
+from broker.properties.amqp import field_type_name
 from protocols.amqp091 import constants as c
 from protocols.errors import ProtocolError
 from queue_manager.errors import (
@@ -20,16 +19,6 @@ from queue_manager.errors import (
     ResourceLocked,
 )
 
-_TYPE_NAMES: Final[dict[type, str]] = {
-    bool: "bool",
-    bytearray: "binary",
-    datetime: "timestamp",
-    Decimal: "decimal",
-    dict: "table",
-    float: "double",
-    list: "array",
-    type(None): "void",
-}
 _CODES: Final[dict[type[QueueManagerError], int]] = {
     QueueNotFound: c.NOT_FOUND,
     ExchangeNotFound: c.NOT_FOUND,
@@ -64,18 +53,11 @@ def _inequivalent(error: Inequivalent, vhost: str) -> str:
 
 
 def _with_type(value: object) -> str:
-    return f"the value '{_as_text(value)}' of type '{type_name(value)}'"
+    return f"the value '{_as_text(value)}' of type '{field_type_name(value)}'"
 
 
 def _as_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def type_name(value: object) -> str:
-    """What RabbitMQ calls the type of a field."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return "signedint" if -(1 << 31) <= value < 1 << 31 else "long"
-    return _TYPE_NAMES.get(type(value), "longstr")
 
 
 def channel_error(code: int, reason: str) -> ProtocolError:

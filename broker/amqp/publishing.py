@@ -218,11 +218,16 @@ class Publisher:
         publishing = self._hub.client.publishing
         raw = shape.properties
         key = shape.routing_key
-        permissions.check_publish(self._channel.client.identity, shape.exchange, key)
+        copies = amqp.copy_keys(raw) if amqp.may_copy(raw) else []
+        for each in (key, *copies):
+            permissions.check_publish(self._channel.client.identity, shape.exchange, each)
         if shape.exchange:
-            targets = publishing.through(shape.exchange, (key,), partial(amqp.headers_of, raw))
+            targets = publishing.through(shape.exchange, (key, *copies), partial(amqp.headers_of, raw))
         else:
             targets = self._targets(key, now_ms, mandatory=shape.mandatory)
+            if copies:
+                others = [self._targets(copy, now_ms, mandatory=True) for copy in copies]
+                targets = publishing.joined([targets, *others])
         self._check_user_id(raw)
         plan: PublishPlan | None = shape.context
         request = self._request(raw)
@@ -272,7 +277,7 @@ class Publisher:
 
     def _options(self, raw: bytes) -> tuple[PublishOptions, bytes]:
         """What the properties ask for, and what of them goes on to consumers."""
-        raw = amqp.without_shadows(raw)
+        raw = _without_blind_copies(amqp.without_shadows(raw))
         if self._staged is not None and (found := self._staged.find(raw)) is not None:
             return found
         options = amqp.options_of(raw)
@@ -352,7 +357,11 @@ class Publisher:
     def _give_back(self, address: PublishAddress, properties: list[bytes], bodies: list[bytes]) -> None:
         method = BasicReturn(c.NO_ROUTE, c.REPLY_NAMES[c.NO_ROUTE], address.exchange, address.routing_key)
         for raw, body in zip(properties, bodies, strict=True):
-            self._channel.send_content(method, raw, body)
+            self._channel.send_content(method, _without_blind_copies(raw), body)
+
+
+def _without_blind_copies(raw: bytes) -> bytes:
+    return amqp.without_headers(raw, (amqp.BLIND_COPIES,)) if amqp.may_copy(raw) else raw
 
 
 def is_reply(address: PublishAddress) -> bool:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from queue_manager.dispatch.by_key.keys import GroupKeyOf
 from queue_manager.filters.fields import Fields
 from queue_manager.manager import QueueManager
-from queue_manager.rules.dead_letters import OriginOf, Stamp
+from queue_manager.routing.directory import HeadersOf
+from queue_manager.rules.dead_letters import CopiesOf, OriginOf, Stamp
 from storage.envelope import EnvelopeTemplate
 
 
@@ -17,7 +18,8 @@ class ContentReaders:
     """Functions that read, and write, the properties of messages.
 
     `fields_of`: what filters see; `group_key_of`: the key of a message group; `stamp_death`: the properties
-    of a dead letter, and `origin_of`, what they say; `note_refused_death` is called with the name of the
+    of a dead letter, and `origin_of`, what they say; `headers_of`: what exchanges route by; `copies_of`: the
+    routing keys of CC; `note_refused_death` is called with the name of the
     queue and the reason when a dead-letter queue does not take one.
     """
 
@@ -25,10 +27,15 @@ class ContentReaders:
     group_key_of: GroupKeyOf
     stamp_death: Stamp
     origin_of: OriginOf
+    headers_of: HeadersOf
+    copies_of: CopiesOf
     note_refused_death: Callable[[str, str], None]
 
     def install(self, manager: QueueManager) -> None:
         """Have a manager read messages so."""
         manager.context.fields.of_template = self.fields_of
         manager.queues.find_group_keys_by(self.group_key_of)
-        manager.queues.dead_letters.install(self.stamp_death, self.origin_of, self.note_refused_death)
+        manager.queues.read_headers_by(self.headers_of)
+        manager.queues.dead_letters.install(
+            self.stamp_death, self.origin_of, self.copies_of, self.note_refused_death
+        )

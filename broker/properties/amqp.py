@@ -55,6 +55,20 @@ _TIMESTAMP_MS_MAX: Final = 253_402_300_799_000  # the end of the year 9999
 DELIVERY_COUNT_HEADER: Final = "x-delivery-count"
 """A header of deliveries that only the broker sets; a publisher's moves under the other name."""
 ORIGINAL_DELIVERY_COUNT_HEADER: Final = "x-original-x-delivery-count"
+COPIES: Final = "CC"  # further routing keys of a publish
+BLIND_COPIES: Final = "BCC"  # the same, and consumers are not told
+_COPIES_NAME: Final = b"\x02CC"
+_BLIND_COPIES_NAME: Final = b"\x03BCC"
+_TYPE_NAMES: Final[dict[type, str]] = {
+    bool: "bool",
+    bytearray: "binary",
+    datetime: "timestamp",
+    Decimal: "decimal",
+    dict: "table",
+    float: "double",
+    list: "array",
+    type(None): "void",
+}
 _OPTION_NAMES: Final = tuple(name.encode() for name in (*NAMES, DELIVERY_COUNT_HEADER))
 assert all(b"x-" in name or b"deliver" in name for name in _OPTION_NAMES)
 
@@ -149,6 +163,32 @@ def headers_of(raw: bytes) -> dict[str, Any]:
     return dict(content.decode_headers(raw))
 
 
+def may_copy(raw: bytes) -> bool:
+    """Whether there may be a header with further routing keys."""
+    return b"CC" in raw and (_COPIES_NAME in raw or _BLIND_COPIES_NAME in raw)
+
+
+def copy_keys(raw: bytes) -> list[str]:
+    """The routing keys of the headers CC and BCC; raises InvalidArgument where they are no list."""
+    headers = headers_of(raw)
+    keys: list[str] = []
+    for name in (COPIES, BLIND_COPIES):
+        value = headers.get(name, ())
+        if not isinstance(value, list | tuple):
+            raise InvalidArgument(
+                f'invalid message: {{unacceptable_type_in_header,"{name}",{field_type_name(value)}}}'
+            )
+        keys += [key for key in value if isinstance(key, str)]
+    return keys
+
+
+def field_type_name(value: object) -> str:
+    """What RabbitMQ calls the type of a field."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return "signedint" if -(1 << 31) <= value < 1 << 31 else "long"
+    return _TYPE_NAMES.get(type(value), "longstr")
+
+
 def write_fields(persistent: bool, fields: Mapping[str, Any], headers: Mapping[str, Any] | None) -> bytes:
     """A raw content header with these of `FIELDS` and these headers.
 
@@ -194,6 +234,11 @@ def without_headers(raw: bytes, names: Iterable[str]) -> bytes:
 
 def may_ask(raw: bytes) -> bool:
     """Whether there may be headers among the properties that the broker acts on."""
+    return may_have_options(raw) or may_copy(raw)
+
+
+def may_have_options(raw: bytes) -> bool:
+    """Whether `options_of` may find something in the headers."""
     # all their names have one of these in them; most properties do not
     return (b"x-" in raw or b"deliver" in raw) and any(name in raw for name in _OPTION_NAMES)
 
@@ -202,7 +247,7 @@ def options_of(raw: bytes) -> PublishOptions:
     """What a publish with these properties asks for; raises InvalidArgument."""
     _, priority, expiration = content.peek_fields(raw)
     values: dict[str, object] = {}
-    if may_ask(raw):
+    if may_have_options(raw):
         values = single_values(content.decode_headers(raw), "header", NAMES)
         deliver_at = values.get(DELIVER_AT)
         if isinstance(deliver_at, datetime):

@@ -63,6 +63,8 @@ def stamp(death: Death) -> tuple[int, bytes] | None:
         (DELIVERY_COUNT, death.attempts),
         (MOVED_AT, at.isoformat(timespec="milliseconds").replace("+00:00", "Z")),
     ]
+    if death.is_readdressed and amqp.may_copy(raw):
+        raw = amqp.without_headers(raw, (amqp.COPIES,))
     return PROPERTIES_AMQP, amqp.stamp(raw, added)
 
 
@@ -84,7 +86,7 @@ def _with_death(history: list[HeaderMap], death: Death, at: datetime, expiration
         "queue": death.queue,
         "time": at,
         "exchange": template.exchange,
-        "routing-keys": [amqp.routing_key(template.topic)],
+        "routing-keys": [amqp.routing_key(template.topic), *templates.copies_of(template)],
     }
     if expiration:
         new["original-expiration"] = expiration

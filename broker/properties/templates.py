@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from broker.properties import amqp, mqtt
-from broker.properties.model import MessageProperties
+from broker.properties.model import HeaderMap, MessageProperties
+from queue_manager.errors import InvalidArgument
 from storage.envelope import PROPERTIES_AMQP, PROPERTIES_MQTT, EnvelopeTemplate, expires_at_ms
 
 
@@ -59,6 +60,22 @@ def read(template: EnvelopeTemplate) -> MessageProperties:
             properties.persistent = template.persistent
     properties.topic = template.topic
     return properties
+
+
+def headers_of(template: EnvelopeTemplate) -> HeaderMap:
+    """The headers of messages of this template, or the user properties, by name."""
+    return read(template).header_values()
+
+
+def copies_of(template: EnvelopeTemplate) -> list[str]:
+    """The further routing keys that a message was published with; blind ones are gone."""
+    raw = template.properties
+    if template.properties_kind != PROPERTIES_AMQP or not amqp.may_copy(raw):
+        return []
+    try:
+        return amqp.copy_keys(raw)
+    except InvalidArgument:  # it came by a way that knows no copies
+        return []
 
 
 def as_amqp(template: EnvelopeTemplate) -> bytes:

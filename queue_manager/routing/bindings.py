@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from config import limits
@@ -33,6 +33,14 @@ class Route:
     def expire(self) -> None:
         """Bindings have changed."""
         self.is_current = False
+
+
+def joined(routes: Iterable[Route]) -> Route:
+    """All queues of some routes, each once; never current."""
+    queues = dict.fromkeys(queue for route in routes for queue in route.queues)
+    route = Route(tuple(queues))
+    route.expire()
+    return route
 
 
 NOWHERE: Final = Route(())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from config import limits
 from queue_manager.definitions import QueueDefinition
@@ -25,11 +25,20 @@ from queue_manager.queue.priority import PriorityQueue
 from queue_manager.queue.queue import Queue, Surroundings
 from queue_manager.queue.stream import Stream
 from queue_manager.routing.bindings import NOWHERE, Bindings, Route
+from queue_manager.routing.exchange_types.base import NO_HEADERS, Headers
 from queue_manager.routing.exchanges import Exchanges
 from queue_manager.rules.dead_letters import DeadLetterBook
 from queue_manager.shard.context import Context
 from storage.envelope import EnvelopeTemplate
 from storage.records import removal
+
+HeadersOf = Callable[[EnvelopeTemplate], Headers]
+"""The headers of messages of a template, by name."""
+
+
+def no_headers(template: EnvelopeTemplate) -> Headers:
+    """For queue managers without a front-end."""
+    return NO_HEADERS
 
 
 class QueueDirectory:
@@ -50,6 +59,7 @@ class QueueDirectory:
         self._removing: dict[str, list[Callable[[], None]]] = {}
         self._next_log_number = 1
         self._group_key_of: GroupKeyOf = no_key
+        self._headers_of: HeadersOf = no_headers
         self._surroundings = Surroundings(
             context,
             self,
@@ -86,9 +96,18 @@ class QueueDirectory:
         queue = self._queues.get(name)
         return NOWHERE if queue is None else self.bindings.to_queue(queue)
 
-    def target(self, name: str) -> Queue | None:
+    def targets(self, exchange: str, keys: Sequence[str], template: EnvelopeTemplate) -> Sequence[Queue]:
         """See `rules.dead_letters.Directory`."""
-        return self._queues.get(name)
+        if exchange:
+            through = self.exchanges.get(exchange)
+            if through is None:
+                return ()
+            return self.exchanges.route_through(through, keys, lambda: self._headers_of(template)).queues
+        return [self._queues[name] for name in dict.fromkeys(keys) if name in self._queues]
+
+    def read_headers_by(self, headers_of: HeadersOf) -> None:
+        """Have the headers of messages read so."""
+        self._headers_of = headers_of
 
     def find(self, name: str, owner: object = None) -> Queue:
         """The queue; raises QueueNotFound, or ResourceLocked when it is exclusive to another owner."""

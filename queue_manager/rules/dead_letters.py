@@ -6,7 +6,7 @@ where it is, failed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from queue_manager import address
@@ -19,12 +19,23 @@ from storage.envelope import EnvelopeTemplate
 
 
 class Death:
-    """Why a message is dead-lettered, and to which queue: what its new properties tell."""
+    """Why a message is dead-lettered, and to which queue: what its new properties tell. `is_readdressed`: by
+    another routing key than it was published with.
+    """
 
-    __slots__ = ("at_ms", "attempts", "group_id", "message", "queue", "reason", "target")
+    __slots__ = ("at_ms", "attempts", "group_id", "is_readdressed", "message", "queue", "reason", "target")
 
     def __init__(
-        self, message: Message, queue: str, group_id: str, reason: str, attempts: int, at_ms: int, target: str
+        self,
+        message: Message,
+        queue: str,
+        group_id: str,
+        reason: str,
+        attempts: int,
+        at_ms: int,
+        target: str,
+        *,
+        is_readdressed: bool = True,
     ) -> None:
         self.message = message
         self.queue = queue
@@ -33,6 +44,7 @@ class Death:
         self.attempts = attempts
         self.at_ms = at_ms
         self.target = target
+        self.is_readdressed = is_readdressed
 
 
 Stamp = Callable[[Death], tuple[int, bytes] | None]
@@ -70,6 +82,15 @@ def no_origin(template: EnvelopeTemplate) -> Origin | None:
     return None
 
 
+CopiesOf = Callable[[EnvelopeTemplate], Sequence[str]]
+"""The further routing keys that a message was published with."""
+
+
+def no_copies(template: EnvelopeTemplate) -> Sequence[str]:
+    """For queue managers without a front-end."""
+    return ()
+
+
 class Target(Protocol):
     """A queue that dead letters go to."""
 
@@ -86,8 +107,10 @@ class Target(Protocol):
 class Directory(Protocol):
     """The queues of the shard."""
 
-    def target(self, name: str) -> Target | None:
-        """The queue of that name."""
+    def targets(self, exchange: str, keys: Sequence[str], template: EnvelopeTemplate) -> Sequence[Target]:
+        """The queues that take messages of this template from an exchange, by these routing keys; "" is the
+        default exchange, whose keys are the names of queues.
+        """
 
 
 class DeadLetterBook:
@@ -100,6 +123,7 @@ class DeadLetterBook:
 
     __slots__ = (
         "_trouble",
+        "copies_of",
         "dropped_count",
         "on_trouble",
         "origin_of",
@@ -114,13 +138,21 @@ class DeadLetterBook:
         self.refused_count = 0
         self.stamp: Stamp = keep_properties
         self.origin_of: OriginOf = no_origin
+        self.copies_of: CopiesOf = no_copies
         self.on_trouble: Callable[[str, str], None] = lambda queue, reason: None
         self._trouble: dict[str, str] = {}
 
-    def install(self, stamp: Stamp, origin_of: OriginOf, on_trouble: Callable[[str, str], None]) -> None:
-        """Have copies look so, and be read so; have trouble told."""
+    def install(
+        self,
+        stamp: Stamp,
+        origin_of: OriginOf,
+        copies_of: CopiesOf,
+        on_trouble: Callable[[str, str], None],
+    ) -> None:
+        """Have dead letters look so, and be read so; have trouble told."""
         self.stamp = stamp
         self.origin_of = origin_of
+        self.copies_of = copies_of
         self.on_trouble = on_trouble
 
     def refused(self, queue: str, reason: str) -> None:
@@ -157,48 +189,89 @@ class DeadLetters:
     def is_wanted(self) -> bool:
         """Whether what is given up goes to another queue at all."""
         policy = self._log.policy
-        return bool(policy.dead_letter) or policy.dead_letter_by_key
+        return bool(policy.dead_letter or policy.dead_letter_exchange) or policy.dead_letter_by_key
 
     def send(self, group_id: str, message: Message, attempts: int, reason: str, now_ms: int) -> bool:
-        """Append a copy of `message` to the dead-letter queue; whether the original may be let go of.
+        """Append a copy of `message` to the dead-letter queues; whether the original may be let go of.
 
-        That has to be done in the same commit. False: there is no such queue, or it does not take the
-        message. True also for a message that went round a loop because it expired or was too many: that one
-        is dropped. The message's body must be in memory.
+        That has to be done in the same commit. False: there is no such queue, or none takes the message.
+        True also for a message that went round a loop because it expired or was too many: that one is
+        dropped. The message's body must be in memory.
         """
         if not self.is_wanted() or message.body is None:
             return False
-        log = self._log
         book = self._book
-        name = log.policy.dead_letter or _queue_of_key(message.template.topic)
-        target = self._directory.target(name)
-        obstacle = (
-            f"there is no queue {name!r}" if target is None else target.why_not(len(message.body), now_ms)
+        name = self._log.name
+        exchange, keys = self._address(message.template)
+        targets = self._directory.targets(exchange, keys, message.template)
+        obstacle = "" if targets else _nowhere(exchange, keys[0])
+        is_sent = is_loop = False
+        for target in targets:
+            refusal = target.why_not(len(message.body), now_ms)
+            if refusal:
+                obstacle = refusal
+                continue
+            stamped = None
+            if target.name != name or reason == REJECTED:
+                stamped = book.stamp(self._death(group_id, message, attempts, reason, now_ms, target.name))
+            if stamped is None:
+                is_loop = True
+                continue
+            original = message.template
+            template = EnvelopeTemplate(
+                keys[0],
+                *stamped,
+                persistent=original.persistent,
+                priority=original.priority,
+                exchange=exchange,
+            )
+            target.append_one(template, message.body, now_ms)
+            is_sent = True
+        if is_sent:
+            book.sent(name)
+            return True
+        if is_loop and reason in (EXPIRED, MAXLEN):
+            book.dropped()
+            return True
+        book.refused(name, obstacle or f"messages would go round in a loop through {targets[0].name!r}")
+        return False
+
+    def _address(self, template: EnvelopeTemplate) -> tuple[str, list[str]]:
+        """The exchange that dead letters are published to, the routing key, and those of copies."""
+        policy = self._log.policy
+        if not policy.dead_letter_by_key:
+            return policy.dead_letter_exchange, [policy.dead_letter]
+        keys = [template.topic, *self._book.copies_of(template)]
+        if not policy.dead_letter_exchange:
+            keys = [_queue_of_key(key) for key in keys]
+        return policy.dead_letter_exchange, keys
+
+    def _death(
+        self, group_id: str, message: Message, attempts: int, reason: str, now_ms: int, target: str
+    ) -> Death:
+        is_readdressed = not self._log.policy.dead_letter_by_key
+        return Death(
+            message,
+            self._log.title,
+            group_id,
+            reason,
+            attempts,
+            now_ms,
+            target,
+            is_readdressed=is_readdressed,
         )
-        if target is None or obstacle:
-            book.refused(log.name, obstacle)
-            return False
-        stamped = None
-        if name != log.name or reason == REJECTED:
-            stamped = book.stamp(Death(message, log.title, group_id, reason, attempts, now_ms, name))
-        if stamped is None:
-            if reason in (EXPIRED, MAXLEN):
-                book.dropped()
-                return True
-            book.refused(log.name, f"messages would go round in a loop through {name!r}")
-            return False
-        template = EnvelopeTemplate(
-            name, *stamped, persistent=message.template.persistent, priority=message.template.priority
-        )
-        target.append_one(template, message.body, now_ms)
-        book.sent(log.name)
-        return True
 
     def send_refused(self, template: EnvelopeTemplate, body: bytes, now_ms: int) -> None:
         """A publish was refused: where the policy says so a copy goes to the dead-letter queue."""
         if self._log.policy.overflow == REJECT_DLX:
             message = Message(0, self._log.next_offset, body, template, now_ms)
             self.send("", message, 0, MAXLEN, now_ms)
+
+
+def _nowhere(exchange: str, key: str) -> str:
+    if not exchange:
+        return f"there is no queue {key!r}"
+    return f"exchange {exchange!r} is not there, or no queue is bound to it for {key!r}"
 
 
 def _queue_of_key(topic: str) -> str:

@@ -131,11 +131,6 @@ def test_message_beyond_the_delivery_limit_is_dead_lettered(channel, name):
     ("arguments", "word"),
     [
         ({"x-dead-letter-routing-key": "dead"}, "x-dead-letter-routing-key"),
-        pytest.param(
-            {"x-dead-letter-exchange": "dlx", "x-dead-letter-routing-key": "dead"},
-            "x-dead-letter-exchange",
-            marks=pytest.mark.extension,
-        ),
         ({"x-dead-letter-exchange": 1}, "x-dead-letter-exchange"),
         ({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": 5}, "x-dead-letter-routing-key"),
         pytest.param(

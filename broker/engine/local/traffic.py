@@ -22,7 +22,7 @@ from queue_manager.options import PLAIN, PublishOptions
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.queue.queue import Queue
 from queue_manager.queue.stream import Stream
-from queue_manager.routing.bindings import NOWHERE, Route
+from queue_manager.routing.bindings import NOWHERE, Route, joined
 from queue_manager.routing.exchange_types.base import Headers
 from queue_manager.routing.plan import PublishPlan
 from queue_manager.routing.publisher import is_remembered
@@ -83,6 +83,10 @@ class Publishing:
         where the next message may go elsewhere. Raises ExchangeNotFound, AccessRefused.
         """
         return self._manager.queues.exchanges.route(exchange, keys, headers)
+
+    def joined(self, targets: Iterable[Targets]) -> Targets:
+        """All these queues, each once; not current, so that it is asked for again."""
+        return joined(targets)
 
     def unconditional(self, exchange: str, key: str) -> Targets:
         """As `through`, if headers do not matter and it is the same for all messages; otherwise, and if
