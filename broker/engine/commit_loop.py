@@ -138,6 +138,9 @@ class CommitLoop:
         if self._manager.context.loads:
             self._wakeups.load.set()
         self._committed()
+        if self._manager.context.dispatchable:  # readers of streams are given what is durable
+            self._manager.dispatch(self._clock.now_ms())
+            self._wakeups.wake()
 
     # waiting for commits
 

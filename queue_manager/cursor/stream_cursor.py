@@ -195,7 +195,7 @@ class StreamCursor(Cursor):
     # reading
 
     def at_hand(self) -> int:
-        """See `Cursor`."""
+        """See `Cursor`. What is not durable is not there yet."""
         if self.position < self.log.head_offset:
             self._pass_gap()
         tail = self.log.tail
@@ -209,7 +209,7 @@ class StreamCursor(Cursor):
             self.progress.move(block.end)  # nothing of that stretch is kept any more
         if self._block is not None:
             self.forget_read()
-        return tail.next_offset - self.position
+        return max(0, self.log.durable_offset - self.position)
 
     def _pass_gap(self) -> None:
         """Retention was faster than this group."""
@@ -265,7 +265,7 @@ class StreamCursor(Cursor):
             return []
         block = self._block
         if block is None:
-            messages = self.log.tail.slice(self.position, count)
+            messages = self.log.tail.slice(self.position, min(count, self.log.durable_offset - self.position))
             self.progress.move(self.position + len(messages))
             return messages
         index = block.index_of(self.position)

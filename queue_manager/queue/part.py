@@ -107,6 +107,14 @@ class Part:
         context.tailed[self.retention] = None
         if self._rules is not None or (template.expires_at_ms and self._lets_expire):
             self.use_rules().appended(template, first_id, offset, bodies, now_ms)
+        self.appended()
+
+    def appended(self) -> None:
+        """There are new messages: who keeps up is given them before they are durable."""
+        self.wake_readers()
+
+    def wake_readers(self) -> None:
+        """Have all groups with consumers look for messages."""
         for cursor in self.cursors.values():
             if cursor.consumers.members:
                 cursor.want_dispatch()

@@ -137,7 +137,8 @@ class OracleGroup:
 
     def next_wanted(self) -> int | None:
         log = self.model.logs[self.stream]
-        for offset in range(max(self.position, self.model.head(self.stream)), len(log)):
+        end = min(len(log), self.model.durable_ends[self.stream])  # nobody is given what may be lost
+        for offset in range(max(self.position, self.model.head(self.stream)), end):
             if self.wants(log[offset]):
                 return offset
         return None
@@ -436,11 +437,13 @@ class StreamModel(ShardModel):
 
     @rule(everything=st.booleans())
     def commit(self, everything: bool = True) -> None:
+        floors = {oracle: oracle.floor() for oracle in self.groups.values()}
         run(self.shard.commit_once(everything=everything))
         if everything:
-            for oracle in self.groups.values():
-                oracle.durable = oracle.floor() if oracle.auto_commit else oracle.committed
+            for oracle, floor in floors.items():
+                oracle.durable = floor if oracle.auto_commit else oracle.committed
                 oracle.highest = 0
+        self.rest()
 
     @rule()
     def sweep(self) -> None:

@@ -28,7 +28,10 @@ class LocalStreams:
             raise InvalidArgument(f"queue {queue!r} is no stream")
         committed = None if group is None else self._shard.manager.anchor_group(stream, group, start)
         place = None if start is None or group is not None else stream.stream_log.place(start)
-        return StreamStatus(stream.log.head_offset, stream.log.next_offset, committed, place)
+        end = stream.log.durable_offset  # a crash may give those beyond it anew
+        if place is not None:
+            place = min(place, end)
+        return StreamStatus(min(stream.log.head_offset, end), end, committed, place)
 
     def commit_offset(self, queue: str, caller: str, group_id: str, offset: int) -> Answer[None]:
         """See `StreamClient.commit_offset`."""

@@ -9,7 +9,8 @@ from queue_manager.log.stream_start import FIRST, NEXT, OFFSET, TIMESTAMP, Strea
 from queue_manager.model import Message
 from storage.envelope import EnvelopeTemplate
 from storage.records import group_position, queue_spec
-from tests.unit.queue_manager.managers import NOW_MS, Sink, make_manager, make_queue, publish
+from tests.unit.queue_manager import managers
+from tests.unit.queue_manager.managers import NOW_MS, Sink, make_manager, make_queue
 
 
 @pytest.fixture
@@ -28,6 +29,19 @@ def read(
     )  # fmt: skip
     manager.dispatch(NOW_MS)
     return consumer, sink
+
+
+def publish(manager, *arguments, **options):
+    """Publish, and have it durable: a stream's readers are not given it before."""
+    outcome = managers.publish(manager, *arguments, **options)
+    become_durable(manager)
+    return outcome
+
+
+def become_durable(manager):
+    for queue in manager.queues:
+        for part in queue.parts:
+            part.became_durable(part.log.next_offset, 1 << 20)
 
 
 def commit(manager, now_ms=NOW_MS):
@@ -335,6 +349,7 @@ def test_beginning_at_a_time(manager, since_ms, offsets):
     plan.aim(manager.publisher.route("$queue/jobs", NOW_MS))
     for ms in (0, 0, 10, 20):
         manager.publish(plan, [b"x"], NOW_MS + ms)
+    become_durable(manager)
     assert read(manager, stream, start=StreamStart(TIMESTAMP, NOW_MS + since_ms))[1].offsets == offsets
 
 
@@ -374,7 +389,29 @@ def test_many_quiet_streams_keep_their_share(manager):
 def test_what_was_published_before_the_declaration_is_in_it(manager):
     publish(manager, 3)
     stream = make_queue(manager, stream=True)
+    become_durable(manager)
     assert read(manager, stream)[1].offsets == [0, 1, 2]
+
+
+@pytest.mark.parametrize("group", ["", "g"])
+def test_readers_are_given_what_is_durable_and_nothing_else(manager, group):
+    stream = make_queue(manager, stream=True)
+    _, sink = read(manager, stream, group)
+    managers.publish(manager, 2)
+    sealed = manager.seal(NOW_MS)
+    managers.publish(manager, 3)
+    manager.dispatch(NOW_MS)
+    assert sink.offsets == []
+    manager.committed(sealed)
+    manager.dispatch(NOW_MS)
+    assert sink.offsets == [0, 1]
+    stream.purge(NOW_MS)
+    manager.dispatch(NOW_MS)
+    commit(manager)
+    managers.publish(manager, 1)
+    commit(manager)
+    manager.dispatch(NOW_MS)
+    assert sink.offsets == [0, 1, 5]
 
 
 def test_nothing_read_back_stays_when_the_reader_goes(manager):
