@@ -29,6 +29,7 @@ from broker.mqtt.passing_groups import delete_left
 from broker.node import Node
 from broker.properties.readers import READERS
 from broker.start_log import StartLog
+from broker.tls.contexts import TlsContexts
 from broker.transport import Transport
 from broker.trouble_log import TroubleLog
 from config import limits
@@ -97,6 +98,7 @@ class Broker:
         self._is_started = False
         self._hurries = asyncio.Event()
         self._listeners = Listeners(settings.listeners.opened(), self.clock)
+        self._tls = TlsContexts({})
         self._frontends: dict[str, Frontends] = {}
         self._http: dict[str, HttpServer] = {}
         self._shard: Shard | None = None
@@ -129,8 +131,8 @@ class Broker:
         """Take the ports, open the store (or use the given one), recover, let clients in.
 
         `take_over` fences another process that has the storage open, instead of leaving it to it, and waits
-        for its ports. Raises ConfigError (of the users file), ListenError, StorageError, RuntimeError when it
-        was started and not stopped.
+        for its ports. Raises ConfigError (of the users file, of certificates), ListenError, StorageError,
+        RuntimeError when it was started and not stopped.
         """
         if self._is_started:
             raise RuntimeError("the broker is started already")
@@ -148,6 +150,7 @@ class Broker:
 
     async def _start(self, store: Store | None, *, take_over: bool) -> None:
         access = Access(self.settings.access, self.clock)
+        self._tls.reload(self.settings.listeners.with_tls())
         try:
             await self._listeners.bind()
         except AddressInUse:
@@ -266,8 +269,9 @@ class Broker:
         }
         node = Node(hub, self.settings, self.storage_description, lambda: self._listeners.ports)
         self._http = http_servers(hub, self.admin, node, listeners.ports)
+        makers |= {f"{name}s": maker for name, maker in makers.items()}  # over TLS
         makers |= {name: server.accept for name, server in self._http.items()}
-        listeners.open(makers, room)
+        listeners.open(makers, room, self._tls)
         self.ports = listeners.ports
 
     async def _drain(self, hub: Hub) -> Collection[Peer]:

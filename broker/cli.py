@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from broker import serve
-from broker.commands import queues, users
+from broker.commands import queues, tls, users
 from broker.engine.group_settings import problems_of
 from broker.systemd_unit import systemd
 from broker.version import PRODUCT, VERSION
@@ -28,6 +28,7 @@ app.add_typer(config_app, name="config")
 app.command("systemd")(systemd)
 app.add_typer(queues.app, name="queue")
 app.add_typer(users.app, name="user")
+app.add_typer(tls.app, name="tls")
 
 EXIT_CONFIG = 2  # as sysexits' usage errors; 1 is a failure while running
 

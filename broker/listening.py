@@ -15,6 +15,8 @@ import structlog
 from broker.clock import Clock
 from broker.descriptors import ConnectionRoom
 from broker.log_pace import LogPace
+from broker.tls.contexts import TlsContexts
+from broker.tls.gate import drive
 from broker.transport import peer_text
 from config import limits
 from config.settings import HttpListenerSettings, ListenerSettings
@@ -52,11 +54,13 @@ class Listeners:
         self._settings = settings
         self._clock = clock
         self._sockets: dict[str, list[socket.socket]] = {}
-        self._open_to: dict[socket.socket, MakeProtocol] = {}
+        self._open_to: dict[socket.socket, tuple[str, MakeProtocol]] = {}
         self._let_in: set[socket.socket] = set()
         self._handing_over: set[asyncio.Task[None]] = set()
         self._room = ConnectionRoom(0, "")
+        self._tls = TlsContexts({})
         self._refusals = LogPace(limits.REFUSAL_LOG_INTERVAL_MS)
+        self._tls_failures = LogPace(limits.REFUSAL_LOG_INTERVAL_MS)
         self._shortages = LogPace(limits.REFUSAL_LOG_INTERVAL_MS)
 
     @property
@@ -93,16 +97,19 @@ class Listeners:
                     raise
             await asyncio.sleep(limits.LISTEN_RETRY_MS / 1000)
 
-    def open(self, makers: Mapping[str, MakeProtocol], room: ConnectionRoom) -> None:
+    def open(
+        self, makers: Mapping[str, MakeProtocol], room: ConnectionRoom, tls: TlsContexts | None = None
+    ) -> None:
         """Let clients in, as many as there is room for. Raises ListenError."""
         self._room = room
+        self._tls = tls or TlsContexts({})
         for name, sockets in self._sockets.items():
             for listening in sockets:
                 try:
                     listening.listen(limits.LISTEN_BACKLOG)
                 except OSError as error:
                     raise _listen_error(name, listening.getsockname(), error) from error
-                self._open_to[listening] = makers[name]
+                self._open_to[listening] = (name, makers[name])
                 self._watch(listening)
 
     def close(self) -> None:
@@ -141,20 +148,32 @@ class Listeners:
             self._let_in.add(connection)
             loop = asyncio.get_running_loop()
             lost = partial(self._let_in.discard, connection)
-            make = partial(self._open_to[listening], lost)
-            task = loop.create_task(_drive(make, connection))
+            name, maker = self._open_to[listening]
+            context = self._tls.get(name)
+            takes_plain = self._tls.takes_plain(name)
+            task = loop.create_task(drive(partial(maker, lost), connection, context, takes_plain=takes_plain))
             self._handing_over.add(task)
-            task.add_done_callback(partial(self._handed_over, connection))
+            task.add_done_callback(partial(self._handed_over, connection, peer, context is not None))
 
-    def _handed_over(self, connection: socket.socket, task: asyncio.Task[None]) -> None:
+    def _handed_over(
+        self, connection: socket.socket, peer: object, has_tls: bool, task: asyncio.Task[None]
+    ) -> None:
         self._handing_over.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is None and not task.cancelled():
             return
         self._let_in.discard(connection)
         connection.close()
-        if error is not None and not isinstance(error, OSError):  # that is a client who is gone already
+        if has_tls and isinstance(error, OSError):
+            self._note_tls_failure(peer, error)
+        elif error is not None and not isinstance(error, OSError):  # that is a client who is gone already
             _log.error("connection.internal_error", exc_info=error)
+
+    def _note_tls_failure(self, peer: object, error: OSError) -> None:
+        count = self._tls_failures.turn(self._clock.now_ms())
+        if count:
+            reason = getattr(error, "reason", "") or error.strerror or type(error).__name__
+            _log.warning("tls.handshake_failed", peer=peer_text(peer), reason=reason, count=count)
 
     def _refuse(self, connection: socket.socket, peer: object) -> None:
         connection.close()
@@ -176,10 +195,6 @@ class Listeners:
         count = self._shortages.turn(self._clock.now_ms())
         if count:
             _log.error("connection.not_accepted", reason=os.strerror(error.errno or 0), count=count)
-
-
-async def _drive(make: Callable[[], asyncio.Protocol], connection: socket.socket) -> None:
-    await asyncio.get_running_loop().connect_accepted_socket(make, connection)
 
 
 async def _bound(name: str, listener: ListenerSettings) -> list[socket.socket]:

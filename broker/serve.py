@@ -153,7 +153,14 @@ def _tune_threads() -> None:
 def _announce(broker: Broker) -> None:
     _say(f"{PRODUCT} {VERSION} serving; storage: {broker.storage_description}")
     listeners = broker.settings.listeners.opened()
-    names = {"mqtt": "MQTT 3.1.1 and 5", "amqp": "AMQP 0.9.1", "http": "HTTP", "mqcore": "MQ-Core"}
+    names = {
+        "mqtt": "MQTT 3.1.1 and 5",
+        "mqtts": "the same over TLS",
+        "amqp": "AMQP 0.9.1",
+        "amqps": "the same over TLS",
+        "http": "HTTP",
+        "mqcore": "MQ-Core",
+    }
     for name, port in broker.ports.items():
         _say(f"  {names[name]:<17} {listeners[name].bind}:{port}")
     if broker.settings.log.format == "text":

@@ -11,6 +11,7 @@ from config import limits, names
 from config.access import AccessSettings
 from config.fields import Count, DurationMs, PositiveDurationMs, RetentionMs, Section, SizeBytes
 from config.queue_settings import QueueLimitsSettings, QueueSettings, RetrySettings
+from config.tls import TlsSettings
 
 __all__ = [
     "AccessSettings",
@@ -60,6 +61,20 @@ class AmqpListenerSettings(ListenerSettings):
     port: Count = Field(default=5672, ge=0, le=65_535)
 
 
+class MqttsListenerSettings(ListenerSettings):
+    """MQTT over TLS."""
+
+    port: Count = Field(default=8883, ge=0, le=65_535)
+    tls: TlsSettings
+
+
+class AmqpsListenerSettings(ListenerSettings):
+    """AMQP 0.9.1 over TLS."""
+
+    port: Count = Field(default=5671, ge=0, le=65_535)
+    tls: TlsSettings
+
+
 class HttpListenerSettings(ListenerSettings):
     """HTTP: the page, metrics, administration."""
 
@@ -81,11 +96,13 @@ class ListenersSettings(Section):
     """The listeners that open; None does not."""
 
     unsupported_keys: ClassVar[Mapping[str, str]] = {
-        name: f"listener {name} is not supported by this version" for name in ("mqtt_ws", "mqtts", "amqps")
+        name: f"listener {name} is not supported by this version" for name in ("mqtt_ws",)
     }
 
     mqtt: MqttListenerSettings | None = None
+    mqtts: MqttsListenerSettings | None = None
     amqp: AmqpListenerSettings | None = None
+    amqps: AmqpsListenerSettings | None = None
     http: HttpListenerSettings | None = None
     mqcore: MqcoreListenerSettings | None = None
 
@@ -93,11 +110,18 @@ class ListenersSettings(Section):
         """The listeners that are set, by name, in the order of the documentation."""
         known: dict[str, ListenerSettings | None] = {
             "mqtt": self.mqtt,
+            "mqtts": self.mqtts,
             "amqp": self.amqp,
+            "amqps": self.amqps,
             "http": self.http,
             "mqcore": self.mqcore,
         }
         return {name: listener for name, listener in known.items() if listener is not None}
+
+    def with_tls(self) -> dict[str, TlsSettings]:
+        """The TLS settings of those that have some, by name."""
+        known = {"mqtts": self.mqtts, "amqps": self.amqps}
+        return {name: listener.tls for name, listener in known.items() if listener is not None}
 
     @model_validator(mode="after")
     def _addresses_differ(self) -> "ListenersSettings":

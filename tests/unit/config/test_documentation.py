@@ -20,7 +20,7 @@ ROWS = {
 
 
 # listeners that do not open by default stand there behind comment signs: with a blank, as a key
-DEFAULT_FILE = re.sub(r"^  # (  )?(\w+:)", r"  \1\2", default_file_text(), flags=re.MULTILINE)
+DEFAULT_FILE = re.sub(r"^  # ((?:  )*)(\w+:)", r"  \1\2", default_file_text(), flags=re.MULTILINE)
 
 
 def _key_rows() -> set[str]:

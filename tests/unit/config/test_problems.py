@@ -39,7 +39,7 @@ def test_every_problem_is_reported_in_file_order(problems: Problems) -> None:
     assert problems(text, {"SLUICEMQ_STORAG__URL": "x", "SLUICEMQ_LOG__LEVEL": "loud"}) == [
         "broker.yaml:1: storage.sync: must be always or os",
         "broker.yaml:3: listeners.mqtt.port: must be at most 65535",
-        "broker.yaml:4: listeners.mqtts: listener mqtts is not supported by this version",
+        "broker.yaml:4: listeners.mqtts.tls: required key is missing",
         'broker.yaml:7: queues[0].limit: unknown key (did you mean "limits"?)',
         "broker.yaml:8: queues[0].type: must be classic, ephemeral or stream",
         'broker.yaml:9: queues[1].nam: unknown key (did you mean "name"?)',
@@ -53,7 +53,7 @@ def test_every_problem_is_reported_in_file_order(problems: Problems) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["mqtt_ws", "mqtts", "amqps"])
+@pytest.mark.parametrize("name", ["mqtt_ws"])
 @pytest.mark.parametrize("value", ["null", "{bind: 127.0.0.1, port: 8083, path: /mqtt}"])
 def test_unsupported_listener_is_refused_by_name(problems: Problems, name: str, value: str) -> None:
     assert problems(f"listeners:\n  mqtt: {{}}\n  {name}: {value}\n") == [
@@ -70,7 +70,7 @@ def _refused() -> list[tuple[str, str]]:
 
 def test_unsupported_keys_are_exactly_the_known_ones() -> None:
     assert {key for _, key in _refused()} == {"overflow"}
-    assert set(ListenersSettings.unsupported_keys) == {"mqtt_ws", "mqtts", "amqps"}
+    assert set(ListenersSettings.unsupported_keys) == {"mqtt_ws"}
 
 
 @pytest.mark.parametrize(("section", "key"), _refused())

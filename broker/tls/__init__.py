@@ -1,0 +1,1 @@
+"""TLS: the contexts of listeners, which certificate a client showed, certificates for trying out."""

@@ -1,0 +1,227 @@
+"""TLS with other people's clients, and certificates made here."""
+
+import datetime
+import socket
+import ssl
+import subprocess
+import time
+from pathlib import Path
+
+import paho.mqtt.client as paho
+import pika
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+
+from broker.tls.making import Authority, write_pair
+from tests.e2e import amqp
+from tests.e2e.broker_process import BrokerProcess
+
+HOSTS = ["localhost", "127.0.0.1"]
+CONNECT = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00"
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory):
+    """A broker with TLS: clients of mqtts need a certificate, those of amqps may have one."""
+    directory = tmp_path_factory.mktemp("tls")
+    authority = Authority.made()
+    made = {
+        "server": authority.issue("localhost", HOSTS, is_server=True),
+        "other": authority.issue("other.example", ["other.example"], is_server=True),
+        "device": authority.issue("device-7", is_server=False),
+        "expired": authority.issue("device-7", is_server=False, days=-1),
+        "revoked": authority.issue("device-7", is_server=False),
+        "stranger": Authority.made().issue("device-7", is_server=False),
+    }
+    write_pair(directory, "ca", authority.key, authority.certificate)
+    write_pair(directory, "foreign-ca", *_pair(Authority.made()))
+    for name, pair in made.items():
+        write_pair(directory, name, *pair)
+    (directory / "crl.pem").write_bytes(_revoked(authority, made["revoked"][1]))
+    pem = {"cert": str(directory / "server.crt"), "key": str(directory / "server.key")}
+    pem["client_ca"] = str(directory / "ca.crt")
+    other = {
+        "name": "other.example",
+        "cert": str(directory / "other.crt"),
+        "key": str(directory / "other.key"),
+    }
+    config = {
+        "listeners": {
+            "mqtts": {"port": 0, "tls": {**pem, "crl": str(directory / "crl.pem")}},
+            "amqps": {
+                "port": 0,
+                "tls": {**pem, "client_certificate": "optional", "plain": True, "names": [other]},
+            },
+        }
+    }
+    process = BrokerProcess(directory, config).start()
+    yield process
+    process.kill9()
+
+
+def _pair(authority):
+    return authority.key, authority.certificate
+
+
+def _revoked(authority, certificate):
+    now = datetime.datetime.now(datetime.UTC)
+    entry = x509.RevokedCertificateBuilder().serial_number(certificate.serial_number).revocation_date(now)
+    crl = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(authority.certificate.subject)
+        .last_update(now - datetime.timedelta(hours=1))
+        .next_update(now + datetime.timedelta(days=1))
+        .add_revoked_certificate(entry.build())
+    )
+    return crl.sign(authority.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def client_context(process, certificate="", ca="ca"):
+    context = ssl.create_default_context(cafile=process.directory / f"{ca}.crt")
+    if certificate:
+        context.load_cert_chain(
+            process.directory / f"{certificate}.crt", process.directory / f"{certificate}.key"
+        )
+    return context
+
+
+def shake_hands(port, context, host="localhost"):
+    """The socket after a handshake; in TLS 1.3 a refused client certificate shows when reading."""
+    connection = context.wrap_socket(
+        socket.create_connection(("127.0.0.1", port), timeout=5), server_hostname=host
+    )
+    connection.settimeout(5)
+    return connection
+
+
+def pika_connect(port, context):
+    options = pika.SSLOptions(context, "localhost")
+    return pika.BlockingConnection(
+        pika.ConnectionParameters("127.0.0.1", port, ssl_options=options, connection_attempts=1)
+    )
+
+
+def test_pika_publishes_and_consumes_over_tls(secured, name):
+    connection = pika_connect(secured.ports["amqps"], client_context(secured))
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.queue_declare(name)
+    body = bytes(range(256)) * 8_000  # larger than a record, a frame and a buffer
+    channel.basic_publish("", name, body)
+    assert channel.basic_get(name, auto_ack=True)[2] == body
+    connection.close()
+
+
+def test_a_port_for_both_takes_clients_without_tls(secured, name):
+    connection = amqp.connect(secured.ports["amqps"])
+    connection.channel().queue_declare(name, exclusive=True)
+    connection.close()
+
+
+def test_a_port_for_tls_only_takes_no_clients_without(secured):
+    with socket.create_connection(("127.0.0.1", secured.ports["mqtts"]), timeout=5) as client:
+        client.sendall(CONNECT)
+        try:
+            received = client.recv(100)
+        except ConnectionResetError:
+            received = b""
+        assert received[:1] in (b"", b"\x15")  # an alert, or the end
+
+
+def test_paho_with_a_certificate_publishes_over_tls(secured, name):
+    client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
+    client.tls_set_context(client_context(secured, "device"))
+    client.connect("localhost", secured.ports["mqtts"])
+    client.loop_start()
+    assert client.publish(f"$queue/{name}", b"x", 1).wait_for_publish(5) is None
+    deadline = time.monotonic() + 5
+    while not client.is_connected() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert client.is_connected()
+    client.disconnect()
+    client.loop_stop()
+
+
+def test_mosquitto_pub_with_a_certificate_publishes_over_tls(secured, name):
+    command = ["mosquitto_pub", "-h", "localhost", "-p", str(secured.ports["mqtts"]), "-q", "1"]
+    command += ["-t", f"$queue/{name}", "-m", "x", "--cafile", secured.directory / "ca.crt"]
+    pair = ["--cert", secured.directory / "device.crt", "--key", secured.directory / "device.key"]
+    try:
+        told = subprocess.run([*command, *pair], capture_output=True, timeout=15, check=False)
+    except FileNotFoundError:
+        pytest.skip("mosquitto-clients are not installed")
+    assert told.returncode == 0, told.stderr
+    assert subprocess.run(command, capture_output=True, timeout=15, check=False).returncode != 0
+
+
+@pytest.mark.parametrize("certificate", ["", "expired", "revoked", "stranger", "server"])
+def test_client_certificates_that_are_not_good_are_refused(secured, certificate):
+    context = client_context(secured, certificate)
+    try:
+        with shake_hands(secured.ports["mqtts"], context) as connection:
+            connection.sendall(CONNECT)
+            answer = connection.recv(100)
+    except OSError:  # ssl's, or a reset
+        answer = b""
+    assert not answer
+    assert "tls.handshake_failed" in secured.log
+
+
+def test_clients_notice_a_wrong_host_and_an_unknown_authority(secured):
+    port = secured.ports["amqps"]
+    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+        shake_hands(port, client_context(secured), "wrong.example")
+    with pytest.raises(ssl.SSLCertVerificationError, match="unable to get local issuer|self-signed"):
+        shake_hands(port, client_context(secured, ca="foreign-ca"))
+
+
+def test_the_name_that_is_asked_for_chooses_the_certificate(secured):
+    for host in ("other.example", "localhost"):
+        with shake_hands(secured.ports["amqps"], client_context(secured), host) as connection:
+            names = dict(part[0] for part in connection.getpeercert()["subject"])
+            assert names["commonName"] == host
+
+
+@pytest.mark.parametrize(("option", "is_taken"), [("-tls1_1", False), ("-tls1_2", True), ("-tls1_3", True)])
+def test_openssl_speaks_tls_from_1_2_on(secured, option, is_taken):
+    command = ["openssl", "s_client", "-connect", f"127.0.0.1:{secured.ports['amqps']}", option, "-brief"]
+    command += ["-CAfile", secured.directory / "ca.crt", "-verify_return_error"]
+    told = subprocess.run(command, input=b"AMQP\0\0\x09\x01", capture_output=True, timeout=15, check=False)
+    assert (b"Verification: OK" in told.stderr) is is_taken, told.stderr
+
+
+@pytest.mark.parametrize("cipher", ["AES128-SHA", "ECDHE-ECDSA-AES128-SHA", "AES128-GCM-SHA256"])
+def test_weak_ciphers_are_refused(secured, cipher):
+    context = client_context(secured)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(cipher + ":@SECLEVEL=0")
+    with pytest.raises(ssl.SSLError):
+        shake_hands(secured.ports["amqps"], context)
+
+
+def test_a_broker_does_not_start_with_a_certificate_that_it_cannot_use(tmp_path):
+    pem = {"cert": str(tmp_path / "no.crt"), "key": str(tmp_path / "no.key")}
+    process = BrokerProcess(tmp_path, {"listeners": {"amqps": {"port": 0, "tls": pem}}})
+    assert process.spawn().wait(20) == 1
+    assert "listeners.amqps.tls" in process.log
+    assert "No such file" in process.log
+
+
+def test_certificates_of_the_command_let_clients_in(tmp_path):
+    from broker.tls.making import make_client, make_server, own_hosts
+
+    make_server(tmp_path, own_hosts())
+    make_client(tmp_path, "device")
+    assert (tmp_path / "server.key").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(FileExistsError):
+        make_server(tmp_path, own_hosts())
+    pem = {"cert": str(tmp_path / "server.crt"), "key": str(tmp_path / "server.key")}
+    pem["client_ca"] = str(tmp_path / "ca.crt")
+    process = BrokerProcess(tmp_path, {"listeners": {"amqps": {"port": 0, "tls": pem}}}).start()
+    try:
+        context = ssl.create_default_context(cafile=Path(pem["client_ca"]))
+        context.load_cert_chain(tmp_path / "device.crt", tmp_path / "device.key")
+        pika_connect(process.ports["amqps"], context).close()
+    finally:
+        process.kill9()
