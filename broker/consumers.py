@@ -9,13 +9,13 @@ from typing import Protocol
 from broker.access.login import Identity
 from broker.access.rights import Action, Kind
 from broker.consumer_filters import Filters
-from broker.engine.local.traffic import Claim, Consumer, CreditPool, Queue, Sink
+from broker.engine.traffic import Claim, Consumer, Credit, Sink, Source
 from broker.hub import Hub
 from queue_manager.errors import QueueNotFound
 from queue_manager.log.stream_start import StreamStart
 
 
-def find_or_create(hub: Hub, identity: Identity, name: str, caller: str) -> Queue:
+def find_or_create(hub: Hub, identity: Identity, name: str, caller: str) -> Source:
     """The queue that an address names; one in memory where there is none, if the client may make it.
 
     Raises QueueManagerError.
@@ -39,7 +39,7 @@ class ConsumerSink(Sink, Protocol):
 class ConsumerRequest:
     """What a client asks for when it subscribes to a queue; `start` and `auto_commit` are for streams."""
 
-    queue: Queue
+    queue: Source
     group: str
     pattern: str
     consumer_id: str
@@ -47,7 +47,7 @@ class ConsumerRequest:
     no_ack: bool
     exclusive: bool
     lease_ms: int
-    pool: CreditPool | None
+    pool: Credit | None
     priority: int
     filters: Filters
     start: StreamStart | None = None
@@ -79,7 +79,7 @@ class Consumers:
 
     def holds(self, claim: Claim) -> bool:
         """Whether the claim is that of one of them."""
-        return claim.consumer in self._by_name.values()
+        return self._hub.client.consuming.holder(claim) in self._by_name.values()
 
     def subscribe(self, name: str, request: ConsumerRequest, sink: ConsumerSink) -> None:
         """Make a consumer, in the place of another of that name; raises QueueManagerError."""
@@ -105,7 +105,8 @@ class Consumers:
 
     def add(self, name: str, consumer: Consumer) -> None:
         """Take one that was made elsewhere."""
-        consumer.paused = self._is_paused
+        if self._is_paused:
+            consumer.pause()
         self._by_name[name] = consumer
 
     def end(self, name: str, *, keep_claims: bool = False) -> bool:
@@ -125,13 +126,13 @@ class Consumers:
         """Nothing more may be given to any of them, nor to those to come."""
         self._is_paused = True
         for consumer in self:
-            consumer.paused = True
+            consumer.pause()
 
     def resume(self) -> None:
         """They may be given something again."""
         self._is_paused = False
         for consumer in self:
-            consumer.paused = False
+            consumer.resume()
         self.wake()
 
     def wake(self) -> None:

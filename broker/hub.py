@@ -12,7 +12,7 @@ from broker.body_room import BodyRoom, Sender
 from broker.clock import Clock
 from broker.configured import default_policy
 from broker.counters import Counters
-from broker.engine.local.client import LocalClient
+from broker.engine.client import ShardClient
 from broker.refusals import RefusalLog
 from broker.topics import TopicSpace
 from config import limits
@@ -56,7 +56,7 @@ class Hub:
     def __init__(
         self,
         settings: Settings,
-        client: LocalClient,
+        client: ShardClient,
         access: Access,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,

@@ -12,7 +12,7 @@ from broker.admin.checking import checks_arguments
 from broker.admin.views import GroupView, Page, Published, QueuePage, QueueView, State
 from broker.clock import Clock
 from broker.configured import declaration_of, groups_of
-from broker.engine.local.client import LocalClient
+from broker.engine.client import ShardClient
 from config.names import check_queue_name
 from config.queue_settings import QueueSettings
 from config.settings import Settings
@@ -32,13 +32,13 @@ class Admin:
     (a StorageError), also those that wait then.
     """
 
-    def __init__(self, client: LocalClient, settings: Settings, clock: Clock) -> None:
+    def __init__(self, client: ShardClient, settings: Settings, clock: Clock) -> None:
         self._its_client = client
         self._settings = settings
         self._clock = clock
 
     @property
-    def _client(self) -> LocalClient:
+    def _client(self) -> ShardClient:
         """The way to the shard, as long as it lives; raises BrokerStopped."""
         self._its_client.check()
         return self._its_client

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker.admin.views import Published
-from broker.engine.local.traffic import Publishing, PublishPlan
+from broker.engine.client import PublishingClient
+from broker.engine.traffic import PublishPlan
 from broker.properties import amqp
 from queue_manager import address as addresses
 from queue_manager import outcomes
@@ -16,7 +17,7 @@ from storage.envelope import PROPERTIES_AMQP, PROPERTIES_NONE
 
 
 def publish(
-    publishing: Publishing,
+    publishing: PublishingClient,
     now_ms: int,
     address: str,
     body: bytes,
@@ -42,7 +43,7 @@ def publish(
 
 
 def _plan(
-    publishing: Publishing,
+    publishing: PublishingClient,
     address: str,
     headers: Mapping[str, Any] | None,
     persistent: bool,

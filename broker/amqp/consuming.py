@@ -19,7 +19,7 @@ from broker.amqp.held_events import HeldEvents
 from broker.amqp.stream_delivery import AmqpStreamConsumer
 from broker.amqp.unacked import Unacked
 from broker.consumers import ConsumerRequest, Consumers, find_or_create
-from broker.engine.local.traffic import UNLIMITED, Consumer, CreditPool, Queue
+from broker.engine.traffic import UNLIMITED, Consumer, Credit, Source
 from config import limits
 from protocols.amqp091 import constants as c
 from protocols.amqp091.events import MethodReceived
@@ -46,7 +46,7 @@ class Consuming:
         self._consumers = Consumers(channel.hub, is_paused=channel.client.transport.paused)
         self._pullers = Consumers(channel.hub)
         self._prefetch = 0
-        self._pool: CreditPool | None = None
+        self._pool: Credit | None = None
 
     def pause(self) -> None:
         """The client reads too slowly."""
@@ -71,11 +71,12 @@ class Consuming:
         if method.global_:
             credit = method.prefetch_count or UNLIMITED
             if self._pool is None:
-                self._pool = CreditPool(credit)
+                consuming = self._channel.hub.client.consuming
+                self._pool = consuming.credit(credit)
                 for consumer in self._consumers:
-                    self._pool.adopt(consumer)
+                    consuming.share(consumer, self._pool)
             else:
-                self._pool.credit_max = credit
+                self._pool.set_credit(credit)
             self._consumers.wake()
         else:
             self._prefetch = method.prefetch_count
@@ -160,11 +161,11 @@ class Consuming:
     def _go_on(self, puller: Consumer, method: commands.Basic.Get) -> None:
         """Answer a basic.get whose message was read back from the store meanwhile."""
         if self._channel.hub.client.consuming.is_gone(puller):
-            raise channel_error(c.NOT_FOUND, f"no queue {puller.group.log.title!r}")
+            raise channel_error(c.NOT_FOUND, f"no queue {puller.group.queue_name!r}")
         if not self._pull(puller, method.no_ack):
             self._wait_for_load(puller, method)
 
-    def _source(self, name: str) -> tuple[Queue, str]:
+    def _source(self, name: str) -> tuple[Source, str]:
         """The queue and pattern a consume or get names: a queue's name, or a `$queue/...` address."""
         channel = self._channel
         consuming = channel.hub.client.consuming
@@ -178,11 +179,11 @@ class Consuming:
         queue = find_or_create(channel.hub, channel.client.identity, parsed.name, caller)
         return queue, parsed.rest or MATCH_ALL
 
-    def _lease_ms(self, queue: Queue) -> int:
+    def _lease_ms(self, queue: Source) -> int:
         settings = self._channel.hub.settings.queue_manager
         return queue.policy.consumer_timeout_ms or settings.consumer_timeout_ms
 
-    def _new_puller(self, queue: Queue) -> Consumer:
+    def _new_puller(self, queue: Source) -> Consumer:
         channel = self._channel
         sink = AmqpConsumer(channel, self._unacked, self._pullers, queue.name, "")
         peer = channel.client.transport.peer

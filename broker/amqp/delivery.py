@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pamqp import commands
@@ -10,7 +11,7 @@ from broker.amqp import headers as names
 from broker.amqp.channel import AmqpChannel
 from broker.amqp.unacked import Unacked
 from broker.consumers import Consumers
-from broker.engine.local.traffic import Claim, Consumer, Message
+from broker.engine.traffic import Claim, Consumer, Message
 from broker.properties.amqp import routing_key
 from broker.properties.templates import as_amqp
 from config import limits
@@ -73,11 +74,15 @@ class AmqpConsumer:
         """See `broker.consumers.ConsumerSink`."""
         self.consumer = consumer
 
-    def deliver(self, consumer: Consumer, messages: list[Message], claims: list[Claim] | None) -> bool:
-        """See `broker.engine.local.traffic.Sink`."""
+    def deliver(
+        self, consumer: Consumer, messages: Sequence[Message], claims: Sequence[Claim] | None
+    ) -> bool:
+        """See `broker.engine.traffic.Sink`."""
         return self._transport.guard(self._deliver, consumer, messages, claims)
 
-    def _deliver(self, consumer: Consumer, messages: list[Message], claims: list[Claim] | None) -> None:
+    def _deliver(
+        self, consumer: Consumer, messages: Sequence[Message], claims: Sequence[Claim] | None
+    ) -> None:
         first_tag = self._unacked.number(len(messages), None if consumer.no_ack else claims)
         if not self._tag:
             self._answer_get(first_tag, messages[0], None if claims is None else claims[0])
@@ -88,19 +93,19 @@ class AmqpConsumer:
             self._deliver_first(first_tag, messages)
         self._transport.want_flush()
 
-    def revoked(self, consumer: Consumer, claims: list[Claim]) -> None:
-        """See `broker.engine.local.traffic.Sink`."""
+    def revoked(self, consumer: Consumer, claims: Sequence[Claim]) -> None:
+        """See `broker.engine.traffic.Sink`."""
         self._transport.guard(self._unacked.forget, consumer, claims)
 
     def cancelled(self, consumer: Consumer, reason: str) -> None:
-        """See `broker.engine.local.traffic.Sink`: tell clients who understand it."""
+        """See `broker.engine.traffic.Sink`: tell clients who understand it."""
         channel = self._channel
         self._consumers.forget(self._name)
         if self._tag and channel.client.cancel_notify and not channel.closed:
             channel.send(commands.Basic.Cancel(self._tag, True))
             self._transport.want_flush()
 
-    def _deliver_first(self, tag: int, messages: list[Message]) -> None:
+    def _deliver_first(self, tag: int, messages: Sequence[Message]) -> None:
         output = self._connection.output
         body_bytes_max = self._connection.frame_max - FRAME_OVERHEAD_BYTES
         count = len(messages)
@@ -134,7 +139,7 @@ class AmqpConsumer:
             start += len(bodies)
             tag += len(bodies)
 
-    def _deliver_varied(self, tag: int, messages: list[Message], start: int, body_bytes_max: int) -> int:
+    def _deliver_varied(self, tag: int, messages: Sequence[Message], start: int, body_bytes_max: int) -> int:
         """Deliver messages from `start` on as long as each differs from the one before.
 
         Gives how many it were: 0 where that is not worth it, or something is out of the ordinary.
@@ -179,7 +184,7 @@ class AmqpConsumer:
         self._addresses[template.exchange, template.topic] = address
         return address
 
-    def _with_added(self, messages: list[Message], found: list[bytes]) -> list[bytes]:
+    def _with_added(self, messages: Sequence[Message], found: list[bytes]) -> list[bytes]:
         """The properties `found` of first deliveries, with what these add."""
         group = self.consumer.group
         if not group.name:

@@ -20,7 +20,7 @@ from broker.amqp.errors import channel_error
 from broker.amqp.held_events import HeldEvents
 from broker.amqp.unacked import Unacked
 from broker.engine.answers import Answer
-from broker.engine.local.traffic import PublishPlan, Targets, is_remembered
+from broker.engine.traffic import PublishPlan, Targets
 from broker.properties import amqp
 from broker.properties.amqp import PERSISTENT_MODE, may_ask
 from protocols.amqp091 import constants as c
@@ -308,7 +308,7 @@ class Publisher:
             routing_key=run.shape.routing_key,
             reason=outcomes.REASONS[outcome],
         )
-        if is_remembered(plan, outcome):
+        if hub.client.publishing.is_remembered(plan, outcome):
             self._confirms.nack_when_durable()
         else:
             self._confirms.nack(1)

@@ -11,7 +11,6 @@ from typing import Any, Final
 from broker import claims
 from broker.amqp.channel import AmqpChannel
 from broker.amqp.unacked import Unacked
-from broker.engine.local.traffic import IN_FLIGHT
 from queue_manager.errors import InvalidArgument
 
 NACK: Final = "$nack"
@@ -33,7 +32,8 @@ def settle(
     if not isinstance(tag, int) or isinstance(tag, bool):
         raise InvalidArgument(f"{verb} needs the header {TAG}, an integer, not {tag!r}")
     claim = unacked.claim(tag)
-    if claim is None or claim.state != IN_FLIGHT or claim.consumer is None:
+    holder = None if claim is None else consuming.holder(claim)
+    if claim is None or holder is None or not claim.is_in_flight:
         ended = claim is not None or unacked.is_late(tag)
         raise InvalidArgument(f"the lease of delivery tag {tag} ended" if ended else f"unknown {TAG} {tag}")
     if not consuming.is_claim_of(claim, queue):
@@ -44,7 +44,7 @@ def settle(
         claims.hand_back(consuming, claim, headers, now_ms)
         unacked.release(tag)
     else:
-        claims.extend(consuming, claim, headers, claim.consumer.lease_ms, now_ms)
+        claims.extend(consuming, claim, headers, holder.lease_ms, now_ms)
     if group is not None:
         consuming.write_soon(group)
     return {"status": "ok"}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final, cast
+from collections.abc import Sequence
+from typing import Final
 
 import structlog
 
@@ -11,7 +12,7 @@ from broker.amqp.channel import AmqpChannel
 from broker.amqp.delivery import AmqpConsumer
 from broker.amqp.unacked import Unacked
 from broker.consumers import Consumers
-from broker.engine.local.traffic import Message, StreamGroup
+from broker.engine.traffic import Message
 from broker.properties.amqp import routing_key
 from broker.properties.templates import as_amqp
 from protocols.amqp091.constants import FRAME_OVERHEAD_BYTES
@@ -37,27 +38,22 @@ class AmqpStreamConsumer(AmqpConsumer):
         super().__init__(channel, unacked, consumers, name, tag)
         self._stamped: StampedTemplate | None = None
 
-    @property
-    def group(self) -> StreamGroup:
-        """The group the consumer is in."""
-        return cast(StreamGroup, self.consumer.group)
-
-    def _deliver_first(self, tag: int, messages: list[Message]) -> None:
-        group = self.group
-        if group.gap:
+    def _deliver_first(self, tag: int, messages: Sequence[Message]) -> None:
+        consuming = self._channel.hub.client.consuming
+        if consuming.gap(self.consumer):
             self._deliver_alone(tag, messages[0], self._take_gap())
             tag += 1
             messages = messages[1:]
-        if group.log.policy.primary_group:
+        if consuming.primary_group(self.consumer):
             for index, message in enumerate(messages):
                 self._deliver_alone(tag + index, message, 0)
         else:
             self._deliver_runs(tag, messages)
 
-    def _deliver_runs(self, tag: int, messages: list[Message]) -> None:
+    def _deliver_runs(self, tag: int, messages: Sequence[Message]) -> None:
         output = self._connection.output
         body_bytes_max = self._connection.frame_max - FRAME_OVERHEAD_BYTES
-        named = bool(self.group.name)
+        named = bool(self.consumer.group.name)
         count = len(messages)
         start = 0
         while start < count:
@@ -97,15 +93,15 @@ class AmqpStreamConsumer(AmqpConsumer):
         current = self._template(template, size)
         if stamped is None or current is not last:
             numbered = [names.STREAM_TIMESTAMP, names.STREAM_OFFSET]
-            if self.group.name:
+            if self.consumer.group.name:
                 numbered.insert(0, names.OFFSET)
             stamped = self._stamped = StampedTemplate(current, numbered)
         return stamped
 
     def _make(self, template: EnvelopeTemplate, size: int) -> DeliverTemplate:
         headers: list[tuple[str, object]] = [(names.STREAM_TIMESTAMP, 0), (names.STREAM_OFFSET, 0)]
-        if self.group.name:
-            headers[:0] = [(names.GROUP, self.group.group_id), (names.OFFSET, 0)]
+        if self.consumer.group.name:
+            headers[:0] = [(names.GROUP, self.consumer.group.group_id), (names.OFFSET, 0)]
         return DeliverTemplate(
             self._channel.number,
             self._tag,
@@ -128,14 +124,14 @@ class AmqpStreamConsumer(AmqpConsumer):
         self._connection.send_content(self._channel.number, method, headers, message.body or b"")
 
     def _headers(self, message: Message, attempts: int) -> bytes:
-        group = self.group
+        consuming = self._channel.hub.client.consuming
         extra: list[tuple[str, object]] = [
             (names.STREAM_TIMESTAMP, message.received_at_ms),
             (names.STREAM_OFFSET, message.offset),
         ]
-        primary_group = group.log.policy.primary_group
+        primary_group = consuming.primary_group(self.consumer)
         if primary_group:
-            committed = self._channel.hub.client.consuming.primary_committed(self.consumer)
+            committed = consuming.primary_committed(self.consumer)
             extra += [
                 (names.WORK_GROUP, primary_group),
                 (names.WORK_COMMITTED, committed),
@@ -143,10 +139,10 @@ class AmqpStreamConsumer(AmqpConsumer):
             ]
         return append_headers(super()._headers(message, attempts), extra)
 
-    def _with_added(self, messages: list[Message], found: list[bytes]) -> list[bytes]:
+    def _with_added(self, messages: Sequence[Message], found: list[bytes]) -> list[bytes]:
         offsets = [message.offset for message in messages]
         columns = [[message.received_at_ms for message in messages], offsets]
-        group_id = self.group.group_id if self.group.name else ""
+        group_id = self.consumer.group.group_id if self.consumer.group.name else ""
         if group_id:
             columns.insert(0, offsets)
         if self._appender is None:
@@ -156,17 +152,19 @@ class AmqpStreamConsumer(AmqpConsumer):
         return self._appender.append(found, columns)
 
     def _properties_max(self) -> int:
-        group_names = self.group.group_id + self.group.log.policy.primary_group
+        consumer = self.consumer
+        primary_group = self._channel.hub.client.consuming.primary_group(consumer)
+        group_names = consumer.group.group_id + primary_group
         added_bytes = ADDED_BYTES_MAX + len(group_names.encode())
         return self._connection.frame_max - added_bytes
 
     def _take_gap(self) -> int:
-        group = self.group
-        gap = group.take_gap()
+        group = self.consumer.group
+        gap = self._channel.hub.client.consuming.take_gap(self.consumer)
         _log.warning(
             "stream.gap",
             peer=self._transport.peer,
-            queue=group.log.title,
+            queue=group.queue_name,
             group=group.group_id,
             skipped=gap,
         )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import structlog
 
 from broker.amqp.channel import AmqpChannel
 from broker.amqp.errors import channel_error
-from broker.engine.local.traffic import Claim, Consumer
+from broker.engine.traffic import Claim, Consumer
 from config import limits
 from protocols.amqp091 import constants as c
 from protocols.amqp091 import events as ev
@@ -43,7 +44,7 @@ class Unacked:
         self._lost_count = 0
         self._next_tag = 1
 
-    def number(self, count: int, claims: list[Claim] | None) -> int:
+    def number(self, count: int, claims: Sequence[Claim] | None) -> int:
         """Number so many deliveries, gives the first tag; None: they need no acknowledgement."""
         first = self._next_tag
         self._next_tag = first + count
@@ -69,7 +70,7 @@ class Unacked:
         self._claims.clear()
         return claims
 
-    def forget(self, consumer: Consumer, claims: list[Claim]) -> None:
+    def forget(self, consumer: Consumer, claims: Sequence[Claim]) -> None:
         """The leases of these claims ended; settling them late is no error."""
         gone = set(map(id, claims))
         for tag in [tag for tag, claim in self._claims.items() if id(claim) in gone]:

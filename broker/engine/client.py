@@ -1,19 +1,28 @@
 """What front-ends and administration may ask of the core, wherever it runs.
 
 `ShardClient` is put together of one client for each subject; `broker.engine.local` has it for a shard in this
-process. What crosses are the values of `queue_manager.api`. Calls that change something take effect in the
-order they are made; that it is durable `CommitClient` tells. Refusals are QueueManagerErrors; every call may
-come to StorageError, and to BrokerStopped once the shard has stopped or its store has failed.
-
-Publishing, consuming and settling are no part of it yet: `broker.engine.local.traffic`.
+process. What crosses are the values of `queue_manager.api`, and while messages flow what
+`broker.engine.traffic` states. Calls that change something take effect in the order they are made; that it is
+durable `CommitClient` tells. Refusals are QueueManagerErrors; every call may come to StorageError, and to
+BrokerStopped once the shard has stopped or its store has failed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
 from broker.engine.answers import Answer
+from broker.engine.traffic import (
+    Claim,
+    Consumer,
+    Credit,
+    Group,
+    PublishPlan,
+    Sink,
+    Source,
+    Targets,
+)
 from queue_manager.api import (
     OPERATOR,
     BindingDefinition,
@@ -37,6 +46,13 @@ from queue_manager.api import (
     StreamStart,
     StreamStatus,
 )
+from queue_manager.filters.consumer_filter import ConsumerFilter
+from queue_manager.options import PLAIN, PublishOptions
+from queue_manager.routing.exchange_types.base import Headers
+from queue_manager.sessions.filter_log import FilterLog
+from queue_manager.sessions.session import Session
+from queue_manager.sessions.subscription import SubscriptionOptions
+from storage.envelope import EnvelopeTemplate
 
 
 class Waiter(Protocol):
@@ -338,6 +354,287 @@ class CommitClient(Protocol):
         """Have `call` called after each commit."""
 
 
+class SessionClient(Protocol):
+    """MQTT sessions that outlive their connection, and the logs of what they are subscribed to.
+
+    Sessions, their subscriptions and logs are still objects of the core.
+    """
+
+    @property
+    def logs(self) -> Sequence[FilterLog]:
+        """The logs that are there."""
+        ...
+
+    def on_log(self, call: Callable[[FilterLog, bool], None]) -> None:
+        """Have `call` called with each log that begins and, with False, that ends."""
+
+    def find(self, client_id: str) -> Session | None:
+        """The session of a client."""
+        ...
+
+    def begin(self, client_id: str, user: str, expiry_s: int) -> Session:
+        """A new session of a client that has none; raises LimitReached."""
+        ...
+
+    def leave(self, session: Session) -> None:
+        """The connection of a session is gone."""
+
+    def end(self, session: Session) -> None:
+        """A session is over."""
+
+    def subscribe(
+        self, session: Session, topic_filter: str, options: SubscriptionOptions, *, is_logged: bool
+    ) -> bool:
+        """Subscribe a session to a filter; whether it was not. `is_logged`: messages are kept for it."""
+        ...
+
+    def publish(
+        self,
+        logs: Sequence[FilterLog],
+        template: EnvelopeTemplate,
+        qos: int,
+        retain: bool,
+        publisher: Session | None,
+        bodies: list[bytes],
+    ) -> None:
+        """Add messages of QoS 1 or 2 to logs; they are durable once the open commit is."""
+
+
+class PublishingClient(Protocol):
+    """From a publish to the queues that take it."""
+
+    @property
+    def creates_queues(self) -> bool:
+        """Whether a publish to a name nobody declared makes a queue in memory."""
+        ...
+
+    def match(self, topic: str) -> Targets:
+        """The queues that are bound to a `$queue/...` address."""
+        ...
+
+    def route(self, topic: str, now_ms: int) -> Targets:
+        """As `match`, but a queue in memory is made if there is none. Raises QueueNotFound where that is not
+        allowed, InvalidAddress, LimitReached.
+        """
+        ...
+
+    def named(self, name: str) -> Targets:
+        """The queue of that name, if there is one."""
+        ...
+
+    def through(self, exchange: str, keys: Sequence[str], headers: Callable[[], Headers]) -> Targets:
+        """The queues that an exchange other than the default one gives messages with these routing keys (one,
+        and what CC and BCC add) and headers, which are asked for where they matter. They are not current
+        where the next message may go elsewhere. Raises ExchangeNotFound, AccessRefused.
+        """
+        ...
+
+    def joined(self, targets: Iterable[Targets]) -> Targets:
+        """All these queues, each once; not current, so that it is asked for again."""
+        ...
+
+    def unconditional(self, exchange: str, key: str) -> Targets:
+        """As `through`, if headers do not matter and it is the same for all messages; otherwise, and if
+        clients may not publish there, there are none.
+        """
+        ...
+
+    def plan(
+        self,
+        topic: str,
+        properties_kind: int,
+        properties: bytes,
+        persistent: bool,
+        options: PublishOptions = PLAIN,
+        exchange: str = "",
+    ) -> PublishPlan:
+        """What publishes of this topic and these properties have in common; to be aimed."""
+        ...
+
+    def aim(self, plan: PublishPlan, targets: Targets) -> None:
+        """Point a plan at queues; see `is_current`."""
+
+    def is_current(self, plan: PublishPlan) -> bool:
+        """Whether the plan is aimed as bindings are now."""
+        ...
+
+    def publish(
+        self,
+        plan: PublishPlan,
+        bodies: list[bytes],
+        now_ms: int,
+        templates: list[EnvelopeTemplate] | None = None,
+    ) -> int:
+        """Publish a run; gives an outcome of `queue_manager.outcomes`. Raises QueueManagerError."""
+        ...
+
+    def first_full(self, wanted: Iterable[tuple[PublishPlan, list[bytes]]], now_ms: int) -> Source | None:
+        """A queue that has no room for what all these plans and bodies would bring it; None: all have."""
+        ...
+
+    def next_offset(self, name: str) -> int:
+        """The offset that the next message without a priority gets in a queue; raises QueueNotFound."""
+        ...
+
+    def is_remembered(self, plan: PublishPlan, outcome: int) -> bool:
+        """Whether a refusal is to be told only when the open commit, which remembers it, is durable."""
+        ...
+
+
+class ConsumingClient(Protocol):
+    """From a queue to consumers, and what they settle."""
+
+    def find(self, name: str, caller: str = OPERATOR) -> Source:
+        """The queue; raises QueueNotFound, ResourceLocked."""
+        ...
+
+    def find_or_create(self, name: str, caller: str, now_ms: int) -> Source:
+        """As `find`, but an unknown name makes a queue in memory where that is allowed."""
+        ...
+
+    def is_stream(self, name: str) -> bool:
+        """Whether there is a stream of that name."""
+        ...
+
+    def credit(self, credit_max: int) -> Credit:
+        """A limit that consumers share, of so many unsettled messages."""
+        ...
+
+    def share(self, consumer: Consumer, credit: Credit) -> None:
+        """Have a consumer that was there before a limit come under it; what it holds counts, too."""
+
+    def subscribe(
+        self,
+        queue: Source,
+        group_name: str,
+        pattern: str,
+        sink: Sink,
+        *,
+        consumer_id: str,
+        credit_max: int,
+        no_ack: bool,
+        exclusive: bool,
+        lease_ms: int,
+        pool: Credit | None = None,
+        priority: int = 0,
+        wanted: ConsumerFilter | None = None,
+        group_selector: str | None = None,
+        start: StreamStart | None = None,
+        auto_commit: bool = True,
+    ) -> Consumer:
+        """Add a consumer to a group, made if need be; `start` and `auto_commit` are for streams.
+
+        Raises AccessRefused, PreconditionFailed, InvalidAddress, LimitReached.
+        """
+        ...
+
+    def unsubscribe(self, consumer: Consumer, now_ms: int, *, keep_claims: bool = False) -> None:
+        """Take a consumer away, unless its queue is gone; its claims return, or stay with their holder."""
+
+    def wake(self, consumer: Consumer) -> None:
+        """The consumer's credit grew or it is no longer paused."""
+
+    def puller(
+        self, queue: Source, sink: Sink, consumer_id: str, *, lease_ms: int, group_name: str = ""
+    ) -> Consumer:
+        """A consumer of a group that is given nothing by itself and takes by `pull`."""
+        ...
+
+    def pull(self, consumer: Consumer, no_ack: bool, now_ms: int, count: int = 1) -> int | None:
+        """Claim up to `count` messages for a puller; how many there were. None: they are being read
+        (`when_loaded`).
+        """
+        ...
+
+    def set_credit(self, consumer: Consumer, credit_max: int) -> None:
+        """Let a consumer hold so many unsettled messages."""
+
+    def when_loaded(self, consumer: Consumer, call: Callable[[int], None]) -> None:
+        """Have `call` called, with the time, when what the consumer's group is reading has been read."""
+
+    def ready_count(self, consumer: Consumer) -> int:
+        """Messages that wait for a claim in the consumer's group."""
+        ...
+
+    def is_consumer_of(self, consumer: Consumer, queue: Source) -> bool:
+        """Whether the queue, and not an older one of its name, is what the consumer reads."""
+        ...
+
+    def is_gone(self, consumer: Consumer) -> bool:
+        """Whether the consumer's queue was deleted."""
+        ...
+
+    def primary_group(self, consumer: Consumer) -> str:
+        """The group of the consumer's stream whose progress deliveries tell; "" for none."""
+        ...
+
+    def primary_committed(self, consumer: Consumer) -> int:
+        """How far that group is."""
+        ...
+
+    def gap(self, consumer: Consumer) -> int:
+        """Messages lost to retention that no consumer of the stream's group was told of yet."""
+        ...
+
+    def take_gap(self, consumer: Consumer) -> int:
+        """As `gap`; they are told now."""
+        ...
+
+    # claims
+
+    def ack(self, claims: Iterable[Claim], now_ms: int) -> int:
+        """Mark claims done; gives how many came too late."""
+        ...
+
+    def requeue(self, claims: Iterable[Claim], now_ms: int, *, delay_ms: int | None = None) -> int:
+        """Return claims to their places after `delay_ms` (None: the back-off of the queue); gives how many
+        came too late.
+        """
+        ...
+
+    def reject(self, claims: Iterable[Claim], now_ms: int) -> int:
+        """Fail claims for good; gives how many came too late."""
+        ...
+
+    def extend(self, claim: Claim, lease_ms: int, now_ms: int) -> bool:
+        """Give a claim a new lease from now; False if it is no claim any more."""
+        ...
+
+    def find_claim(self, queue: Source, group_id: str, offset: int) -> Claim:
+        """The claim a control topic names; raises GroupNotFound, InvalidAddress."""
+        ...
+
+    def holder(self, claim: Claim) -> Consumer | None:
+        """The consumer that has, or had, the claim."""
+        ...
+
+    def is_claim_of(self, claim: Claim, queue: Source) -> bool:
+        """Whether a claim that is in flight is of this queue."""
+        ...
+
+    def durable_group_of(self, claim: Claim) -> Group | None:
+        """The group of a claim that is in flight, if its queue is stored; None otherwise."""
+        ...
+
+    def write_soon(self, group: Group) -> None:
+        """Have what was settled in a group written with the open commit, which can be waited for."""
+
+
+class TurnClient(Protocol):
+    """The end of each chunk and loop turn: what was done to the core is followed up."""
+
+    def has_work(self) -> bool:
+        """Whether `settle` has anything to do."""
+        ...
+
+    def settle(self) -> None:
+        """Deliver what can be delivered, commit what must be."""
+
+    def uncommitted_bytes(self) -> int:
+        """Memory of what waits for durability; publishers are held back when it grows too much."""
+        ...
+
+
 class ShardClient(Protocol):
     """The way to one shard."""
 
@@ -361,6 +658,18 @@ class ShardClient(Protocol):
 
     @property
     def commits(self) -> CommitClient: ...
+
+    @property
+    def sessions(self) -> SessionClient: ...
+
+    @property
+    def publishing(self) -> PublishingClient: ...
+
+    @property
+    def consuming(self) -> ConsumingClient: ...
+
+    @property
+    def turns(self) -> TurnClient: ...
 
     def check(self) -> None:
         """Raise BrokerStopped once the shard has stopped or its store has failed."""

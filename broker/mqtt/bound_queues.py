@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from broker import topics
-from broker.engine.local.traffic import NOWHERE, PublishPlan, Targets
+from broker.engine.traffic import PublishPlan, Targets
 from broker.hub import Hub
 from broker.properties.mqtt import options_of, read
 from protocols.mqtt.events import PublishRun, PublishShape
@@ -27,14 +27,14 @@ class BoundQueues:
 
     def __init__(self, shape: PublishShape) -> None:
         self._shape = shape
-        self._targets: Targets = NOWHERE
+        self._targets: Targets | None = None
         self._plan: PublishPlan | None = None
         self.reason = ""
 
     def publish(self, hub: Hub, run: PublishRun) -> int:
         """Give publishes to the queues; what became of them. Raises QueueManagerError."""
         targets = self._targets
-        if not targets.is_current:
+        if targets is None or not targets.is_current:
             targets = self._aim(hub)
         if not targets.queues:
             return NOT_STORED

@@ -19,7 +19,7 @@ from broker import claims
 from broker.access.login import NotPermitted
 from broker.access.rights import Action, Kind
 from broker.engine.answers import Answer
-from broker.engine.local.traffic import Claim
+from broker.engine.traffic import Claim
 from broker.mqtt.client import MqttClient
 from broker.mqtt.publisher import Publisher
 from broker.properties.single import single_values

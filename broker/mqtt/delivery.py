@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from broker.engine.local.traffic import Claim, Consumer, Message
+from broker.engine.traffic import Claim, Consumer, Message
 from broker.mqtt.client import MqttClient
 from broker.mqtt.outbound import Outbound, Outgoing, with_identifier
 from broker.properties.templates import as_mqtt_delivery
@@ -61,11 +62,13 @@ class MqttConsumer:
         """See `broker.consumers.ConsumerSink`."""
         self.consumer = consumer
 
-    def deliver(self, consumer: Consumer, messages: list[Message], claims: list[Claim] | None) -> bool:
-        """See `broker.engine.local.traffic.Sink`."""
+    def deliver(
+        self, consumer: Consumer, messages: Sequence[Message], claims: Sequence[Claim] | None
+    ) -> bool:
+        """See `broker.engine.traffic.Sink`."""
         return self._client.transport.guard(self._deliver, messages, claims)
 
-    def _deliver(self, messages: list[Message], claims: list[Claim] | None) -> None:
+    def _deliver(self, messages: Sequence[Message], claims: Sequence[Claim] | None) -> None:
         client = self._client
         held = None if self.consumer.no_ack else claims
         if client.connection.protocol_version == c.MQTT_5:
@@ -77,12 +80,12 @@ class MqttConsumer:
             self._deliver_3(messages, held)
         client.transport.want_flush()
 
-    def revoked(self, consumer: Consumer, claims: list[Claim]) -> None:
-        """See `broker.engine.local.traffic.Sink`."""
+    def revoked(self, consumer: Consumer, claims: Sequence[Claim]) -> None:
+        """See `broker.engine.traffic.Sink`."""
         self._client.transport.guard(self._outbound.forget_ended)
 
     def cancelled(self, consumer: Consumer, reason: str) -> None:
-        """See `broker.engine.local.traffic.Sink`: the queue or the group is gone.
+        """See `broker.engine.traffic.Sink`: the queue or the group is gone.
 
         MQTT has no word for the end of one subscription, and a client that takes itself for subscribed would
         wait for ever: so it is disconnected, subscribes anew, and sees by the SUBACK where it is.
@@ -93,7 +96,7 @@ class MqttConsumer:
         if not client.connection.closed:
             client.disconnect(c.ADMINISTRATIVE_ACTION, f"the subscription {self.filter!r} ended: {reason}")
 
-    def _deliver_3(self, messages: list[Message], claims: list[Claim] | None) -> None:
+    def _deliver_3(self, messages: Sequence[Message], claims: Sequence[Claim] | None) -> None:
         start = 0
         count = len(messages)
         while start < count:
@@ -117,14 +120,14 @@ class MqttConsumer:
         if not self._constant:
             group = self.consumer.group
             self._constant = user_property(b"group-id", (group.group_id or "").encode()) + user_property(
-                b"queue", group.log.title.encode()
+                b"queue", group.queue_name.encode()
             )
         offset = str(message.offset).encode()
         topic, original_topic = self._address(message.template)
         block = b"".join(
             (
                 as_mqtt_delivery(message.template, message.received_at_ms, now_ms),
-                user_property(b"message-id", self.consumer.group.log.title.encode() + b":" + offset),
+                user_property(b"message-id", self.consumer.group.queue_name.encode() + b":" + offset),
                 self._constant,
                 user_property(b"offset", offset),
                 user_property(b"attempts", str(attempts).encode()),
@@ -159,7 +162,7 @@ class MqttConsumer:
         return found
 
     def _address_of(self, published_to: str) -> tuple[bytes, bytes]:
-        title = self.consumer.group.log.title
+        title = self.consumer.group.queue_name
         key = routing_key(published_to, title)
         root = PREFIX + title
         topic = _valid(f"{root}/{key}") if key else root

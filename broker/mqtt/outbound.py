@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 import structlog
 
 from broker.access.rights import Action, Kind
-from broker.engine.local.traffic import IN_FLIGHT, Claim, CreditPool
+from broker.engine.traffic import Claim
 from broker.mqtt.client import MqttClient
 from broker.mqtt.pubsub import Retained, Subscription
 from broker.mqtt.window import OutboundWindow
@@ -40,7 +41,7 @@ class Outgoing:
         retain: bool,
         properties: bytes,
         payloads: list[bytes],
-        claims: list[Claim] | None = None,
+        claims: Sequence[Claim] | None = None,
         by_ack: bool = True,
     ) -> None:
         self.topic_bytes = topic_bytes
@@ -85,7 +86,7 @@ class Outbound:
         self._client = client
         self._is_stall_noted = False
         self.window = OutboundWindow(RECEIVE_MAXIMUM_DEFAULT)
-        self.pool = CreditPool(RECEIVE_MAXIMUM_DEFAULT)
+        self.pool = client.hub.client.consuming.credit(RECEIVE_MAXIMUM_DEFAULT)
         self.claims: dict[int, Claim] = {}
         self._orphans: set[int] = set()
         self._pending: deque[Outgoing] = deque()
@@ -110,7 +111,7 @@ class Outbound:
 
     def limit(self, receive_maximum: int) -> None:
         """So many QoS 1 and 2 deliveries the client takes at a time (section 3.1.2.11.3)."""
-        self.pool.credit_max = receive_maximum
+        self.pool.set_credit(receive_maximum)
         self.window.limit(receive_maximum)
 
     def caught_up(self) -> None:
@@ -257,20 +258,20 @@ class Outbound:
 
         What waits of them is not sent, and acknowledging what was sent settles nothing.
         """
-        ended = [i for i, claim in self.claims.items() if claim.state != IN_FLIGHT]
+        ended = [i for i, claim in self.claims.items() if not claim.is_in_flight]
         for packet_id in ended:
             del self.claims[packet_id]
         self._orphans.update(ended)
-        self.pool.in_flight += len(ended)
+        self.pool.claimed(len(ended))
         kept: deque[Outgoing] = deque()
         for outgoing in self._pending:
             claims = outgoing.claims
-            if claims is None or all(claim.state == IN_FLIGHT for claim in claims):
+            if claims is None or all(claim.is_in_flight for claim in claims):
                 kept.append(outgoing)
                 continue
             self._count_pending(outgoing, -1)
             for index, claim in enumerate(claims):
-                if claim.state == IN_FLIGHT:
+                if claim.is_in_flight:
                     kept.append(outgoing.part(index, index + 1))
                     self._count_pending(kept[-1], 1)
         self._pending = kept
@@ -279,10 +280,7 @@ class Outbound:
         released = self._orphans.intersection(packet_ids)
         if released:
             self._orphans -= released
-            pool = self.pool
-            pool.in_flight -= len(released)
-            for consumer in pool.consumers:
-                self._client.hub.client.consuming.wake(consumer)
+            self.pool.released(len(released))
 
     def _has_room(self, count: int) -> bool:
         """Whether a plain message may still be added; a client that reads too slowly loses messages."""

@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 from broker.access.login import Identity, NotPermitted
 from broker.access.rights import Action, Kind
-from broker.engine.local.traffic import PublishPlan, is_remembered
+from broker.engine.traffic import PublishPlan
 from broker.mqtt.bound_queues import NOT_STORED, REFUSED, REFUSED_TOGETHER, STORED, BoundQueues
 from broker.mqtt.committing import CommitTarget
 from broker.mqtt.control import SettleTarget
@@ -236,7 +236,7 @@ class QueueTarget:
         hub.counters.refuse_publishes(1)
         code = c.IMPLEMENTATION_SPECIFIC_ERROR if outcome in _WRONG_IDENTITY else c.QUOTA_EXCEEDED
         reason = outcomes.REASONS[outcome]
-        if run.packet_ids and is_remembered(plan, outcome):
+        if run.packet_ids and publishing.is_remembered(plan, outcome):
             publisher.refuse_when_durable(run, code, reason)
         else:
             publisher.refuse(run, code, reason)

@@ -87,6 +87,11 @@ class Claim:
         self.deadline_ms = 0
         self.packed = packed
 
+    @property
+    def is_in_flight(self) -> bool:
+        """Whether a consumer holds it."""
+        return self.state == IN_FLIGHT
+
     def __lt__(self, other: Claim) -> bool:
         return self.claim_number < other.claim_number
 
@@ -345,6 +350,9 @@ class ConsumerGroup(Protocol):
         """The log of its queue, that of priority 0."""
 
     @property
+    def queue_name(self) -> str: ...
+
+    @property
     def is_removed(self) -> bool:
         """Whether it was deleted, or a reset put another in its place."""
 
@@ -487,6 +495,11 @@ class Consumer:
             pool.consumers.append(self)
 
     # credit
+
+    @property
+    def held_count(self) -> int:
+        """How many unsettled messages it holds."""
+        return len(self.in_flight)
 
     def credit(self) -> int:
         """How many messages may be claimed for it now."""

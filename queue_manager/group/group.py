@@ -69,6 +69,11 @@ class Group:
         self._on_loaded: list[Callable[[int], None]] = []
 
     @property
+    def queue_name(self) -> str:
+        """The name of its queue."""
+        return self.log.title
+
+    @property
     def in_order(self) -> InOrder:
         """How cursors are served while nothing else is asked for."""
         return self._in_order

@@ -10,12 +10,12 @@ from broker.engine.local.messages import LocalMessages
 from broker.engine.local.queues import LocalQueues
 from broker.engine.local.sessions import LocalSessions
 from broker.engine.local.streams import LocalStreams
-from broker.engine.local.traffic import Consuming, Publishing, Turns
+from broker.engine.local.traffic import LocalConsuming, LocalPublishing, LocalTurns
 from broker.engine.shard import Shard
 
 
 class LocalClient:
-    """As `ShardClient`, with `sessions`, `publishing`, `consuming` and `turns` besides."""
+    """See `ShardClient`; `shard` is for who made it."""
 
     def __init__(self, shard: Shard) -> None:
         self.shard = shard
@@ -27,9 +27,9 @@ class LocalClient:
         self.streams = LocalStreams(shard)
         self.epochs = LocalEpochs(shard)
         self.sessions = LocalSessions(shard)
-        self.publishing = Publishing(shard)
-        self.consuming = Consuming(shard)
-        self.turns = Turns(shard)
+        self.publishing = LocalPublishing(shard)
+        self.consuming = LocalConsuming(shard)
+        self.turns = LocalTurns(shard)
 
     def check(self) -> None:
         """See `ShardClient.check`."""

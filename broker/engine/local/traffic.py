@@ -1,97 +1,87 @@
-"""Publishing, consuming and settling: the one place where front-ends still meet objects of the core.
+"""Publishing, consuming and settling with a shard in this process.
 
-Calls go straight on to the manager of a shard in this process, by the run and by the chunk. Queues, plans,
-consumers, claims and groups that are given out here are to be given back here; front-ends have their types
-from here and from nowhere else.
+Calls go straight on to the manager, by the run and by the chunk. What `broker.engine.traffic` states is here
+what the core works with itself: it is given out, and taken back, as it is.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol, cast
 
+from broker.engine import traffic
 from broker.engine.local.queues import find
 from broker.engine.shard import Shard
 from queue_manager.api import OPERATOR, StreamStart
-from queue_manager.claims.claim import IN_FLIGHT, UNLIMITED, Claim, Consumer, ConsumerGroup, CreditPool, Sink
+from queue_manager.claims.claim import Claim, Consumer, ConsumerGroup, CreditPool
 from queue_manager.filters.consumer_filter import ConsumerFilter
 from queue_manager.group.stream_group import StreamGroup
-from queue_manager.model import Message
 from queue_manager.options import PLAIN, PublishOptions
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.queue.queue import Queue
 from queue_manager.queue.stream import Stream
-from queue_manager.routing.bindings import NOWHERE, Route, joined
+from queue_manager.routing.bindings import Route, joined
 from queue_manager.routing.exchange_types.base import Headers
 from queue_manager.routing.plan import PublishPlan
 from queue_manager.routing.publisher import is_remembered
 from storage.envelope import EnvelopeTemplate
 
-__all__ = [
-    "IN_FLIGHT",
-    "NOWHERE",
-    "UNLIMITED",
-    "Claim",
-    "Consumer",
-    "Consuming",
-    "CreditPool",
-    "Message",
-    "PublishPlan",
-    "Publishing",
-    "Queue",
-    "Sink",
-    "StreamGroup",
-    "Targets",
-    "Turns",
-    "is_remembered",
-]
 
-Targets = Route
-"""The queues a publish goes to, until bindings change."""
+class _Publish(Protocol):
+    """See `PublishingClient.publish`."""
+
+    def __call__(
+        self,
+        plan: traffic.PublishPlan,
+        bodies: list[bytes],
+        now_ms: int,
+        templates: list[EnvelopeTemplate] | None = None,
+    ) -> int: ...
 
 
-class Publishing:
-    """From a publish to the queues that take it."""
+class _Ack(Protocol):
+    """See `ConsumingClient.ack`."""
+
+    def __call__(self, claims: Iterable[traffic.Claim], now_ms: int) -> int: ...
+
+
+class LocalPublishing:
+    """See `PublishingClient`."""
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self._manager = shard.manager
+        # without a detour, for each run
+        self.publish = cast("_Publish", shard.manager.publish)
 
     @property
     def creates_queues(self) -> bool:
-        """Whether a publish to a name nobody declared makes a queue in memory."""
+        """See `PublishingClient`."""
         return self._manager.queues.auto_create
 
-    def match(self, topic: str) -> Targets:
-        """The queues that are bound to a `$queue/...` address."""
+    def match(self, topic: str) -> traffic.Targets:
+        """See `PublishingClient`."""
         return self._manager.queues.bindings.route(topic)
 
-    def route(self, topic: str, now_ms: int) -> Targets:
-        """As `match`, but a queue in memory is made if there is none. Raises QueueNotFound where that is not
-        allowed, InvalidAddress, LimitReached.
-        """
+    def route(self, topic: str, now_ms: int) -> traffic.Targets:
+        """See `PublishingClient`."""
         return self._manager.publisher.route(topic, now_ms)
 
-    def named(self, name: str) -> Targets:
-        """The queue of that name, if there is one."""
+    def named(self, name: str) -> traffic.Targets:
+        """See `PublishingClient`."""
         return self._manager.queues.route_to(name)
 
-    def through(self, exchange: str, keys: Sequence[str], headers: Callable[[], Headers]) -> Targets:
-        """The queues that an exchange other than the default one gives messages with these routing keys (one,
-        and what CC and BCC add) and headers, which are asked for where they matter. They are not current
-        where the next message may go elsewhere. Raises ExchangeNotFound, AccessRefused.
-        """
+    def through(self, exchange: str, keys: Sequence[str], headers: Callable[[], Headers]) -> traffic.Targets:
+        """See `PublishingClient`."""
         return self._manager.queues.exchanges.route(exchange, keys, headers)
 
-    def joined(self, targets: Iterable[Targets]) -> Targets:
-        """All these queues, each once; not current, so that it is asked for again."""
-        return joined(targets)
+    def joined(self, targets: Iterable[traffic.Targets]) -> traffic.Targets:
+        """See `PublishingClient`."""
+        return joined(cast("Iterable[Route]", targets))
 
-    def unconditional(self, exchange: str, key: str) -> Targets:
-        """As `through`, if headers do not matter and it is the same for all messages; otherwise, and if
-        clients may not publish there, there are none.
-        """
+    def unconditional(self, exchange: str, key: str) -> traffic.Targets:
+        """See `PublishingClient`."""
         return self._manager.queues.exchanges.unconditional_route(exchange, key)
 
     def plan(
@@ -102,79 +92,84 @@ class Publishing:
         persistent: bool,
         options: PublishOptions = PLAIN,
         exchange: str = "",
-    ) -> PublishPlan:
-        """What publishes of this topic and these properties have in common; to be aimed."""
+    ) -> traffic.PublishPlan:
+        """See `PublishingClient`."""
         return self._manager.plan(topic, properties_kind, properties, persistent, options, exchange)
 
-    def aim(self, plan: PublishPlan, targets: Targets) -> None:
-        """Point a plan at queues; see `is_current`."""
-        plan.aim(targets)
+    def aim(self, plan: traffic.PublishPlan, targets: traffic.Targets) -> None:
+        """See `PublishingClient`."""
+        cast(PublishPlan, plan).aim(cast(Route, targets))
 
-    def is_current(self, plan: PublishPlan) -> bool:
-        """Whether the plan is aimed as bindings are now."""
-        return plan.is_current
+    def is_current(self, plan: traffic.PublishPlan) -> bool:
+        """See `PublishingClient`."""
+        return cast(PublishPlan, plan).is_current
 
-    def publish(
-        self,
-        plan: PublishPlan,
-        bodies: list[bytes],
-        now_ms: int,
-        templates: list[EnvelopeTemplate] | None = None,
-    ) -> int:
-        """Publish a run; gives an outcome of `queue_manager.outcomes`. Raises QueueManagerError."""
-        return self._manager.publish(plan, bodies, now_ms, templates)
+    def first_full(
+        self, wanted: Iterable[tuple[traffic.PublishPlan, list[bytes]]], now_ms: int
+    ) -> traffic.Source | None:
+        """See `PublishingClient`."""
+        return self._manager.publisher.first_full(
+            cast("Iterable[tuple[PublishPlan, list[bytes]]]", wanted), now_ms
+        )
 
-    def first_full(self, wanted: Iterable[tuple[PublishPlan, list[bytes]]], now_ms: int) -> Queue | None:
-        """A queue that has no room for what all these plans and bodies would bring it; None: all have."""
-        return self._manager.publisher.first_full(wanted, now_ms)
+    def is_remembered(self, plan: traffic.PublishPlan, outcome: int) -> bool:
+        """See `PublishingClient`."""
+        return is_remembered(cast(PublishPlan, plan), outcome)
 
     def next_offset(self, name: str) -> int:
         """The offset that the next message without a priority gets in a queue; raises QueueNotFound."""
         return find(self._shard, name).log.next_offset
 
 
-class Consuming:
-    """From a queue to consumers, and what they settle."""
+class LocalConsuming:
+    """See `ConsumingClient`."""
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self._manager = shard.manager
+        # without a detour, for each run
+        self.ack = cast("_Ack", shard.manager.ack)
 
-    def find(self, name: str, caller: str = OPERATOR) -> Queue:
-        """The queue; raises QueueNotFound, ResourceLocked."""
+    def find(self, name: str, caller: str = OPERATOR) -> traffic.Source:
+        """See `ConsumingClient`."""
         return find(self._shard, name, caller)
 
-    def find_or_create(self, name: str, caller: str, now_ms: int) -> Queue:
-        """As `find`, but an unknown name makes a queue in memory where that is allowed."""
+    def find_or_create(self, name: str, caller: str, now_ms: int) -> traffic.Source:
+        """See `ConsumingClient`."""
         return self._manager.queues.find_or_create(name, sys.intern(caller), now_ms)
 
     def is_stream(self, name: str) -> bool:
-        """Whether there is a stream of that name."""
+        """See `ConsumingClient`."""
         return isinstance(self._manager.queues.get(name), Stream)
+
+    def credit(self, credit_max: int) -> traffic.Credit:
+        """See `ConsumingClient`."""
+        return CreditPool(credit_max)
+
+    def share(self, consumer: traffic.Consumer, credit: traffic.Credit) -> None:
+        """See `ConsumingClient`."""
+        cast(CreditPool, credit).adopt(cast(Consumer, consumer))
 
     def subscribe(
         self,
-        queue: Queue,
+        queue: traffic.Source,
         group_name: str,
         pattern: str,
-        sink: Sink,
+        sink: traffic.Sink,
         *,
         consumer_id: str,
         credit_max: int,
         no_ack: bool,
         exclusive: bool,
         lease_ms: int,
-        pool: CreditPool | None = None,
+        pool: traffic.Credit | None = None,
         priority: int = 0,
         wanted: ConsumerFilter | None = None,
         group_selector: str | None = None,
         start: StreamStart | None = None,
         auto_commit: bool = True,
-    ) -> Consumer:
-        """Add a consumer to a group, made if need be; `start` and `auto_commit` are for streams.
-
-        Raises AccessRefused, PreconditionFailed, InvalidAddress, LimitReached.
-        """
+    ) -> traffic.Consumer:
+        """See `ConsumingClient`."""
         options: dict[str, Any] = {
             "consumer_id": consumer_id,
             "credit_max": credit_max,
@@ -188,118 +183,136 @@ class Consuming:
         }
         consumption = self._manager.consumption
         if not isinstance(queue, Stream):
-            return consumption.subscribe(queue, group_name, pattern, sink, **options)
+            return consumption.subscribe(cast(Queue, queue), group_name, pattern, sink, **options)
         return consumption.subscribe_stream(
             queue, group_name, pattern, sink, start=start, auto_commit=auto_commit, **options
         )
 
-    def unsubscribe(self, consumer: Consumer, now_ms: int, *, keep_claims: bool = False) -> None:
-        """Take a consumer away, unless its queue is gone; its claims return, or stay with their holder."""
-        if not consumer.group.log.deleted:
-            self._manager.consumption.unsubscribe(consumer, now_ms, keep_claims=keep_claims)
+    def unsubscribe(self, consumer: traffic.Consumer, now_ms: int, *, keep_claims: bool = False) -> None:
+        """See `ConsumingClient`."""
+        taken = cast(Consumer, consumer)
+        if not taken.group.log.deleted:
+            self._manager.consumption.unsubscribe(taken, now_ms, keep_claims=keep_claims)
 
-    def wake(self, consumer: Consumer) -> None:
-        """The consumer's credit grew or it is no longer paused."""
-        self._manager.consumption.wake(consumer)
+    def wake(self, consumer: traffic.Consumer) -> None:
+        """See `ConsumingClient`."""
+        self._manager.consumption.wake(cast(Consumer, consumer))
 
     def puller(
-        self, queue: Queue, sink: Sink, consumer_id: str, *, lease_ms: int, group_name: str = ""
-    ) -> Consumer:
-        """A consumer of a group that is given nothing by itself and takes by `pull`."""
+        self,
+        queue: traffic.Source,
+        sink: traffic.Sink,
+        consumer_id: str,
+        *,
+        lease_ms: int,
+        group_name: str = "",
+    ) -> traffic.Consumer:
+        """See `ConsumingClient`."""
         consumption = self._manager.consumption
-        group = consumption.group(queue, group_name, MATCH_ALL) if group_name else None
-        return consumption.puller(queue, sink, consumer_id, lease_ms=lease_ms, group=group)
+        source = cast(Queue, queue)
+        group = consumption.group(source, group_name, MATCH_ALL) if group_name else None
+        return consumption.puller(source, sink, consumer_id, lease_ms=lease_ms, group=group)
 
-    def pull(self, consumer: Consumer, no_ack: bool, now_ms: int, count: int = 1) -> int | None:
-        """Claim up to `count` messages for a puller; how many there were. None: they are being read
-        (`when_loaded`).
-        """
-        return self._manager.consumption.pull(consumer, no_ack, now_ms, count)
+    def pull(self, consumer: traffic.Consumer, no_ack: bool, now_ms: int, count: int = 1) -> int | None:
+        """See `ConsumingClient`."""
+        return self._manager.consumption.pull(cast(Consumer, consumer), no_ack, now_ms, count)
 
-    def set_credit(self, consumer: Consumer, credit_max: int) -> None:
-        """Let a consumer hold so many unsettled messages."""
-        consumer.set_credit(credit_max)
+    def set_credit(self, consumer: traffic.Consumer, credit_max: int) -> None:
+        """See `ConsumingClient`."""
+        cast(Consumer, consumer).set_credit(credit_max)
         self.wake(consumer)
 
-    def when_loaded(self, consumer: Consumer, call: Callable[[int], None]) -> None:
-        """Have `call` called, with the time, when what the consumer's group is reading has been read."""
-        consumer.group.when_loaded(call)
+    def when_loaded(self, consumer: traffic.Consumer, call: Callable[[int], None]) -> None:
+        """See `ConsumingClient`."""
+        cast(Consumer, consumer).group.when_loaded(call)
 
     # claims
 
-    def ack(self, claims: Iterable[Claim], now_ms: int) -> int:
-        """Mark claims done; gives how many came too late."""
-        return self._manager.ack(claims, now_ms)
+    def requeue(self, claims: Iterable[traffic.Claim], now_ms: int, *, delay_ms: int | None = None) -> int:
+        """See `ConsumingClient`."""
+        return self._manager.requeue(cast("Iterable[Claim]", claims), now_ms, delay_ms=delay_ms)
 
-    def requeue(self, claims: Iterable[Claim], now_ms: int, *, delay_ms: int | None = None) -> int:
-        """Return claims to their places after `delay_ms` (None: the back-off of the queue); gives how many
-        came too late.
-        """
-        return self._manager.requeue(claims, now_ms, delay_ms=delay_ms)
+    def reject(self, claims: Iterable[traffic.Claim], now_ms: int) -> int:
+        """See `ConsumingClient`."""
+        return self._manager.reject(cast("Iterable[Claim]", claims), now_ms)
 
-    def reject(self, claims: Iterable[Claim], now_ms: int) -> int:
-        """Fail claims for good; gives how many came too late."""
-        return self._manager.reject(claims, now_ms)
+    def extend(self, claim: traffic.Claim, lease_ms: int, now_ms: int) -> bool:
+        """See `ConsumingClient`."""
+        return self._manager.consumption.extend(cast(Claim, claim), lease_ms, now_ms)
 
-    def extend(self, claim: Claim, lease_ms: int, now_ms: int) -> bool:
-        """Give a claim a new lease from now; False if it is no claim any more."""
-        return self._manager.consumption.extend(claim, lease_ms, now_ms)
+    def find_claim(self, queue: traffic.Source, group_id: str, offset: int) -> traffic.Claim:
+        """See `ConsumingClient`."""
+        return self._manager.consumption.find_claim(cast(Queue, queue), group_id, offset)
 
-    def find_claim(self, queue: Queue, group_id: str, offset: int) -> Claim:
-        """The claim a control topic names; raises GroupNotFound, InvalidAddress."""
-        return self._manager.consumption.find_claim(queue, group_id, offset)
-
-    def ready_count(self, consumer: Consumer) -> int:
-        """Messages that wait for a claim in the consumer's group."""
-        queue = self._manager.queues.of_log(consumer.group.log)
-        group = None if queue is None else queue.groups.get(consumer.group.group_id)
+    def ready_count(self, consumer: traffic.Consumer) -> int:
+        """See `ConsumingClient`."""
+        taken = cast(Consumer, consumer)
+        queue = self._manager.queues.of_log(taken.group.log)
+        group = None if queue is None else queue.groups.get(taken.group.group_id)
         return 0 if group is None else group.ready_count()
 
-    def durable_group_of(self, claim: Claim) -> ConsumerGroup | None:
-        """The group of a claim that is in flight, if its queue is stored; None otherwise."""
-        consumer = claim.consumer
+    def durable_group_of(self, claim: traffic.Claim) -> traffic.Group | None:
+        """See `ConsumingClient`."""
+        consumer = cast(Claim, claim).consumer
         return consumer.group if consumer is not None and consumer.group.log.durable else None
 
-    def is_claim_of(self, claim: Claim, queue: Queue) -> bool:
-        """Whether a claim that is in flight is of this queue."""
-        return claim.consumer is not None and self._manager.queues.of_log(claim.consumer.group.log) is queue
+    def holder(self, claim: traffic.Claim) -> traffic.Consumer | None:
+        """See `ConsumingClient`."""
+        return cast(Claim, claim).consumer
 
-    def is_consumer_of(self, consumer: Consumer, queue: Queue) -> bool:
-        """Whether the queue, and not an older one of its name, is what the consumer reads."""
-        return self._manager.queues.of_log(consumer.group.log) is queue
+    def is_claim_of(self, claim: traffic.Claim, queue: traffic.Source) -> bool:
+        """See `ConsumingClient`."""
+        consumer = cast(Claim, claim).consumer
+        return consumer is not None and self._manager.queues.of_log(consumer.group.log) is queue
 
-    def is_gone(self, consumer: Consumer) -> bool:
-        """Whether the consumer's queue was deleted."""
-        return consumer.group.log.deleted
+    def is_consumer_of(self, consumer: traffic.Consumer, queue: traffic.Source) -> bool:
+        """See `ConsumingClient`."""
+        return self._manager.queues.of_log(cast(Consumer, consumer).group.log) is queue
 
-    def primary_committed(self, consumer: Consumer) -> int:
-        """How far the primary group of the stream is that the consumer reads."""
-        queue = self._manager.queues.of_log(consumer.group.log)
+    def is_gone(self, consumer: traffic.Consumer) -> bool:
+        """See `ConsumingClient`."""
+        return cast(Consumer, consumer).group.log.deleted
+
+    def primary_group(self, consumer: traffic.Consumer) -> str:
+        """See `ConsumingClient`."""
+        return cast(Consumer, consumer).group.log.policy.primary_group
+
+    def gap(self, consumer: traffic.Consumer) -> int:
+        """See `ConsumingClient`."""
+        return cast(StreamGroup, consumer.group).gap
+
+    def take_gap(self, consumer: traffic.Consumer) -> int:
+        """See `ConsumingClient`."""
+        return cast(StreamGroup, consumer.group).take_gap()
+
+    def primary_committed(self, consumer: traffic.Consumer) -> int:
+        """See `ConsumingClient`."""
+        queue = self._manager.queues.of_log(cast(Consumer, consumer).group.log)
         return queue.primary_committed() if isinstance(queue, Stream) else 0
 
-    def write_soon(self, group: ConsumerGroup) -> None:
-        """Have what was settled in a group written with the open commit, which can be waited for."""
-        group.write_soon()
+    def write_soon(self, group: traffic.Group) -> None:
+        """See `ConsumingClient`."""
+        cast(ConsumerGroup, group).write_soon()
 
 
-class Turns:
-    """The end of each chunk and loop turn: what was done to the core is followed up."""
+class LocalTurns:
+    """See `TurnClient`."""
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self._manager = shard.manager
 
     def has_work(self) -> bool:
-        """Whether `settle` has anything to do."""
+        """See `TurnClient`."""
         return self._manager.context.has_work()
 
     def settle(self) -> None:
-        """Deliver what can be delivered, commit what must be."""
+        """See `TurnClient`."""
         manager = self._manager
         if manager.context.dispatchable:
             manager.dispatch(self._shard.clock.now_ms())
         self._shard.wake()
 
     def uncommitted_bytes(self) -> int:
-        """Memory of what waits for durability; publishers are held back when it grows too much."""
+        """See `TurnClient`."""
         return self._manager.context.uncommitted_bytes()

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import Receive, Scope, Send
 
 from broker.access.rights import Action, Kind
-from broker.engine.local.traffic import Message
+from broker.engine.traffic import Message
 from broker.http.guard import identity_of
 from broker.http.mqcore.document import document
 from broker.http.mqcore.queues import CONTENT_TYPE, Queues
@@ -120,8 +120,8 @@ class MqCore:
 
     async def _show(self, name: str, scope: Scope) -> Answer:
         identity_of(scope).check(Action.READ, Kind.QUEUE, name)
-        queue = self._queues.find(name)
-        counts = {"name": name, "ready": queue.ready_count(), "consumers": queue.consumer_count()}
+        queue = await self._queues.look(name)
+        counts = {"name": name, "ready": queue.ready, "consumers": queue.consumers}
         return _json(200, counts)
 
     async def _create(self, name: str, scope: Scope) -> Answer:

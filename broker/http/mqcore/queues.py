@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from broker.admin.admin import Admin
-from broker.engine.local.traffic import PublishPlan, Queue
+from broker.engine.traffic import PublishPlan, Source
 from broker.http.mqcore.journal import Journal, unavailable
 from broker.http.mqcore.station import Delivery, Station
 from broker.http.problems import Problem
@@ -14,6 +14,7 @@ from broker.hub import Hub
 from broker.properties import amqp
 from config import limits
 from queue_manager import outcomes
+from queue_manager.api import OPERATOR, QueueStatus
 from queue_manager.errors import QueueManagerError, QueueNotFound
 from queue_manager.outcomes import ACCEPTED, REFUSED_SIZE
 from storage.envelope import PROPERTIES_AMQP
@@ -33,9 +34,13 @@ class Queues:
 
     # queues
 
-    def find(self, name: str) -> Queue:
+    def find(self, name: str) -> Source:
         """The queue; raises QueueNotFound."""
         return self._hub.client.consuming.find(name)
+
+    async def look(self, name: str) -> QueueStatus:
+        """What is in the queue; raises QueueNotFound."""
+        return await self._hub.client.queues.look(name, OPERATOR)
 
     async def create(self, name: str) -> bool:
         """Make a durable queue, unless one of that name is there; whether it is new. Raises

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from broker.engine.ending import resolve
-from broker.engine.local.traffic import IN_FLIGHT, Claim, Consumer, Message, Queue
+from broker.engine.traffic import Claim, Consumer, Message, Source
 from broker.hub import Hub
 
 CONSUMER_ID: Final = "mqcore"
@@ -32,7 +33,7 @@ class Station:
     to the station, so that any connection may settle them.
     """
 
-    def __init__(self, hub: Hub, queue: Queue, group: str) -> None:
+    def __init__(self, hub: Hub, queue: Source, group: str) -> None:
         self._hub = hub
         self._queue = queue
         self._group = group
@@ -52,8 +53,8 @@ class Station:
 
     def is_idle_since(self, moment: float) -> bool:
         """Whether nobody asked since then, and nothing is held here."""
-        holds = self._puller.in_flight or (self._waiter is not None and self._waiter.in_flight)
-        return self._used_at < moment and not self._polls and not holds
+        held_count = self._puller.held_count + (0 if self._waiter is None else self._waiter.held_count)
+        return self._used_at < moment and not self._polls and not held_count
 
     async def fetch(self, count: int) -> list[Delivery]:
         """Claim up to `count` messages that are ready. Raises AccessRefused beside an exclusive consumer."""
@@ -104,8 +105,10 @@ class Station:
 
     # the sink
 
-    def deliver(self, consumer: Consumer, messages: list[Message], claims: list[Claim] | None) -> bool:
-        """See `broker.engine.local.traffic.Sink`."""
+    def deliver(
+        self, consumer: Consumer, messages: Sequence[Message], claims: Sequence[Claim] | None
+    ) -> bool:
+        """See `broker.engine.traffic.Sink`."""
         assert claims is not None
         came = list(zip(messages, claims, strict=True))
         if self._pulled is not None:
@@ -119,12 +122,12 @@ class Station:
         self._give_credit()
         return True
 
-    def revoked(self, consumer: Consumer, claims: list[Claim]) -> None:
-        """See `broker.engine.local.traffic.Sink`."""
+    def revoked(self, consumer: Consumer, claims: Sequence[Claim]) -> None:
+        """See `broker.engine.traffic.Sink`."""
         self._give_credit()
 
     def cancelled(self, consumer: Consumer, reason: str) -> None:
-        """See `broker.engine.local.traffic.Sink`."""
+        """See `broker.engine.traffic.Sink`."""
         if consumer is self._waiter:
             self._waiter = None
         polls, self._polls = self._polls, deque()
@@ -141,7 +144,7 @@ class Station:
         taken: list[Delivery] = []
         while self._spare and len(taken) < count:
             delivery = self._spare.popleft()
-            if delivery[1].state == IN_FLIGHT:
+            if delivery[1].is_in_flight:
                 taken.append(delivery)
         return taken
 
@@ -151,7 +154,7 @@ class Station:
             if not wanted:
                 return
             self._waiter = self._subscribed()
-        held = len(self._waiter.in_flight)
+        held = self._waiter.held_count
         if self._waiter.credit_max != held + wanted:
             self._hub.client.consuming.set_credit(self._waiter, held + wanted)
 

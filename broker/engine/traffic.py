@@ -1,0 +1,190 @@
+"""What front-ends and the core hand each other while messages flow, as the front-ends see it.
+
+Plans, consumers, claims and credit belong to the client that made them and come back to it; a front-end reads
+what is stated here and does the rest by calls of `PublishingClient` and `ConsumingClient`
+(`broker.engine.client`). What a client has behind that is its own business: the local one gives out what the
+core itself works with, at no cost for a message; one that speaks to another process has numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from queue_manager.claims.claim import UNLIMITED
+from queue_manager.model import Message
+from queue_manager.options import PublishOptions
+from queue_manager.policy import QueuePolicy
+from storage.envelope import EnvelopeTemplate
+
+__all__ = [
+    "UNLIMITED",
+    "Claim",
+    "Consumer",
+    "Credit",
+    "Group",
+    "Listener",
+    "Message",
+    "PublishPlan",
+    "Sink",
+    "Source",
+    "Targets",
+]
+
+
+class Source(Protocol):
+    """A queue that messages go to or come from."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def policy(self) -> QueuePolicy: ...
+
+
+class Targets(Protocol):
+    """The queues a publish goes to, until bindings change."""
+
+    @property
+    def queues(self) -> Sequence[Source]: ...
+
+    @property
+    def is_current(self) -> bool:
+        """Whether that is still so."""
+
+    @property
+    def meets_topics(self) -> bool:
+        """Whether it leads through the exchange where the topics of MQTT are."""
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+
+
+class Listener(Protocol):
+    """Somebody beside the queues who gets what is published; the publisher tells him."""
+
+    def hear(self, bodies: list[bytes]) -> bool:
+        """Take messages; whether anybody is there."""
+
+
+class PublishPlan(Protocol):
+    """What publishes alike have in common; aimed at queues by `PublishingClient.aim`."""
+
+    @property
+    def queues(self) -> Sequence[Source]:
+        """Where they go."""
+
+    @property
+    def full(self) -> Sequence[Source]:
+        """The queues without room, as of the last publish that was refused for that."""
+
+    @property
+    def durable(self) -> bool:
+        """Whether one of the queues keeps messages on the store."""
+
+    @property
+    def options(self) -> PublishOptions: ...
+
+    @property
+    def template(self) -> EnvelopeTemplate:
+        """What messages published by it are stored with."""
+
+    @property
+    def listener(self) -> Listener | None:
+        """Who else hears."""
+
+    def accompany(self, listener: Listener | None) -> None:
+        """Have who publishes tell `listener`, too."""
+
+
+class Group(Protocol):
+    """The consumer group of a consumer."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def group_id(self) -> str:
+        """Its name, or `name@pattern`."""
+
+    @property
+    def queue_name(self) -> str: ...
+
+
+class Consumer(Protocol):
+    """One consumer of one group."""
+
+    @property
+    def group(self) -> Group: ...
+
+    @property
+    def no_ack(self) -> bool:
+        """Whether what it is sent is settled thereby."""
+
+    @property
+    def lease_ms(self) -> int: ...
+
+    @property
+    def credit_max(self) -> int:
+        """How many unsettled messages it may hold."""
+
+    @property
+    def held_count(self) -> int:
+        """How many it holds."""
+
+    def pause(self) -> None:
+        """Give it nothing until `resume`."""
+
+    def resume(self) -> None:
+        """Give it messages again, from the next `wake` on."""
+
+    def came_late(self) -> None:
+        """It settled a claim that it does not hold any more: it is slow, but at work."""
+
+
+class Claim(Protocol):
+    """A message that was handed to a consumer, until it is settled or taken back."""
+
+    @property
+    def attempts(self) -> int: ...
+
+    @property
+    def is_in_flight(self) -> bool:
+        """Whether a consumer holds it still."""
+
+
+class Credit(Protocol):
+    """A limit on unsettled messages that several consumers share."""
+
+    @property
+    def credit_max(self) -> int: ...
+
+    def set_credit(self, credit_max: int) -> None:
+        """Set another limit."""
+
+    def claimed(self, count: int) -> None:
+        """Count so many messages besides what the consumers hold."""
+
+    def released(self, count: int) -> None:
+        """They do not count any more: the consumers may have credit again."""
+
+
+class Sink(Protocol):
+    """What a front-end gives for each consumer: where deliveries go."""
+
+    def deliver(
+        self, consumer: Consumer, messages: Sequence[Message], claims: Sequence[Claim] | None
+    ) -> bool:
+        """Send `messages`, in order; give whether that could be done.
+
+        `claims` are theirs; None: first deliveries to a `no_ack` consumer. Claims of a `no_ack` consumer are
+        done once this gives True, and not to be kept. All messages of one call are either first deliveries or
+        all redeliveries (`claims[0].attempts > 1`). A consumer whose sink gives False had better go: what it
+        could not send returns when it does.
+        """
+
+    def revoked(self, consumer: Consumer, claims: Sequence[Claim]) -> None:
+        """The leases of `claims` ended: their delivery tags mean nothing any more."""
+
+    def cancelled(self, consumer: Consumer, reason: str) -> None:
+        """The consumer is gone because its queue or group is."""
