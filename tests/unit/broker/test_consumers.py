@@ -11,6 +11,20 @@ from broker.consumer_filters import Filters
 from broker.consumers import ConsumerRequest, Consumers
 
 
+class Consumer:
+    """As much of a consumer as is paused."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.options = options
+        self.paused = False
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+
+
 class Consuming:
     """Notes what is asked of the core."""
 
@@ -19,7 +33,7 @@ class Consuming:
         self.watched: list[Any] = []  # to be paused when one of them ends
 
     def subscribe(self, queue: Any, group: str, pattern: str, sink: Any, **options: Any) -> Any:
-        consumer = SimpleNamespace(paused=None, options=options)
+        consumer = Consumer(options)
         self.calls.append(("subscribe", consumer))
         return consumer
 

@@ -8,7 +8,7 @@ from broker.counters import Counters
 from broker.mqtt.outbound import Outbound, Outgoing
 from config import limits
 from protocols.mqtt import constants as c
-from queue_manager.claims.claim import DONE, IN_FLIGHT, STALE
+from queue_manager.claims.claim import DONE, IN_FLIGHT, SETTLED_MESSAGE, STALE, Claim, CreditPool
 
 
 class Client:
@@ -22,7 +22,9 @@ class Client:
             buffered_bytes=lambda: 0, want_flush=lambda: None, flush=self.connection.output.clear, peer=""
         )
         self.unsendable = []
-        consuming = SimpleNamespace(reject=lambda claims, now_ms: self.unsendable.extend(claims))
+        consuming = SimpleNamespace(
+            reject=lambda claims, now_ms: self.unsendable.extend(claims), credit=CreditPool
+        )
         self.hub = SimpleNamespace(
             counters=Counters(),
             client=SimpleNamespace(consuming=consuming),
@@ -38,7 +40,7 @@ class Client:
 
 
 def make_claim(state=IN_FLIGHT):
-    return SimpleNamespace(state=state)
+    return Claim(SETTLED_MESSAGE, 0, None, 1, state, None, 0)
 
 
 def outgoing(payloads, claims=None, **options):
