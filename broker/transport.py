@@ -10,6 +10,7 @@ import structlog
 
 from broker.frontend import Frontend
 from broker.hub import Hub
+from broker.tls.peers import certificate_names
 from config import limits
 
 _log: Final = structlog.get_logger("sluicemq.transport")
@@ -76,6 +77,11 @@ class Transport(asyncio.Protocol):
         self.peer = peer_text(transport.get_extra_info("peername"))
         self.frontend = self._make(self)
         self._hub.connected(self)
+
+    @property
+    def certificate_names(self) -> tuple[str, ...]:
+        """The names of the peer's certificate, if it showed one that was verified."""
+        return certificate_names(self.transport.get_extra_info("ssl_object"))
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the peer: decode all of them, act, have the answers written this turn."""

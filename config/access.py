@@ -1,13 +1,14 @@
 """Settings of who may come in: the `access` section, and the users file it names."""
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from config import limits, names
 from config.fields import Count, Section
 
+_CERTIFICATE_NAMES: Final = ("cn", "dns", "uri", "email", "dn", "sha256")
 Tag = Literal["administrator", "monitoring", "management", "policymaker"]
 
 
@@ -44,6 +45,15 @@ def _check_hash(text: str) -> str:
     return text
 
 
+def _check_certificate_name(name: str) -> str:
+    kind, _, rest = name.partition(":")
+    if kind not in _CERTIFICATE_NAMES or not rest:
+        kinds = ", ".join(f"{kind}:" for kind in _CERTIFICATE_NAMES)
+        raise ValueError(f"the name of a certificate begins with one of {kinds}")
+    return name
+
+
+CertificateName = Annotated[str, AfterValidator(_check_certificate_name)]
 Pattern = Annotated[str, AfterValidator(_check_pattern)]
 Rule = Annotated[str, AfterValidator(_check_rule)]
 UserName = Annotated[str, AfterValidator(_check_user_name)]
@@ -78,6 +88,8 @@ class UserSettings(Section):
     name: UserName
     password: Annotated[str, AfterValidator(_check_hash)] | None = Field(default=None, repr=False)
     """An argon2id hash; without one there is no way in by password."""
+    certificates: tuple[CertificateName, ...] = ()
+    """Names of client certificates that are this user's, such as `cn:device-7` or `dns:device-7.example`."""
     tags: tuple[Tag, ...] = ()
     permissions: tuple[PermissionSettings, ...] = ()
     connections_max: Count | None = Field(default=None, ge=0)
@@ -101,7 +113,11 @@ class UsersSettings(Section):
         if len(self.users) > limits.USERS_MAX:
             raise ValueError(f"at most {limits.USERS_MAX} users, not {len(self.users)}")
         seen = set()
+        certificates: dict[str, str] = {}
         for user in self.users:
+            for name in user.certificates:
+                if certificates.setdefault(name, user.name) != user.name:
+                    raise ValueError(f"certificate {name} is of {certificates[name]!r} and of {user.name!r}")
             if user.name in seen:
                 raise ValueError(f"two users are named {user.name!r}")
             seen.add(user.name)
@@ -118,6 +134,9 @@ class AccessSettings(Section):
     anonymous_permissions: tuple[PermissionSettings, ...] = (
         PermissionSettings(vhost="*", configure=".*", write=".*", read=".*"),
     )
+
+    certificate_user: Literal["none", "cn", "dns", "uri", "email", "dn"] = "none"
+    """Which name of a client certificate is the name of the user; users may name certificates, too."""
 
     @model_validator(mode="after")
     def _strangers_have_permissions(self) -> "AccessSettings":

@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 
 from broker.access import passwords
-from broker.access.credentials import Anonymous, Credentials, LoginRefused, Password, Peer
+from broker.access.credentials import Anonymous, Certificate, Credentials, LoginRefused, Password, Peer
 from broker.access.login import Login
 from broker.access.throttle import Throttle
 from broker.access.users import GUEST, Users, grants_of, guest
@@ -68,6 +68,8 @@ class Access:
         """As `login`, where nothing has to be waited for; None: it has to be. Raises LoginRefused."""
         if isinstance(credentials, Anonymous):
             return self._stranger(peer)
+        if isinstance(credentials, Certificate):
+            return self._by_certificate(credentials, peer)
         now = self._clock.monotonic()
         if self._users is None:
             if not peer.is_local:
@@ -88,12 +90,21 @@ class Access:
         self._waiting_count += 1
         try:
             login = self.login_at_once(credentials, peer)
-            if login is not None or isinstance(credentials, Anonymous):
-                assert login is not None  # of strangers it is known at once
+            if login is not None:
                 return login
+            assert isinstance(credentials, Password)  # of others it is known at once
             return await self._slowed_login(credentials, peer)
         finally:
             self._waiting_count -= 1
+
+    def _by_certificate(self, shown: Certificate, peer: Peer) -> Login:
+        """Whose certificate that is; one of nobody is as none, where no more is asked of it."""
+        login = None
+        if self._users is not None:
+            login = self._users.find_by_certificate(shown.names, self._settings.certificate_user)
+        if login is None and shown.is_claim:
+            raise LoginRefused("the certificate is no user's")
+        return login or self._stranger(peer)
 
     def _stranger(self, peer: Peer) -> Login:
         """Who does not say who it is."""

@@ -37,7 +37,18 @@ class Password:
     password: bytes = field(repr=False)
 
 
-Credentials = Anonymous | Password
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A client certificate that was verified, by its names (`broker.tls.peers`).
+
+    `is_claim`: the client asked to be let in by it, and not merely had one.
+    """
+
+    names: tuple[str, ...]
+    is_claim: bool
+
+
+Credentials = Anonymous | Certificate | Password
 
 
 class LoginRefused(Exception):

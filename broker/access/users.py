@@ -24,10 +24,11 @@ _RULES: Final = {
 class Users:
     """Those of one reading of the file; a reload makes another."""
 
-    __slots__ = ("_by_name",)
+    __slots__ = ("_by_certificate", "_by_name")
 
     def __init__(self, settings: UsersSettings) -> None:
         self._by_name = {user.name: user for user in settings.users}
+        self._by_certificate = {name: user for user in settings.users for name in user.certificates}
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -36,6 +37,16 @@ class Users:
         """What the user may do, whoever asks."""
         user = self._by_name.get(name)
         return None if user is None else login_of(user)
+
+    def find_by_certificate(self, names: Iterable[str], kind: str) -> Login | None:
+        """Whose certificate that is: a user names it, or its first name of that kind is a user's."""
+        for name in names:
+            user = self._by_certificate.get(name)
+            if user is None and name.startswith(f"{kind}:"):
+                user = self._by_name.get(name.partition(":")[2])
+            if user is not None:
+                return login_of(user)
+        return None
 
     def password_hash(self, name: str) -> str | None:
         """That of the user, None: there is no such user, or no password."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import structlog
 
-from broker.access.credentials import LoginRefused, Password, VhostRefused
+from broker.access.credentials import Certificate, Credentials, LoginRefused, Password, VhostRefused
 from broker.amqp.channel_frontend import ChannelFrontend
 from broker.amqp.client import AmqpClient
 from broker.amqp.shared import Shared
@@ -23,6 +23,7 @@ from config import limits
 from protocols.amqp091 import constants as c
 from protocols.amqp091 import events as ev
 from protocols.amqp091.connection import AmqpConnection
+from protocols.amqp091.handshake import EXTERNAL
 from queue_manager.address import DEFAULT_VHOST
 
 _log: Final = structlog.get_logger("sluicemq.amqp")
@@ -63,6 +64,7 @@ class AmqpFrontend(Frontend):
             limits.AMQP_HEARTBEAT_S,
             SERVER_PROPERTIES,
             hub.clock.monotonic(),
+            offers_external=bool(transport.certificate_names),
         )
         super().__init__(connection)
         self.client = AmqpClient(hub, transport, connection, shared)
@@ -152,7 +154,11 @@ class AmqpFrontend(Frontend):
 
     def _on_auth(self, event: ev.AuthRequested) -> None:
         client = self.client
-        shown = Password(event.username, event.password.encode("utf-8", "surrogateescape"))
+        shown: Credentials
+        if event.mechanism == EXTERNAL:
+            shown = Certificate(client.transport.certificate_names, is_claim=True)
+        else:
+            shown = Password(event.username, event.password.encode("utf-8", "surrogateescape"))
         log_in(client.hub, client.transport, shown, partial(self._found, event))
 
     def _found(self, event: ev.AuthRequested, found: Found) -> None:

@@ -9,7 +9,14 @@ from typing import Any, Final
 
 import structlog
 
-from broker.access.credentials import Anonymous, LoginRefused, Password, VhostRefused
+from broker.access.credentials import (
+    Anonymous,
+    Certificate,
+    Credentials,
+    LoginRefused,
+    Password,
+    VhostRefused,
+)
 from broker.access.login import NotPermitted
 from broker.entrance import Found, log_in
 from broker.frontend import Frontend
@@ -144,7 +151,13 @@ class MqttFrontend(Frontend):
     def _on_connect(self, event: ev.ConnectReceived) -> None:
         packet = event.packet
         client = self.client
-        shown = Anonymous() if packet.username is None else Password(packet.username, packet.password or b"")
+        shown: Credentials
+        if packet.username is not None:
+            shown = Password(packet.username, packet.password or b"")
+        elif names := client.transport.certificate_names:
+            shown = Certificate(names, is_claim=False)
+        else:
+            shown = Anonymous()
         log_in(client.hub, client.transport, shown, partial(self._found, packet))
 
     def _found(self, packet: Connect, found: Found) -> None:

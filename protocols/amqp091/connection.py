@@ -48,6 +48,7 @@ class AmqpConnection(Connection):
         "_lost_code",
         "_lost_reason",
         "_lost_reported",
+        "_mechanisms",
         "_message_bytes_max",
         "_need_bytes",
         "_next_heartbeat",
@@ -73,6 +74,7 @@ class AmqpConnection(Connection):
         now: float,
         *,
         message_bytes_max: int = limits.MESSAGE_BYTES_MAX,
+        offers_external: bool = False,
     ) -> None:
         """Offer `frame_max` (bytes, a whole frame), `channel_max` and `heartbeat_s` (0: none) in tune.
 
@@ -86,6 +88,9 @@ class AmqpConnection(Connection):
         self._publishes = PublishReader(frame_max - c.FRAME_OVERHEAD_BYTES, message_bytes_max)
         self._channels = Channels(self.output, self._publishes, channel_max, message_bytes_max)
         self._server_properties = server_properties
+        self._mechanisms = handshake.MECHANISMS
+        if offers_external:
+            self._mechanisms = f"{handshake.EXTERNAL} {handshake.MECHANISMS}"
         self._message_bytes_max = message_bytes_max
         self._step = handshake.AWAITING_HEADER
         self._client_properties: dict[str, Any] = {}
@@ -409,9 +414,7 @@ class AmqpConnection(Connection):
         if len(data) < len(c.PROTOCOL_HEADER):
             return 0
         self._step = handshake.AWAITING_START_OK
-        start = commands.Connection.Start(
-            0, 9, self._server_properties, handshake.MECHANISMS, handshake.LOCALE
-        )
+        start = commands.Connection.Start(0, 9, self._server_properties, self._mechanisms, handshake.LOCALE)
         self.output.append(encode_method(0, start))
         return len(c.PROTOCOL_HEADER)
 

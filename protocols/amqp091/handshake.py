@@ -12,6 +12,7 @@ from protocols.amqp091 import tables
 from protocols.errors import ProtocolError
 
 MECHANISMS: Final = "PLAIN AMQPLAIN"
+EXTERNAL: Final = "EXTERNAL"
 LOCALE: Final = "en_US"
 
 # steps; in the ones named DECIDING the front-end has been asked
@@ -80,7 +81,16 @@ def _plain(raw: bytes) -> tuple[str, str]:
         raise _start_ok_error(c.SYNTAX_ERROR, "PLAIN response is not UTF-8") from None
 
 
-_READERS: Final[dict[str, Callable[[bytes], tuple[str, str]]]] = {"PLAIN": _plain, "AMQPLAIN": _amqplain}
+def _external(raw: bytes) -> tuple[str, str]:
+    """EXTERNAL (RFC 4422, appendix A): who that is was shown below; the authorisation identity is ignored."""
+    return "", ""
+
+
+_READERS: Final[dict[str, Callable[[bytes], tuple[str, str]]]] = {
+    "PLAIN": _plain,
+    "AMQPLAIN": _amqplain,
+    EXTERNAL: _external,
+}
 
 
 def understands(client_properties: dict[str, Any], capability: str) -> bool:

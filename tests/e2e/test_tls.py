@@ -13,11 +13,15 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
+from broker.access.passwords import hashed
 from broker.tls.making import Authority, write_pair
+from config.access import PermissionSettings, UserSettings, UsersSettings
+from config.users_file import save_users
 from tests.e2e import amqp
 from tests.e2e.broker_process import BrokerProcess
 
 HOSTS = ["localhost", "127.0.0.1"]
+EVERYTHING = {"configure": ".*", "write": ".*", "read": ".*"}
 CONNECT = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00"
 
 
@@ -46,14 +50,19 @@ def secured(tmp_path_factory):
         "cert": str(directory / "other.crt"),
         "key": str(directory / "other.key"),
     }
+    right = PermissionSettings(configure="^dev-", write="^dev-", read="^dev-")
+    users = UserSettings(name="seven", certificates=("cn:device-7",), permissions=(right,))
+    boss = UserSettings(name="boss", password=hashed(b"pw"), permissions=(PermissionSettings(**EVERYTHING),))
+    save_users(directory / "users.yaml", UsersSettings(users=(users, boss)))
     config = {
+        "access": {"users_file": str(directory / "users.yaml"), "anonymous": "never"},
         "listeners": {
             "mqtts": {"port": 0, "tls": {**pem, "crl": str(directory / "crl.pem")}},
             "amqps": {
                 "port": 0,
                 "tls": {**pem, "client_certificate": "optional", "plain": True, "names": [other]},
             },
-        }
+        },
     }
     process = BrokerProcess(directory, config).start()
     yield process
@@ -95,10 +104,13 @@ def shake_hands(port, context, host="localhost"):
     return connection
 
 
-def pika_connect(port, context):
+def pika_connect(port, context, credentials=None):
     options = pika.SSLOptions(context, "localhost")
+    credentials = credentials or pika.PlainCredentials("boss", "pw")
     return pika.BlockingConnection(
-        pika.ConnectionParameters("127.0.0.1", port, ssl_options=options, connection_attempts=1)
+        pika.ConnectionParameters(
+            "127.0.0.1", port, ssl_options=options, connection_attempts=1, credentials=credentials
+        )
     )
 
 
@@ -114,7 +126,7 @@ def test_pika_publishes_and_consumes_over_tls(secured, name):
 
 
 def test_a_port_for_both_takes_clients_without_tls(secured, name):
-    connection = amqp.connect(secured.ports["amqps"])
+    connection = amqp.connect(secured.ports["amqps"], user="boss", password="pw")
     connection.channel().queue_declare(name, exclusive=True)
     connection.close()
 
@@ -134,7 +146,7 @@ def test_paho_with_a_certificate_publishes_over_tls(secured, name):
     client.tls_set_context(client_context(secured, "device"))
     client.connect("localhost", secured.ports["mqtts"])
     client.loop_start()
-    assert client.publish(f"$queue/{name}", b"x", 1).wait_for_publish(5) is None
+    assert client.publish(f"$queue/dev-{name}", b"x", 1).wait_for_publish(5) is None
     deadline = time.monotonic() + 5
     while not client.is_connected() and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -145,7 +157,7 @@ def test_paho_with_a_certificate_publishes_over_tls(secured, name):
 
 def test_mosquitto_pub_with_a_certificate_publishes_over_tls(secured, name):
     command = ["mosquitto_pub", "-h", "localhost", "-p", str(secured.ports["mqtts"]), "-q", "1"]
-    command += ["-t", f"$queue/{name}", "-m", "x", "--cafile", secured.directory / "ca.crt"]
+    command += ["-t", f"$queue/dev-{name}", "-m", "x", "--cafile", secured.directory / "ca.crt"]
     pair = ["--cert", secured.directory / "device.crt", "--key", secured.directory / "device.key"]
     try:
         told = subprocess.run([*command, *pair], capture_output=True, timeout=15, check=False)
@@ -153,6 +165,23 @@ def test_mosquitto_pub_with_a_certificate_publishes_over_tls(secured, name):
         pytest.skip("mosquitto-clients are not installed")
     assert told.returncode == 0, told.stderr
     assert subprocess.run(command, capture_output=True, timeout=15, check=False).returncode != 0
+
+
+def test_a_certificate_is_its_user(secured, name):
+    context = client_context(secured, "device")
+    connection = pika_connect(secured.ports["amqps"], context, pika.credentials.ExternalCredentials())
+    channel = connection.channel()
+    channel.queue_declare(f"dev-{name}", exclusive=True)
+    with pytest.raises(amqp.ChannelClosedByBroker, match="refused for user 'seven'"):
+        channel.queue_declare(name, exclusive=True)
+    connection.close()
+
+
+def test_a_certificate_of_nobody_lets_nobody_in(secured):
+    for certificate in ("", "other"):
+        context = client_context(secured, certificate)
+        with pytest.raises((amqp.AMQPError, OSError)):
+            pika_connect(secured.ports["amqps"], context, pika.credentials.ExternalCredentials())
 
 
 @pytest.mark.parametrize("certificate", ["", "expired", "revoked", "stranger", "server"])
@@ -222,6 +251,6 @@ def test_certificates_of_the_command_let_clients_in(tmp_path):
     try:
         context = ssl.create_default_context(cafile=Path(pem["client_ca"]))
         context.load_cert_chain(tmp_path / "device.crt", tmp_path / "device.key")
-        pika_connect(process.ports["amqps"], context).close()
+        pika_connect(process.ports["amqps"], context, pika.PlainCredentials("guest", "guest")).close()
     finally:
         process.kill9()

@@ -178,7 +178,7 @@ def test_refused_virtual_host_closes_with_530():
 @pytest.mark.parametrize(
     ("mechanism", "response", "code"),
     [
-        ("EXTERNAL", b"", 503),
+        ("CRAM-MD5", b"", 503),
         ("PLAIN", b"", 502),
         ("PLAIN", b"\0guest", 502),
         ("PLAIN", b"\0a\0b\0c", 502),
