@@ -45,12 +45,17 @@ AMQP_UNSEEN_SHAPES_MAX: Final = (
 )
 
 # MQTT
-MQTT_PACKET_BYTES_MAX: Final = 16 * MIB
+MQTT_PACKET_BYTES_MAX: Final = 16 * MIB  # default of mqtt.max_packet_size
+MQTT_PACKET_BYTES_MIN: Final = 1 * KIB  # what that may be set to
+MQTT_PACKET_BYTES_CEILING: Final = 256 * MIB
 MQTT_RECEIVE_MAXIMUM: Final = 65_535  # QoS 1 and 2 publishes a client may have unacknowledged
 MQTT_KEEP_ALIVE_DEFAULT_S: Final = 0
 MQTT_HANDSHAKE_TIMEOUT_S: Final = 10
 MQTT_TOPIC_BYTES_MAX: Final = 65_535
-MQTT_TOPIC_LEVELS_MAX: Final = 128
+MQTT_TOPIC_LEVELS_MAX: Final = 256  # mosquitto has 200
+MQTT_TOPIC_ALIAS_MAXIMUM: Final = 1_024  # aliases a client may use
+MQTT_TOPIC_ALIAS_BYTES_MAX: Final = 256 * KIB  # the topics they stand for, per connection
+MQTT_TOPIC_ALIASES_SENT_MAX: Final = 256  # aliases we use with a client that allows so many
 MQTT_SUBSCRIPTIONS_PER_SESSION_MAX: Final = 10_000
 MQTT_SHAPES_PER_CONNECTION_MAX: Final = 1_024
 MQTT_ADDRESSES_PER_CONSUMER_MAX: Final = 256  # topics of deliveries that are kept encoded

@@ -9,7 +9,8 @@ from pydantic_core import PydanticCustomError
 
 from config import limits, names
 from config.access import AccessSettings
-from config.fields import Count, DurationMs, PositiveDurationMs, RetentionMs, Section, SizeBytes
+from config.fields import Count, DurationMs, PositiveDurationMs, Section, SizeBytes
+from config.mqtt_settings import MqttSettings
 from config.queue_settings import QueueLimitsSettings, QueueSettings, RetrySettings
 from config.tls import TlsSettings
 
@@ -149,22 +150,6 @@ class QueueManagerSettings(Section):
     """How often the offsets of stream groups are written, in ms; 0: at once."""
     cache_bytes: SizeBytes = 64 * limits.MIB
     """Payload bytes kept in memory for waiting messages; the rest is read back from storage."""
-
-
-class MqttSessionSettings(Section):
-    """MQTT sessions that outlive their connections."""
-
-    expiry_ms: RetentionMs = Field(default=7 * 86_400_000, validation_alias="expiry")
-    """How long a session of MQTT 3.1.1 (clean session 0) lasts without a connection, in ms; None: for ever.
-    """
-    max_expiry_ms: RetentionMs = Field(default=None, validation_alias="max_expiry")
-    """The longest an MQTT 5 client may ask for, in ms; None: as long as it likes."""
-
-
-class MqttSettings(Section):
-    """What holds for all MQTT clients."""
-
-    sessions: MqttSessionSettings = MqttSessionSettings()
 
 
 class LogSettings(Section):

@@ -31,6 +31,11 @@ class BoundQueues:
         self._plan: PublishPlan | None = None
         self.reason = ""
 
+    @property
+    def has_queues(self) -> bool:
+        """Whether there are any, as of the last publish."""
+        return self._targets is not None and bool(self._targets.queues)
+
     def publish(self, hub: Hub, run: PublishRun) -> int:
         """Give publishes to the queues; what became of them. Raises QueueManagerError."""
         targets = self._targets

@@ -12,6 +12,7 @@ from broker.hub import Hub
 from broker.transport import Transport
 from protocols.mqtt import constants as c
 from protocols.mqtt.connection import MqttConnection
+from protocols.mqtt.properties import Properties
 from queue_manager.address import DEFAULT_VHOST, PREFIX
 
 _log: Final = structlog.get_logger("sluicemq.mqtt")
@@ -72,10 +73,10 @@ class MqttClient:
         self._log_end("mqtt.disconnected", reason_code, reason)
         self.end(reason_code, reason)
 
-    def end(self, reason_code: int, reason: str) -> None:
-        """As `disconnect`, where something else was logged."""
+    def end(self, reason_code: int, reason: str, properties: Properties | None = None) -> None:
+        """As `disconnect`, where something else was logged; `properties` are for MQTT 5."""
         self._is_end_logged = True
-        self.connection.disconnect(reason_code, reason)
+        self.connection.disconnect(reason_code, reason, properties)
         self.consumers.pause()
         self.transport.want_flush()
 

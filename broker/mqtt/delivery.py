@@ -7,7 +7,7 @@ from typing import Final
 
 from broker.engine.traffic import Claim, Consumer, Message
 from broker.mqtt.client import MqttClient
-from broker.mqtt.outbound import Outbound, Outgoing, with_identifier
+from broker.mqtt.outbound import Outbound, Outgoing
 from broker.properties.templates import as_mqtt_delivery
 from config import limits
 from protocols.mqtt import constants as c
@@ -33,7 +33,7 @@ class MqttConsumer:
         "consumer",
         "explicit",
         "filter",
-        "identifier",
+        "identifiers",
         "qos",
     )
 
@@ -45,14 +45,14 @@ class MqttConsumer:
         qos: int,
         *,
         explicit: bool,
-        identifier: int | None,
+        identifiers: bytes,
     ) -> None:
         self._client = client
         self._outbound = outbound
         self.filter = topic_filter
         self.qos = qos
         self.explicit = explicit
-        self.identifier = identifier
+        self.identifiers = identifiers
         self.consumer: Consumer
         self._constant = b""
         self._topic_filter = split_shared(topic_filter)[1]
@@ -134,8 +134,7 @@ class MqttConsumer:
                 original_topic,
             )
         )
-        if self.identifier is not None:
-            block = with_identifier(block, self.identifier)
+        block += self.identifiers
         self._outbound.send(
             Outgoing(
                 topic,

@@ -22,6 +22,7 @@ from broker.entrance import Found, log_in
 from broker.frontend import Frontend
 from broker.hub import Hub
 from broker.mqtt import publishing
+from broker.mqtt.authentication import NO_METHODS, Authentication, Methods
 from broker.mqtt.client import Clients, MqttClient
 from broker.mqtt.durable_call import DurableCall
 from broker.mqtt.errors import connect_code
@@ -32,11 +33,14 @@ from broker.mqtt.pubsub import PubSub
 from broker.mqtt.sessions.lasting import LastingSessions, Opened
 from broker.mqtt.sessions.link import SessionLink
 from broker.mqtt.subscribing import Subscriptions
-from broker.mqtt.will import Will
+from broker.mqtt.will import Will, Wills
 from broker.transport import Transport
+from config.mqtt_settings import MqttSettings
 from protocols.mqtt import constants as c
 from protocols.mqtt import events as ev
+from protocols.mqtt import packets
 from protocols.mqtt.connection import InboundQos2, MqttConnection
+from protocols.mqtt.offer import Offer
 from protocols.mqtt.packets import Connect
 from protocols.mqtt.properties import Properties
 from queue_manager.errors import QueueManagerError
@@ -47,16 +51,34 @@ _log: Final = structlog.get_logger("sluicemq.mqtt")
 class MqttFrontends:
     """Makes the front-ends of a broker's MQTT clients, and holds what these share."""
 
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
+    def __init__(self, hub: Hub, methods: Methods = NO_METHODS) -> None:
+        """`methods` are those of enhanced authentication."""
+        settings = hub.settings.mqtt
+        self.hub = hub
+        self.methods = methods
         self.clients = Clients()
-        self.pubsub = PubSub()
+        self.pubsub = PubSub(settings.shared_subscriptions)
+        self.wills = Wills(hub, self.pubsub)
+        self.offer = offer_of(settings)
         hub.topics.join(ForeignPublishes(hub, self.pubsub))
         self.sessions = LastingSessions(hub, self.pubsub)
 
     def accept(self, transport: Transport) -> MqttFrontend:
         """A client connected."""
-        return MqttFrontend(self._hub, transport, self.clients, self.pubsub, self.sessions)
+        return MqttFrontend(self, transport)
+
+
+def offer_of(settings: MqttSettings) -> Offer:
+    """What clients are offered."""
+    return Offer(
+        receive_maximum=settings.receive_maximum,
+        packet_bytes_max=settings.max_packet_size_bytes,
+        topic_alias_maximum=settings.topic_alias_maximum,
+        maximum_qos=settings.max_qos,
+        retain_available=settings.retain,
+        keep_alive_s_max=settings.keep_alive_s_max,
+        response_information=settings.response_information,
+    )
 
 
 class MqttFrontend(Frontend):
@@ -64,19 +86,17 @@ class MqttFrontend(Frontend):
 
     connection: MqttConnection
 
-    def __init__(
-        self, hub: Hub, transport: Transport, clients: Clients, pubsub: PubSub, sessions: LastingSessions
-    ) -> None:
-        connection = MqttConnection(hub.clock.monotonic())
+    def __init__(self, shared: MqttFrontends, transport: Transport) -> None:
+        hub = shared.hub
+        connection = MqttConnection(hub.clock.monotonic(), shared.offer)
         super().__init__(connection)
         self.client = MqttClient(hub, transport, connection)
-        self._clients = clients
-        self._pubsub = pubsub
+        self._shared = shared
         self._outbound = Outbound(self.client)
-        self._publisher = ClientPublisher(self.client, pubsub, self._outbound)
-        self._subscriptions = Subscriptions(self.client, self._outbound, pubsub)
+        self._publisher = ClientPublisher(self.client, shared.pubsub, self._outbound)
+        self._subscriptions = Subscriptions(self.client, self._outbound, shared.pubsub)
+        self._authentication: Authentication | None = None
         self._will: Will | None = None
-        self._sessions = sessions
         self._link: SessionLink | None = None
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.ConnectReceived: self._on_connect,
@@ -84,6 +104,7 @@ class MqttFrontend(Frontend):
             ev.SubscribeReceived: self._subscriptions.on_subscribe,
             ev.UnsubscribeReceived: self._subscriptions.on_unsubscribe,
             ev.DisconnectReceived: self._on_disconnect,
+            ev.AuthReceived: self._on_auth,
             ev.ConnectionLost: self._on_lost,
         }
 
@@ -118,14 +139,18 @@ class MqttFrontend(Frontend):
 
     def gone(self) -> None:
         """See `Frontend.gone`."""
-        self._clients.leave(self.client)
+        self._shared.clients.leave(self.client)
         self._subscriptions.end()
+        session_s = 0
         if self._link is not None:
-            self._sessions.close(self._link)
+            session_s = self._link.session.expiry_s
+            self._shared.sessions.close(self._link)
+        self._outbound.give_back()
         if self._will is not None:
             will = self._will
             self._will = None
-            will.publish(self.client.hub, self._pubsub, self.client.identity)
+            wills = self._shared.wills
+            wills.leave(self.client.client_id, will, self.client.identity, session_s)
 
     def dissolve(self) -> None:
         """See `Frontend.dissolve`."""
@@ -134,7 +159,12 @@ class MqttFrontend(Frontend):
 
     def shut_down(self) -> None:
         """See `Frontend.shut_down`."""
-        self.client.end(c.SERVER_SHUTTING_DOWN, "the broker is shutting down")
+        reference = self.client.hub.settings.mqtt.server_reference
+        if reference:
+            properties = Properties(server_reference=reference)
+            self.client.end(c.USE_ANOTHER_SERVER, "the broker is shutting down", properties)
+        else:
+            self.client.end(c.SERVER_SHUTTING_DOWN, "the broker is shutting down")
 
     def fail_storage(self) -> None:
         """See `Frontend.fail_storage`."""
@@ -151,6 +181,10 @@ class MqttFrontend(Frontend):
     def _on_connect(self, event: ev.ConnectReceived) -> None:
         packet = event.packet
         client = self.client
+        method = packet.properties.authentication_method
+        if method is not None:
+            self._authenticate(packet, method)
+            return
         shown: Credentials
         if packet.username is not None:
             shown = Password(packet.username, packet.password or b"")
@@ -160,8 +194,19 @@ class MqttFrontend(Frontend):
             shown = Anonymous()
         log_in(client.hub, client.transport, shown, partial(self._found, packet))
 
-    def _found(self, packet: Connect, found: Found) -> None:
-        """Who that is, or that nobody comes in so."""
+    def _authenticate(self, packet: Connect, method: str) -> None:
+        found = partial(self._found, packet)
+        self._authentication = Authentication(self.client, self._shared.methods, found)
+        if not self._authentication.begin(method, packet.properties.authentication_data or b""):
+            reason = f"no authentication method {method!r}"
+            self.client.refuse(packet.client_id, c.BAD_AUTHENTICATION_METHOD, reason)
+
+    def _on_auth(self, event: ev.AuthReceived) -> None:
+        if self._authentication is not None:
+            self._authentication.on_auth(event)
+
+    def _found(self, packet: Connect, found: Found, last_words: bytes | None = None) -> None:
+        """Who that is, or that nobody comes in so; `last_words` are those of enhanced authentication."""
         client = self.client
         connection = self.connection
         if connection.closed:  # the client did not wait
@@ -180,23 +225,30 @@ class MqttFrontend(Frontend):
         except (NotPermitted, VhostRefused) as refused:
             client.refuse(packet.client_id, c.NOT_AUTHORIZED, refused.reason)
             return
-        other = self._clients.find(client_id)
+        other = self._shared.clients.find(client_id)
         if other is not None and other.identity.user != identity.user:
             client.refuse(packet.client_id, c.NOT_AUTHORIZED, "another user's client has this identifier")
             return
         client.identify(identity, client_id, is_assigned=bool(assigned_id))
+        if packet.will is not None and not self._take_will(packet.will):
+            return
         try:
-            opened = self._sessions.open(client, self._outbound, packet)
+            opened = self._shared.sessions.open(client, self._outbound, packet)
         except QueueManagerError as error:
+            self._will = None
             client.refuse(packet.client_id, connect_code(error), error.reason)
             return
-        properties = Properties(assigned_client_identifier=assigned_id or None)
+        properties = Properties(
+            assigned_client_identifier=assigned_id or None, authentication_data=last_words
+        )
         if connection.protocol_version == c.MQTT_5:
             properties.session_expiry_interval_s = opened.expiry_s
-            self._outbound.limit(connection.client_receive_maximum)
-        if packet.will is not None:
-            self._will = Will(packet.will, connection.protocol_version)
-        self._clients.enter(client)
+            self._outbound.limit(connection.client_receive_maximum, connection.client_topic_alias_maximum)
+        self._shared.clients.enter(client)
+        if opened.is_present:
+            self._shared.wills.session_resumed(client_id)
+        else:
+            self._shared.wills.session_ended(client_id)
         if opened.waits:
             call = partial(self._let_in, opened, properties)
             client.hub.client.commits.wait(DurableCall(client.transport, call), 0)
@@ -221,12 +273,22 @@ class MqttFrontend(Frontend):
         link.attach()
         self.handle(events)
 
+    def _take_will(self, asked: packets.Will) -> bool:
+        """Keep the will, or refuse the client for it; whether it may come in."""
+        will = Will(asked, self.connection.protocol_version)
+        refusal = will.refusal()
+        if refusal is not None:
+            self.client.refuse(self.client.client_id, refusal[0], f"will: {refusal[1]}")
+            return False
+        self._will = will
+        return True
+
     def _on_disconnect(self, event: ev.DisconnectReceived) -> None:
         if event.reason_code != c.DISCONNECT_WITH_WILL:
             self._will = None
         expiry_s = event.properties.session_expiry_interval_s
         if expiry_s is not None and self._link is not None:
-            self._sessions.change_expiry(self._link.session, expiry_s)
+            self._shared.sessions.change_expiry(self._link.session, expiry_s)
 
     def _on_lost(self, event: ev.ConnectionLost) -> None:
         if not event.by_peer:

@@ -11,28 +11,27 @@ import structlog
 from broker.access.rights import Action, Kind
 from broker.engine.traffic import Claim
 from broker.mqtt.client import MqttClient
-from broker.mqtt.pubsub import Retained, Subscription
+from broker.mqtt.pubsub import Retained
+from broker.mqtt.subscription import Group, Subscription
 from broker.mqtt.window import OutboundWindow
 from config import limits
 from protocols.mqtt import constants as c
 from protocols.mqtt import hot
+from protocols.mqtt.aliases import OutboundAliases, encode_alias
 from protocols.mqtt.events import AckRun, PublishRun
-from protocols.mqtt.wire import encode_varint
 
 _log: Final = structlog.get_logger("sluicemq.mqtt")
-
-_SUBSCRIPTION_IDENTIFIER: Final = b"\x0b"
-
 
 RECEIVE_MAXIMUM_DEFAULT: Final = 65_535  # section 3.1.2.11.3
 
 
 class Outgoing:
     """Messages alike but for their payloads. `claims` are their claims, which QoS 0 has not; `by_ack`: a
-    PUBACK (QoS 2: PUBCOMP) settles them.
+    PUBACK (QoS 2: PUBCOMP) settles them. `shared`: of a single message that a share group gave to this
+    client, the group and what was published.
     """
 
-    __slots__ = ("by_ack", "claims", "payloads", "properties", "qos", "retain", "topic_bytes")
+    __slots__ = ("by_ack", "claims", "payloads", "properties", "qos", "retain", "shared", "topic_bytes")
 
     def __init__(
         self,
@@ -43,6 +42,7 @@ class Outgoing:
         payloads: list[bytes],
         claims: Sequence[Claim] | None = None,
         by_ack: bool = True,
+        shared: tuple[Group, PublishRun] | None = None,
     ) -> None:
         self.topic_bytes = topic_bytes
         self.qos = qos
@@ -51,6 +51,7 @@ class Outgoing:
         self.payloads = payloads
         self.claims = claims
         self.by_ack = by_ack
+        self.shared = shared
 
     def part(self, start: int, end: int) -> Outgoing:
         """Some of the messages."""
@@ -66,16 +67,19 @@ class Outbound:
 
     `pool` is the credit that consumers share whose deliveries are settled by acknowledgements. `claims`: what
     the acknowledgement of a packet identifier settles. `_orphans`: identifiers whose claim ended otherwise
-    before the client acknowledged it; they take credit from its consumers until it does.
+    before the client acknowledged it; they take credit from its consumers until it does. `_shared`: what of
+    share groups is sent and not acknowledged, by packet identifier.
     """
 
     __slots__ = (
+        "_aliases",
         "_client",
         "_is_stall_noted",
         "_orphans",
         "_pending",
         "_pending_bytes",
         "_pending_count",
+        "_shared",
         "_unchecked_bytes",
         "claims",
         "pool",
@@ -89,6 +93,8 @@ class Outbound:
         self.pool = client.hub.client.consuming.credit(RECEIVE_MAXIMUM_DEFAULT)
         self.claims: dict[int, Claim] = {}
         self._orphans: set[int] = set()
+        self._shared: dict[int, tuple[Group, PublishRun]] = {}
+        self._aliases: OutboundAliases | None = None
         self._pending: deque[Outgoing] = deque()
         self._pending_count = 0
         self._pending_bytes = 0
@@ -109,10 +115,25 @@ class Outbound:
         """Whether anything waits for the client's Receive Maximum."""
         return bool(self._pending)
 
-    def limit(self, receive_maximum: int) -> None:
-        """So many QoS 1 and 2 deliveries the client takes at a time (section 3.1.2.11.3)."""
+    @property
+    def uses_aliases(self) -> bool:
+        """See `Subscriber`."""
+        return self._aliases is not None
+
+    @property
+    def has_room(self) -> bool:
+        """See `Subscriber`."""
+        client = self._client
+        return not (self._pending or client.transport.paused or client.connection.closed)
+
+    def limit(self, receive_maximum: int, topic_alias_maximum: int) -> None:
+        """What the client allows: QoS 1 and 2 deliveries at a time (section 3.1.2.11.3), and topic aliases
+        (3.1.2.11.5).
+        """
         self.pool.set_credit(receive_maximum)
         self.window.limit(receive_maximum)
+        if topic_alias_maximum:
+            self._aliases = OutboundAliases(topic_alias_maximum)
 
     def caught_up(self) -> None:
         """The client reads again."""
@@ -163,11 +184,10 @@ class Outbound:
         retain = shape.retain and subscription.retain_as_published
         properties = b""
         if connection.protocol_version == c.MQTT_5:
-            properties = shape.properties
-            if subscription.identifier is not None:
-                properties = with_identifier(properties, subscription.identifier)
+            properties = shape.properties + subscription.identifiers
         qos = min(shape.qos, subscription.qos)
-        self.send(Outgoing(shape.topic_bytes, qos, retain, properties, run.payloads))
+        shared = (subscription.group, run) if subscription.group is not None and qos else None
+        self.send(Outgoing(shape.topic_bytes, qos, retain, properties, run.payloads, shared=shared))
         client.transport.want_flush()
 
     def send_retained(self, message: Retained, subscription: Subscription, now_ms: int) -> None:
@@ -182,9 +202,7 @@ class Outbound:
             client.transport.flush()
         properties = b""
         if client.connection.protocol_version == c.MQTT_5:
-            properties = message.properties_at(now_ms)
-            if subscription.identifier is not None:
-                properties = with_identifier(properties, subscription.identifier)
+            properties = message.properties_at(now_ms) + subscription.identifiers
         qos = min(message.qos, subscription.qos)
         if self._has_room(1):
             self.send(Outgoing(message.topic_bytes, qos, True, properties, [message.payload]))
@@ -238,6 +256,9 @@ class Outbound:
     def finished(self, packet_ids: list[int]) -> list[Claim]:
         """The client acknowledged these for good; gives the claims that settles."""
         self.window.release(packet_ids)
+        if self._shared:
+            for packet_id in packet_ids:
+                self._shared.pop(packet_id, None)
         held = self.claims
         claims = [held.pop(i) for i in packet_ids if i in held] if held else []
         if self._orphans:
@@ -252,6 +273,17 @@ class Outbound:
             self._pending = rest
             self._client.transport.want_flush()
         return claims
+
+    def give_back(self) -> None:
+        """The session has ended: what share groups gave this client and it did not acknowledge goes to other
+        members, but for QoS 2 publishes it may have received [MQTT-4.8.2-4], [MQTT-4.8.2-5].
+        """
+        unsent = [outgoing.shared for outgoing in self._pending if outgoing.shared is not None]
+        sent = [shared for shared in self._shared.values() if shared[1].shape.qos == 1]
+        self._shared.clear()
+        self._pending.clear()
+        for group, run in (*sent, *unsent):
+            group.publish(run)
 
     def forget_ended(self) -> None:
         """Drop claims that ended otherwise (lease over, unsubscribed, queue deleted).
@@ -313,28 +345,39 @@ class Outbound:
         packet_ids = self.window.take(count) if outgoing.qos else []
         if outgoing.claims is not None and outgoing.by_ack:
             self.claims.update(zip(packet_ids, outgoing.claims, strict=True))
-        tail = hot.encode_publish_tail(connection.protocol_version, outgoing.properties)
+        if outgoing.shared is not None:
+            self._shared[packet_ids[0]] = outgoing.shared
         start = 0
         while start < count:
             size = len(payloads[start])
             end = start + 1
             while end < count and len(payloads[end]) == size:
                 end += 1
+            topic, properties = outgoing.topic_bytes, outgoing.properties
+            if self._aliases is not None:
+                topic, properties = self._with_alias(topic, properties)
+            version = connection.protocol_version
             head = hot.encode_publish_head(
-                connection.protocol_version,
-                outgoing.topic_bytes,
-                outgoing.qos,
-                outgoing.retain,
-                False,
-                outgoing.properties,
-                size,
+                version, topic, outgoing.qos, outgoing.retain, False, properties, size
             )
+            tail = hot.encode_publish_tail(version, properties)
             ids = packet_ids[start:end]
             if len(head) + len(tail) + size + 2 <= connection.client_maximum_packet_size:
                 hot.encode_publish_run(connection.output, head, ids, tail, payloads[start:end])
+                if self._aliases is not None and topic and not self._aliases.find(topic):
+                    self._aliases.take(topic)
             else:
                 self._skip_too_large(outgoing.part(start, end), ids)
             start = end
+
+    def _with_alias(self, topic: bytes, properties: bytes) -> tuple[bytes, bytes]:
+        """Topic and properties of the next publish: with the topic's alias alone if the client knows it."""
+        assert self._aliases is not None
+        known = self._aliases.find(topic)
+        alias = known or self._aliases.next_free()
+        if not alias:
+            return topic, properties
+        return b"" if known else topic, encode_alias(alias) + properties
 
     def _skip_too_large(self, skipped: Outgoing, packet_ids: list[int]) -> None:
         """[MQTT-3.1.2-25]: as if it had been sent. Claims fail, or they would come back again and again."""
@@ -347,8 +390,3 @@ class Outbound:
         if skipped.claims:
             _log.warning("mqtt.message_too_large", client_id=client.client_id, count=count)
             client.hub.client.consuming.reject(skipped.claims, client.hub.clock.now_ms())
-
-
-def with_identifier(properties: bytes, identifier: int) -> bytes:
-    """A property block with a subscription identifier added (section 3.3.2.3.8)."""
-    return properties + _SUBSCRIPTION_IDENTIFIER + encode_varint(identifier)

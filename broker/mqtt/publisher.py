@@ -13,7 +13,8 @@ from broker.engine.local.sessions import Session
 from broker.hub import Hub
 from broker.mqtt.client import MqttClient
 from broker.mqtt.durable_call import DurableCall
-from broker.mqtt.pubsub import PubSub, Subscriber
+from broker.mqtt.pubsub import PubSub
+from broker.mqtt.subscription import Subscriber
 from broker.transport import Transport
 from protocols.mqtt import constants as c
 from protocols.mqtt.events import PublishRun
@@ -76,6 +77,9 @@ class Publisher(Protocol):
 
     def accept(self, packet_ids: list[int], qos: int, note: str = "") -> None:
         """Answer publishes with success; `note` is for who reads reason strings."""
+
+    def accept_unmatched(self, packet_ids: list[int], qos: int) -> None:
+        """Answer publishes with success, and that nobody is subscribed to them."""
 
     def accept_stored(self, run: PublishRun, note: str = "") -> None:
         """As `accept`, for what was stored, once that is durable."""
@@ -148,6 +152,11 @@ class ClientPublisher:
             connection.send_puback_run(packet_ids)
         elif qos == 2:
             connection.send_pubrec_run(packet_ids)
+
+    def accept_unmatched(self, packet_ids: list[int], qos: int) -> None:
+        """See `Publisher`."""
+        if qos:
+            self.client.connection.send_unmatched_run(qos, packet_ids)
 
     def accept_stored(self, run: PublishRun, note: str = "") -> None:
         """See `Publisher`; identifiers of QoS 2 are stored with the messages, as a client sends them again

@@ -9,11 +9,13 @@ from broker.access.rights import Action, Kind
 from broker.engine.traffic import PublishPlan
 from broker.mqtt.bound_queues import NOT_STORED, REFUSED, REFUSED_TOGETHER, STORED, BoundQueues
 from broker.mqtt.committing import CommitTarget
-from broker.mqtt.control import SettleTarget
+from broker.mqtt.control import ControlTarget, SettleTarget
 from broker.mqtt.errors import publish_code
 from broker.mqtt.publisher import Publisher
-from broker.mqtt.pubsub import Retained, Subscriber, Subscription
+from broker.mqtt.pubsub import Retained
 from broker.mqtt.sessions.logged import LoggedFilter
+from broker.mqtt.sharing import ShareGroup
+from broker.mqtt.subscription import Subscriber, Subscription, one_for_each_client
 from broker.properties.mqtt import expiry_ms, options_of, without_stage
 from protocols.mqtt import constants as c
 from protocols.mqtt.events import PublishRun, PublishShape
@@ -24,7 +26,9 @@ from storage.envelope import PROPERTIES_MQTT, PROPERTIES_NONE, RELATIVE_EXPIRY_M
 
 QUEUES_RETAIN_NOTHING: Final = "queued, not retained: queues keep their messages until they are consumed"
 NOT_RETAINED: Final = "delivered, not retained: there is no room for more retained messages"
+NO_TEXT: Final = "the payload is not UTF-8, which the payload format indicator says it is"
 
+_OWN_ROOTS: Final = frozenset({"$queue", "$share", "$SYS"})
 _WRONG_IDENTITY: Final = (REFUSED_IDENTITY, REFUSED_ORDER)
 
 
@@ -41,7 +45,9 @@ def target_of(shape: PublishShape, identity: Identity) -> Target:
         check_publish(identity, shape.topic)
     except NotPermitted as error:
         return Refusal(c.NOT_AUTHORIZED, error.reason)
-    target: Target = _resolve(shape)
+    target = _resolve(shape)
+    if shape.is_text:
+        target = TextTarget(target)
     shape.context = target
     return target
 
@@ -67,20 +73,72 @@ def _resolve(shape: PublishShape) -> Target:
         if parsed.verb:
             return SettleTarget(parsed, shape)
         return QueueTarget(shape)
-    if topic.startswith("$"):
+    if topic.startswith("$") and topic.partition("/")[0] in _OWN_ROOTS:
         return Refusal(c.TOPIC_NAME_INVALID, f"topic {topic!r} belongs to the broker")
     return PlainTarget(shape, BoundQueues(shape))
+
+
+def refusal_of_will(run: PublishRun) -> tuple[int, str] | None:
+    """Reason code and reason if a client may not have this will, as far as that is known beforehand."""
+    if run.shape.is_text and not _is_text(run.payloads[0]):
+        return c.PAYLOAD_FORMAT_INVALID, NO_TEXT
+    target = _resolve(run.shape)
+    if isinstance(target, Refusal):
+        return target.reason_code, target.reason
+    if isinstance(target, ControlTarget):
+        return c.TOPIC_NAME_INVALID, "a will cannot settle or commit"
+    return None
+
+
+class TextTarget:
+    """Another target, for payloads that their publisher says to be UTF-8 (section 3.3.2.3.2)."""
+
+    __slots__ = ("_target",)
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def publish(self, publisher: Publisher, run: PublishRun) -> None:
+        """See `Target.publish`: what is no UTF-8 is refused, one by one."""
+        if all(map(_is_text, run.payloads)):
+            self._target.publish(publisher, run)
+            return
+        for single in _singles(run):
+            if _is_text(single.payloads[0]):
+                self._target.publish(publisher, single)
+            else:
+                publisher.hub.counters.refuse_publishes(1)
+                publisher.refuse(single, c.PAYLOAD_FORMAT_INVALID, NO_TEXT)
+
+
+def _is_text(payload: bytes) -> bool:
+    if payload.isascii():
+        return True
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 class PlainTarget:
     """An ordinary topic.
 
     `_direct` are the subscribers who get publishes of this shape byte for byte, `_others` the subscriptions
-    that need them rewritten or chosen among, `_logged` the filters that keep them for lasting sessions,
-    `_bound` the queues that take them, too.
+    that need them rewritten, `_groups` those that choose among their members, `_logged` the filters that keep
+    them for lasting sessions, `_bound` the queues that take them, too.
     """
 
-    __slots__ = ("_bound", "_direct", "_generation", "_logged", "_others", "_shape", "_template")
+    __slots__ = (
+        "_bound",
+        "_direct",
+        "_generation",
+        "_groups",
+        "_logged",
+        "_others",
+        "_shape",
+        "_template",
+    )
 
     def __init__(self, shape: PublishShape, bound: BoundQueues | None) -> None:
         self._shape = shape
@@ -88,7 +146,8 @@ class PlainTarget:
         self._template: EnvelopeTemplate | None = None
         self._logged: tuple[LoggedFilter, ...] = ()
         self._direct: list[Subscriber] = []
-        self._others: tuple[Subscription, ...] = ()
+        self._others: list[Subscription] = []
+        self._groups: tuple[ShareGroup, ...] = ()
         self._generation = -1
 
     def publish(self, publisher: Publisher, run: PublishRun) -> None:
@@ -109,15 +168,31 @@ class PlainTarget:
         note = "" if not self._shape.retain or self._retain(publisher, run) else NOT_RETAINED
         for subscriber in self._direct:
             subscriber.pass_on(run)
-        if self._others:
-            self._forward(publisher, run)
+        for subscription in self._others:
+            subscription.subscriber.forward(run, subscription)
+        if self._groups:
+            for single in _singles(run):
+                for group in self._groups:
+                    group.publish(single)
         if note:
             publisher.note_unretained(self._shape.topic, note)
         if self._logged and self._keep(publisher, run) and kept == NOT_STORED:
             kept = STORED
-        if kept == NOT_STORED:
+        if kept != NOT_STORED:
+            self._answer(publisher, run, kept, note)
+        elif note or self._has_takers():
             publisher.accept(run.packet_ids, self._shape.qos, note)
-        elif kept == REFUSED and self._bound is not None:
+        else:
+            publisher.accept_unmatched(run.packet_ids, self._shape.qos)
+
+    def _has_takers(self) -> bool:
+        if self._direct or self._others or self._groups or self._logged:
+            return True
+        return self._bound is not None and self._bound.has_queues
+
+    def _answer(self, publisher: Publisher, run: PublishRun, kept: int, note: str) -> None:
+        """Answer what was stored, or what a queue of several refused."""
+        if kept == REFUSED and self._bound is not None:
             publisher.refuse(run, c.QUOTA_EXCEEDED, self._bound.reason)
         else:
             publisher.accept_stored(run, note)
@@ -140,28 +215,21 @@ class PlainTarget:
         pubsub = publisher.pubsub
         self._generation = pubsub.generation
         route = pubsub.route(self._shape.topic)
-        self._logged = tuple(s.subscriber for s in route if isinstance(s.subscriber, LoggedFilter))
-        if self._logged:
-            route = tuple(s for s in route if not isinstance(s.subscriber, LoggedFilter))
-        if any(s.share for s in route):
-            self._direct = []
-            self._others = route
-            return
+        plain: list[Subscription] = []
+        logged: list[LoggedFilter] = []
+        for subscription in route.subscriptions:
+            if isinstance(subscription.subscriber, LoggedFilter):
+                logged.append(subscription.subscriber)
+            else:
+                plain.append(subscription)
+        self._logged = tuple(logged)
         shape, version = self._shape, publisher.protocol_version
-        wanted = [s for s in route if not (s.no_local and s.subscriber is publisher.subscriber)]
+        wanted = one_for_each_client(
+            s for s in plain if not (s.no_local and s.subscriber is publisher.subscriber)
+        )
         self._direct = [s.subscriber for s in wanted if s.takes_as_is(shape, version)]
-        self._others = tuple(s for s in wanted if not s.takes_as_is(shape, version))
-
-    def _forward(self, publisher: Publisher, run: PublishRun) -> None:
-        if not any(s.share for s in self._others):
-            for subscription in self._others:
-                subscription.subscriber.forward(run, subscription)
-            return
-        # members of a share group take turns message by message
-        for single in _singles(run):
-            for subscription in publisher.pubsub.pick(self._others):
-                if not (subscription.no_local and subscription.subscriber is publisher.subscriber):
-                    subscription.subscriber.forward(single, subscription)
+        self._others = [s for s in wanted if not s.takes_as_is(shape, version)]
+        self._groups = route.groups
 
     def _retain(self, publisher: Publisher, run: PublishRun) -> bool:
         """Keep the last of the run; whether there was room."""
@@ -271,13 +339,13 @@ class QueueTarget:
 class Refusal:
     """A topic that clients may not publish to."""
 
-    __slots__ = ("_reason", "_reason_code")
+    __slots__ = ("reason", "reason_code")
 
     def __init__(self, reason_code: int, reason: str) -> None:
-        self._reason_code = reason_code
-        self._reason = reason
+        self.reason_code = reason_code
+        self.reason = reason
 
     def publish(self, publisher: Publisher, run: PublishRun) -> None:
         """See `Target.publish`."""
         publisher.hub.counters.refuse_publishes(run.count)
-        publisher.refuse(run, self._reason_code, self._reason)
+        publisher.refuse(run, self.reason_code, self.reason)

@@ -5,81 +5,36 @@ All of it lies in memory. Only topics outside `$queue` come here.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple
 
+from broker.mqtt.sharing import ShareGroup
+from broker.mqtt.subscription import Subscriber, Subscription
 from config import limits
 from protocols.mqtt.constants import PUBLISH
-from protocols.mqtt.events import PublishRun, PublishShape
 from protocols.mqtt.properties import decode_properties, encode_properties
 from protocols.mqtt.topics import matches
 
 
-class Subscriber(Protocol):
-    """Who gets what subscriptions match."""
+class Route(NamedTuple):
+    """Who is subscribed to a topic: by himself, and the groups of which one member each gets a message."""
 
-    @property
-    def protocol_version(self) -> int:
-        """Of his connection."""
+    subscriptions: tuple[Subscription, ...]
+    groups: tuple[ShareGroup, ...]
 
-    def may_read(self, topic: str) -> bool:
-        """Whether he is permitted to get what is published to a topic that his filter matches."""
-
-    def pass_on(self, run: PublishRun) -> None:
-        """Send publishes on as they came."""
-
-    def forward(self, run: PublishRun, subscription: Subscription) -> None:
-        """Send publishes on as the subscription wants them."""
-
-
-class Subscription:
-    """One client's subscription to one filter; `share` is the group of a `$share/<group>/...` one, or ""."""
-
-    __slots__ = (
-        "filter",
-        "identifier",
-        "no_local",
-        "qos",
-        "retain_as_published",
-        "share",
-        "subscriber",
-    )
-
-    def __init__(
-        self,
-        subscriber: Subscriber,
-        filter: str,
-        qos: int,
-        *,
-        no_local: bool,
-        retain_as_published: bool,
-        identifier: int | None,
-        share: str,
-    ) -> None:
-        self.subscriber = subscriber
-        self.filter = filter
-        self.qos = qos
-        self.no_local = no_local
-        self.retain_as_published = retain_as_published
-        self.identifier = identifier
-        self.share = share
-
-    def takes_as_is(self, shape: PublishShape, version: int) -> bool:
-        """Whether publishes of this shape, sent over `version`, may go to the subscriber byte for byte."""
-        return (
-            version == self.subscriber.protocol_version
-            and self.qos >= shape.qos
-            and self.identifier is None
-            and not shape.dup
-            and (not shape.retain or self.retain_as_published)
-        )
+    def __bool__(self) -> bool:
+        return bool(self.subscriptions or self.groups)
 
 
 class _Node:
-    __slots__ = ("children", "subscriptions")
+    __slots__ = ("children", "groups", "subscriptions")
 
     def __init__(self) -> None:
         self.children: dict[str, _Node] = {}
-        self.subscriptions: list[Subscription] = []
+        self.subscriptions: dict[Subscriber, Subscription] = {}
+        self.groups: dict[str, ShareGroup] = {}
+
+    def is_empty(self) -> bool:
+        return not (self.children or self.subscriptions or self.groups)
 
 
 class Retained:
@@ -132,10 +87,10 @@ class PubSub:
     `routes` caches the subscriptions of each topic; `generation` moves whenever a subscription does.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, share_strategy: str = "balanced") -> None:
         self._root = _Node()
-        self._routes: dict[str, tuple[Subscription, ...]] = {}
-        self._turns: dict[tuple[str, str], int] = {}
+        self._routes: dict[str, Route] = {}
+        self._share_strategy = share_strategy
         self.generation = 0
         self.retained: dict[str, Retained] = {}
         self._retained_bytes = 0
@@ -144,10 +99,25 @@ class PubSub:
         """Add a subscription; one of the same client, share and filter is replaced."""
         node = self._root
         for level in subscription.filter.split("/"):
-            node = node.children.setdefault(level, _Node())
-        others = [s for s in node.subscriptions if not _same(s, subscription)]
-        node.subscriptions = [*others, subscription]
+            child = node.children.get(level)
+            if child is None:
+                child = node.children[level] = _Node()
+            node = child
+        if subscription.share:
+            self._join(node, subscription)
+        else:
+            node.subscriptions[subscription.subscriber] = subscription
         self._changed()
+
+    def _join(self, node: _Node, subscription: Subscription) -> None:
+        group = node.groups.get(subscription.share)
+        if group is None:
+            group = node.groups[subscription.share] = ShareGroup(self._share_strategy)
+        for member in group.members:
+            if member.subscriber is subscription.subscriber:
+                group.leave(member)
+        group.join(subscription)
+        subscription.join(group)
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Take a subscription away."""
@@ -159,42 +129,39 @@ class PubSub:
                 return
             path.append((node, level))
             node = child
-        node.subscriptions = [s for s in node.subscriptions if s is not subscription]
-        if not any(s.share == subscription.share for s in node.subscriptions):
-            self._turns.pop((subscription.share, subscription.filter), None)
+        if subscription.share:
+            group = node.groups.get(subscription.share)
+            if group is not None:
+                group.leave(subscription)
+                if not group.members:
+                    del node.groups[subscription.share]
+        elif node.subscriptions.get(subscription.subscriber) is subscription:
+            del node.subscriptions[subscription.subscriber]
         for parent, level in reversed(path):
-            child = parent.children[level]
-            if child.children or child.subscriptions:
+            if not parent.children[level].is_empty():
                 break
             del parent.children[level]
         self._changed()
 
-    def route(self, topic: str) -> tuple[Subscription, ...]:
-        """Every subscription a topic matches and whose client may read it; members of share groups are
-        chosen later (`pick`).
-        """
+    def route(self, topic: str) -> Route:
+        """Every subscription a topic matches and whose client may read it; groups see to that themselves."""
         found = self._routes.get(topic)
         if found is None:
-            result: list[Subscription] = []
-            _collect(self._root, topic.split("/"), 0, topic.startswith("$"), result)
-            found = tuple([s for s in result if s.subscriber.may_read(topic)])
+            nodes: list[_Node] = []
+            _collect(self._root, topic.split("/"), 0, topic.startswith("$"), nodes)
+            found = Route(
+                tuple(
+                    one
+                    for node in nodes
+                    for one in node.subscriptions.values()
+                    if one.subscriber.may_read(topic)
+                ),
+                tuple(group for node in nodes for group in node.groups.values()),
+            )
             if len(self._routes) >= limits.ROUTE_CACHE_ENTRIES_MAX:
                 self._routes.clear()
             self._routes[topic] = found
         return found
-
-    def pick(self, route: tuple[Subscription, ...]) -> list[Subscription]:
-        """The subscriptions of a route with one member, in turn, for each share group."""
-        chosen = [s for s in route if not s.share]
-        groups: dict[tuple[str, str], list[Subscription]] = {}
-        for subscription in route:
-            if subscription.share:
-                groups.setdefault((subscription.share, subscription.filter), []).append(subscription)
-        for key, members in groups.items():
-            turn = self._turns.get(key, 0)
-            self._turns[key] = turn + 1
-            chosen.append(members[turn % len(members)])
-        return chosen
 
     def retain(self, message: Retained) -> bool:
         """Keep a message as its topic's last, or clear it (empty payload); False if there is no room."""
@@ -224,24 +191,20 @@ class PubSub:
         self.generation += 1
 
 
-def _same(one: Subscription, other: Subscription) -> bool:
-    return one.subscriber is other.subscriber and one.share == other.share
-
-
-def _collect(node: _Node, levels: list[str], depth: int, is_system: bool, result: list[Subscription]) -> None:
+def _collect(node: _Node, levels: list[str], depth: int, is_system: bool, found: list[_Node]) -> None:
     """Walk the tree along a topic; a leading wildcard does not match `$...` [MQTT-4.7.2-1]."""
     wild = not (is_system and depth == 0)
     if wild:
         rest = node.children.get("#")
         if rest is not None:
-            result += rest.subscriptions
+            found.append(rest)
     if depth == len(levels):
-        result += node.subscriptions
+        found.append(node)
         return
     child = node.children.get(levels[depth])
     if child is not None:
-        _collect(child, levels, depth + 1, is_system, result)
+        _collect(child, levels, depth + 1, is_system, found)
     if wild:
         child = node.children.get("+")
         if child is not None:
-            _collect(child, levels, depth + 1, is_system, result)
+            _collect(child, levels, depth + 1, is_system, found)

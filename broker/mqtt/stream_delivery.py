@@ -9,7 +9,7 @@ import structlog
 
 from broker.engine.traffic import Claim, Message
 from broker.mqtt.delivery import MqttConsumer, user_property
-from broker.mqtt.outbound import Outgoing, with_identifier
+from broker.mqtt.outbound import Outgoing
 from broker.properties.templates import as_mqtt_delivery
 
 _log: Final = structlog.get_logger("sluicemq.mqtt")
@@ -56,8 +56,7 @@ class MqttStreamConsumer(MqttConsumer):
         if attempts == 1 and (gap := consuming.take_gap(self.consumer)):
             parts.append(user_property(b"x-stream-gap", str(gap).encode()))
         block = b"".join(parts)
-        if self.identifier is not None:
-            block = with_identifier(block, self.identifier)
+        block += self.identifiers
         self._outbound.send(
             Outgoing(
                 topic,

@@ -17,10 +17,11 @@ from broker.mqtt.durable_call import DurableCall
 from broker.mqtt.errors import subscribe_code
 from broker.mqtt.outbound import Outbound
 from broker.mqtt.passing_groups import PassingGroups
-from broker.mqtt.pubsub import PubSub, Subscription
+from broker.mqtt.pubsub import PubSub
 from broker.mqtt.sessions.link import SessionLink
 from broker.mqtt.stream_delivery import MqttStreamConsumer
 from broker.mqtt.subscribe_options import EXPLICIT, PROPERTIES, SubscribeOptions, read_options
+from broker.mqtt.subscription import Subscription, encode_identifier
 from config import limits
 from protocols.errors import ProtocolError
 from protocols.mqtt import constants as c
@@ -166,8 +167,6 @@ class Subscriptions:
             if address.is_queue_topic(topic_filter):
                 self._subscribe_queue(event, request, share, topic_filter)
                 self._note(event, request, is_logged=False)
-            elif topic_filter.startswith("$"):
-                raise InvalidAddress("this version publishes nothing to topics that begin with $")
             else:
                 self._subscribe_plain(event, request, share, topic_filter, after)
         except ProtocolError as error:
@@ -196,7 +195,7 @@ class Subscriptions:
             request.qos,
             no_local=request.no_local,
             retain_as_published=request.retain_as_published,
-            identifier=event.subscription_identifier,
+            identifiers=encode_identifier(event.subscription_identifier),
             share=share,
         )
         is_logged = self._link is not None and request.qos > 0 and not share
@@ -262,7 +261,7 @@ class Subscriptions:
             request.filter,
             request.qos,
             explicit=is_explicit,
-            identifier=event.subscription_identifier,
+            identifiers=encode_identifier(event.subscription_identifier),
         )
         consumer_request = ConsumerRequest(
             queue=queue,

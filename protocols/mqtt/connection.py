@@ -10,7 +10,9 @@ from protocols.mqtt import events, hot
 from protocols.mqtt.codec import check_flags, decode_packet
 from protocols.mqtt.handshake import answer_version, connack_reason, decode_connect, is_told_in_3_1_1
 from protocols.mqtt.inbound import InboundQos2, InboundWindow
+from protocols.mqtt.offer import DEFAULT_OFFER, Offer
 from protocols.mqtt.packets import (
+    Auth,
     ConnAck,
     Connect,
     Disconnect,
@@ -54,42 +56,39 @@ class MqttConnection(AnsweringConnection):
         "_buffer_need",
         "_cause",
         "_last_received",
-        "_packet_bytes_max",
+        "_expects_auth",
+        "_offer",
         "_publishes",
-        "_receive_maximum",
         "_session_expires",
         "_started",
         "_state",
+        "_wants_response_information",
+        "authentication_method",
         "client_id",
         "client_receive_maximum",
         "client_topic_alias_maximum",
         "keep_alive_s",
     )
 
-    def __init__(
-        self,
-        now: float,
-        *,
-        receive_maximum: int = limits.MQTT_RECEIVE_MAXIMUM,
-        packet_bytes_max: int = limits.MQTT_PACKET_BYTES_MAX,
-    ) -> None:
-        """`receive_maximum` publishes of QoS 1 and 2 a client may leave unanswered by us (1 to 65,535,
-        told and enforced in MQTT 5); `packet_bytes_max` bounds whole inbound packets."""
+    def __init__(self, now: float, offer: Offer = DEFAULT_OFFER) -> None:
+        """`offer` is what the client is told in CONNACK, and held to."""
         super().__init__()
+        self.authentication_method: str | None = None
         self.client_id = ""
         self.keep_alive_s = 0
         self.client_receive_maximum = 65_535
         self.client_topic_alias_maximum = 0
         self._state = _NEW
-        self._receive_maximum = receive_maximum
-        self._packet_bytes_max = packet_bytes_max
+        self._offer = offer
+        self._expects_auth = False
         self._buffer = bytearray()
         self._buffer_need = 0
         self._started = now
         self._last_received = now
         self._cause: events.ConnectionLost | None = None
         self._session_expires = False
-        self._publishes = PublishDecoder(c.MQTT_3_1_1, packet_bytes_max)
+        self._wants_response_information = False
+        self._publishes = PublishDecoder(c.MQTT_3_1_1, offer)
 
     def receive(self, data: bytes, now: float) -> list[Any]:
         """See `Connection.receive`; the events are those of `protocols.mqtt.events`."""
@@ -104,7 +103,7 @@ class MqttConnection(AnsweringConnection):
             return []
         self._last_received = now
         if state == _ASKED:
-            return self._hold_back(data)
+            return self._receive_auth(data) if self._expects_auth else self._hold_back(data)
         if self._buffer:
             self._buffer += data
             if len(self._buffer) < self._buffer_need:
@@ -159,8 +158,8 @@ class MqttConnection(AnsweringConnection):
     ) -> list[Any]:
         """Let the client in: CONNACK 0x00. Gives the events of what it sent behind its CONNECT, usually none.
 
-        `properties` are for MQTT 5; Receive Maximum, Maximum Packet Size and Topic Alias Maximum are filled
-        in, and a Server Keep Alive in them is what holds. `inbound_qos2` is that of the resumed session.
+        `properties` are for MQTT 5; what the offer says is filled in, and a Server Keep Alive in them is what
+        holds. `inbound_qos2` is that of the resumed session.
         """
         if self._state == _CLOSED:
             return []
@@ -169,18 +168,46 @@ class MqttConnection(AnsweringConnection):
         version = self.protocol_version
         answer = properties.copy() if properties is not None else Properties()
         if version == c.MQTT_5:
-            answer.receive_maximum = self._receive_maximum
-            answer.maximum_packet_size_bytes = self._packet_bytes_max
-            answer.topic_alias_maximum = 0
-            if answer.server_keep_alive_s is not None:
-                self.keep_alive_s = answer.server_keep_alive_s
-        self._window = InboundWindow(self._receive_maximum if version == c.MQTT_5 else 0, inbound_qos2)
-        self._publishes = PublishDecoder(version, self._packet_bytes_max)
+            self._fill_in(answer)
+        self._window = InboundWindow(self._offer.receive_maximum if version == c.MQTT_5 else 0, inbound_qos2)
+        self._publishes = PublishDecoder(version, self._offer)
         self._state = _LIVE
+        self._expects_auth = False
         self._send(ConnAck(session_present, c.SUCCESS, answer))
         data = bytes(self._buffer)
         self._buffer = bytearray()
         return self._decode(data) if data and not self.closed else []
+
+    def _fill_in(self, answer: Properties) -> None:
+        offer = self._offer
+        answer.receive_maximum = offer.receive_maximum
+        answer.maximum_packet_size_bytes = offer.packet_bytes_max
+        answer.topic_alias_maximum = offer.topic_alias_maximum
+        answer.maximum_qos = offer.maximum_qos if offer.maximum_qos < 2 else None  # [MQTT-3.2.2-9]
+        answer.retain_available = None if offer.retain_available else 0
+        answer.authentication_method = self.authentication_method  # [MQTT-4.12.0-5]
+        if self._wants_response_information and offer.response_information:
+            answer.response_information = offer.response_information  # section 3.2.2.3.15
+        if answer.server_keep_alive_s is None:
+            keep_alive_s = offer.keep_alive_s(self.keep_alive_s)
+            answer.server_keep_alive_s = keep_alive_s if keep_alive_s != self.keep_alive_s else None
+        if answer.server_keep_alive_s is not None:
+            self.keep_alive_s = answer.server_keep_alive_s
+
+    def send_auth(self, reason_code: int, data: bytes | None) -> None:
+        """Say AUTH: `CONTINUE_AUTHENTICATION` expects an `AuthReceived`, `SUCCESS` ends a re-authentication.
+
+        Raises LocalProtocolError if the client named no authentication method.
+        """
+        if self._state == _CLOSED:
+            return
+        if self.authentication_method is None:
+            raise LocalProtocolError("AUTH without an authentication method")
+        self._expects_auth = reason_code == c.CONTINUE_AUTHENTICATION
+        properties = Properties(
+            authentication_method=self.authentication_method, authentication_data=data
+        )  # [MQTT-4.12.0-5]
+        self._send(Auth(reason_code, properties))
 
     def refuse(self, reason_code: int, reason: str = "", properties: Properties | None = None) -> None:
         """Turn the client away: CONNACK with `reason_code` (3.1.1: its nearest return code), then closed."""
@@ -205,6 +232,23 @@ class MqttConnection(AnsweringConnection):
             return []
         return self._end(c.QUOTA_EXCEEDED, "too much sent before the answer to CONNECT")
 
+    def _receive_auth(self, data: bytes) -> list[Any]:
+        """The client's answer to an AUTH of ours, before it is let in [MQTT-4.12.0-3]."""
+        self._buffer += data
+        try:
+            data = bytes(self._buffer)
+            body, stop = frame_at(data, 0, len(data), limits.MQTT_CONNECT_BYTES_MAX)
+            if stop > len(data):
+                return []
+            if data[0] >> 4 not in (c.AUTH, c.DISCONNECT):
+                raise ProtocolError(c.PROTOCOL_ERROR, "AUTH was expected")
+            self._buffer = bytearray(data[stop:])
+            found: list[Any] = []
+            self._on_packet(data[0], data[body:stop], found)
+            return found
+        except ProtocolError as error:
+            return self._end(error.code, error.reason)
+
     def _decode(self, data: bytes) -> list[Any]:
         """The events of all complete packets in `data`; the rest is kept. The one error boundary."""
         found: list[Any] = []
@@ -224,7 +268,7 @@ class MqttConnection(AnsweringConnection):
             raise ProtocolError(c.PROTOCOL_ERROR, f"the client speaks {foreign}, this port plain MQTT")
         if data[0] >> 4 != c.CONNECT:
             raise ProtocolError(c.PROTOCOL_ERROR, "first packet is not CONNECT")
-        bytes_max = min(self._packet_bytes_max, limits.MQTT_CONNECT_BYTES_MAX)
+        bytes_max = min(self._offer.packet_bytes_max, limits.MQTT_CONNECT_BYTES_MAX)
         body, stop = frame_at(data, 0, len(data), bytes_max)
         if stop > len(data):
             self._keep(data, stop)
@@ -232,10 +276,20 @@ class MqttConnection(AnsweringConnection):
         self.protocol_version = answer_version(data[body:stop])
         check_flags(data[0])
         packet = decode_connect(data[body:stop])
+        self._check_will(packet)
         self._state = _ASKED
         self._adopt(packet)
         found.append(events.ConnectReceived(packet))
         self._buffer += data[stop:]
+
+    def _check_will(self, packet: Connect) -> None:
+        will = packet.will
+        if will is None:
+            return
+        if will.qos > self._offer.maximum_qos:  # [MQTT-3.2.2-12]
+            raise ProtocolError(c.QOS_NOT_SUPPORTED, f"the maximum QoS is {self._offer.maximum_qos}")
+        if will.retain and not self._offer.retain_available:  # [MQTT-3.2.2-13]
+            raise ProtocolError(c.RETAIN_NOT_SUPPORTED, "retained messages are not available")
 
     def _adopt(self, packet: Connect) -> None:
         self.client_id = packet.client_id
@@ -248,6 +302,8 @@ class MqttConnection(AnsweringConnection):
         if properties.topic_alias_maximum is not None:
             self.client_topic_alias_maximum = properties.topic_alias_maximum
         self._problem_information = properties.request_problem_information != 0
+        self._wants_response_information = properties.request_response_information == 1
+        self.authentication_method = properties.authentication_method
         self._session_expires = not properties.session_expiry_interval_s
 
     def _decode_live(self, data: bytes, found: list[Any]) -> None:
@@ -271,7 +327,7 @@ class MqttConnection(AnsweringConnection):
                     self._on_acks(first_byte, hot.packet_ids_at(data, position + 2, count, 4), found)
                     position += count * 4
                     continue
-            body, stop = frame_at(data, position, end, self._packet_bytes_max)
+            body, stop = frame_at(data, position, end, self._offer.packet_bytes_max)
             if stop > end:
                 self._keep(data[position:], stop - position)
                 return
@@ -332,9 +388,22 @@ class MqttConnection(AnsweringConnection):
             found.append(events.UnsubscribeReceived(packet.packet_id, packet.filters, user_properties))
         elif isinstance(packet, Disconnect):
             self._on_disconnect(packet, found)
-        else:  # AUTH
-            # no authentication method was agreed on, section 4.12
+        elif isinstance(packet, Auth):
+            self._on_auth(packet, found)
+
+    def _on_auth(self, packet: Auth, found: list[Any]) -> None:
+        properties = packet.properties
+        if self.authentication_method is None:  # [MQTT-4.12.0-7]
             raise ProtocolError(c.PROTOCOL_ERROR, "AUTH without an authentication method")
+        if properties.authentication_method != self.authentication_method:  # [MQTT-4.12.0-5], [MQTT-4.12.1-1]
+            raise ProtocolError(c.PROTOCOL_ERROR, "AUTH with another authentication method than CONNECT")
+        wanted = c.CONTINUE_AUTHENTICATION if self._expects_auth else c.REAUTHENTICATE
+        if packet.reason_code != wanted:  # section 4.12
+            raise ProtocolError(c.PROTOCOL_ERROR, f"AUTH reason code 0x{packet.reason_code:02x} out of turn")
+        self._expects_auth = False
+        found.append(
+            events.AuthReceived(packet.reason_code, properties.authentication_data or b"", properties)
+        )
 
     def _on_disconnect(self, packet: Disconnect, found: list[Any]) -> None:
         if packet.reason_code not in c.CLIENT_DISCONNECT_REASONS:

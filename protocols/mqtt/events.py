@@ -19,14 +19,36 @@ class ConnectReceived:
 class PublishShape:
     """What consecutive publishes have in common: everything but packet identifier and payload.
 
-    `properties` are the raw bytes of an MQTT 5 property block without its length (b"" in 3.1.1), validated.
-    The same object comes back while first byte, topic and properties repeat on one connection, so `context`
-    can hold what the front-end worked out for them (routes, permissions).
+    `properties` are the raw bytes of an MQTT 5 property block without its length (b"" in 3.1.1), validated,
+    and without a topic alias: `alias`, which is 0 if there was none, is the client's own. `is_text`: payloads
+    are said to be UTF-8, which nobody has checked (section 3.3.2.3.2). The same object comes back while first
+    byte, topic and properties repeat on one connection, so `context` can hold what the front-end worked out
+    for them (routes, permissions).
     """
 
-    __slots__ = ("context", "dup", "first_byte", "properties", "qos", "retain", "topic", "topic_bytes")
+    __slots__ = (
+        "alias",
+        "context",
+        "dup",
+        "first_byte",
+        "is_text",
+        "properties",
+        "qos",
+        "retain",
+        "topic",
+        "topic_bytes",
+    )
 
-    def __init__(self, first_byte: int, topic: str, topic_bytes: bytes, properties: bytes) -> None:
+    def __init__(
+        self,
+        first_byte: int,
+        topic: str,
+        topic_bytes: bytes,
+        properties: bytes,
+        *,
+        alias: int = 0,
+        is_text: bool = False,
+    ) -> None:
         self.first_byte = first_byte
         self.topic = topic
         self.topic_bytes = topic_bytes
@@ -34,6 +56,8 @@ class PublishShape:
         self.retain = bool(first_byte & 1)
         self.dup = bool(first_byte & 8)
         self.properties = properties
+        self.alias = alias
+        self.is_text = is_text
         self.context: Any = None
 
 
@@ -157,6 +181,19 @@ class DisconnectReceived:
         self.properties = properties
 
 
+class AuthReceived:
+    """An AUTH: `CONTINUE_AUTHENTICATION` answers our `send_auth`, `REAUTHENTICATE` begins anew on a live
+    connection. Its method is the one of the CONNECT.
+    """
+
+    __slots__ = ("data", "properties", "reason_code")
+
+    def __init__(self, reason_code: int, data: bytes, properties: Properties) -> None:
+        self.reason_code = reason_code
+        self.data = data
+        self.properties = properties
+
+
 class ConnectionLost:
     """Always the last event, exactly once: why the connection ended and whose doing it was.
 
@@ -178,5 +215,6 @@ Event = (
     | SubscribeReceived
     | UnsubscribeReceived
     | DisconnectReceived
+    | AuthReceived
     | ConnectionLost
 )

@@ -21,13 +21,14 @@ from protocols.mqtt.wire import (
 
 _NAME: Final = b"\x00\x04MQTT"
 _NAME_3_1: Final = b"\x00\x06MQIsdp"
+_LEVEL_3_1: Final = 3
 
 
 def answer_version(body: bytes) -> int:
     """In which version's form to answer a CONNECT with this body: 4, 5, or 0 when it is no CONNECT at all.
 
-    Levels we do not speak are answered in the nearest form the peer can read: MQTT 3.1 and the bridge levels
-    0x83 and 0x84 as 3.1.1, above 5 as 5.
+    MQTT 3.1 and 3.1.1 look alike on the wire. Levels we do not speak are answered in the nearest form the
+    peer can read: the bridge levels 0x83 and 0x84 as 3.1.1, above 5 as 5.
     """
     if body.startswith(_NAME) and len(body) > len(_NAME):
         return c.MQTT_5 if body[len(_NAME)] & 0x7F >= c.MQTT_5 else c.MQTT_3_1_1
@@ -35,22 +36,12 @@ def answer_version(body: bytes) -> int:
 
 
 def decode_connect(body: bytes) -> Connect:
-    """A CONNECT packet from its body, of either version.
+    """A CONNECT packet from its body, of either version; one of MQTT 3.1 is a client of 3.1.1 from then on.
 
     Raises ProtocolError: 0x84 for a protocol name [MQTT-3.1.2-1] or level [MQTT-3.1.2-2] we do not speak,
-    0x85 for a client identifier 3.1.1 must refuse, 0x8C for an authentication method, and 0x81, 0x82 or
-    0x90 for what is wrong inside.
+    0x85 for a client identifier that must be refused, and 0x81, 0x82 or 0x90 for what is wrong inside.
     """
-    if body.startswith(_NAME_3_1):
-        raise ProtocolError(c.UNSUPPORTED_PROTOCOL_VERSION, "MQTT 3.1 is not supported")
-    if not body.startswith(_NAME):
-        raise ProtocolError(c.UNSUPPORTED_PROTOCOL_VERSION, "protocol name is not MQTT")
-    position = len(_NAME)
-    if len(body) < position + 4:
-        raise ProtocolError(c.MALFORMED_PACKET, "CONNECT cut short")
-    version = body[position]
-    if version != c.MQTT_3_1_1 and version != c.MQTT_5:
-        raise ProtocolError(c.UNSUPPORTED_PROTOCOL_VERSION, f"protocol level {version} is not supported")
+    version, position = _decode_version(body)
     flags = body[position + 1]
     _check_flags(flags, version)
     keep_alive_s, position = decode_u16(body, position + 2)
@@ -60,6 +51,8 @@ def decode_connect(body: bytes) -> Connect:
         _check_authentication(properties)
     client_id, position = decode_text(body, position)
     clean_start = bool(flags & c.CONNECT_FLAG_CLEAN_START)
+    if not client_id and body.startswith(_NAME_3_1):  # MQTT 3.1, section 3.1
+        raise ProtocolError(c.CLIENT_IDENTIFIER_NOT_VALID, "MQTT 3.1 has no empty client identifiers")
     if version == c.MQTT_3_1_1 and not client_id and not clean_start:
         # [MQTT-3.1.3-8] of 3.1.1
         raise ProtocolError(c.CLIENT_IDENTIFIER_NOT_VALID, "an empty client identifier wants a clean session")
@@ -83,6 +76,22 @@ def decode_connect(body: bytes) -> Connect:
         will=will,
         properties=properties,
     )
+
+
+def _decode_version(body: bytes) -> tuple[int, int]:
+    """The version to speak, and where the protocol level stands."""
+    name = _NAME_3_1 if body.startswith(_NAME_3_1) else _NAME
+    if not body.startswith(name):
+        raise ProtocolError(c.UNSUPPORTED_PROTOCOL_VERSION, "protocol name is not MQTT")
+    position = len(name)
+    if len(body) < position + 4:
+        raise ProtocolError(c.MALFORMED_PACKET, "CONNECT cut short")
+    level = body[position]
+    if name is _NAME_3_1 and level == _LEVEL_3_1:
+        return c.MQTT_3_1_1, position
+    if name is _NAME_3_1 or level not in (c.MQTT_3_1_1, c.MQTT_5):
+        raise ProtocolError(c.UNSUPPORTED_PROTOCOL_VERSION, f"protocol level {level} is not supported")
+    return level, position
 
 
 def encode_connect(packet: Connect) -> bytes:
@@ -169,9 +178,7 @@ def _check_flags(flags: int, version: int) -> None:
 
 
 def _check_authentication(properties: Properties) -> None:
-    if properties.authentication_method is not None:
-        raise ProtocolError(c.BAD_AUTHENTICATION_METHOD, "extended authentication is not supported")
-    if properties.authentication_data is not None:
+    if properties.authentication_method is None and properties.authentication_data is not None:
         # section 3.1.2.11.10
         raise ProtocolError(c.PROTOCOL_ERROR, "authentication data without a method")
 

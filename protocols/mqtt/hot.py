@@ -19,6 +19,7 @@ _SCALAR_MAX: Final = 8  # packets compared one by one before columns pay
 _WINDOW_MIN: Final = 64
 _ACK_WINDOW_MIN: Final = 16
 _ACK_BYTES: Final = 4
+_CODED_ACK_BYTES: Final = 5
 _ack: Final = Struct(">HH").pack  # first byte and remaining length, packet identifier
 _BLOCK: Final = 64  # payloads cut out by one call
 _HIGH: Final = 1 if sys.byteorder == "little" else 0  # where a native 16 bit number has its high byte
@@ -212,13 +213,16 @@ def restamp_packet_ids(
     return bytes(stamped)
 
 
-def encode_ack_run(packet_type: int, packet_ids: Sequence[int]) -> bytes:
-    """Successful PUBACK, PUBREC, PUBREL or PUBCOMP packets, the same bytes in both versions."""
-    head = packet_type << 12 | c.FLAGS_BY_TYPE[packet_type] << 8 | 2
+def encode_ack_run(packet_type: int, packet_ids: Sequence[int], reason_code: int = c.SUCCESS) -> bytes:
+    """PUBACK, PUBREC, PUBREL or PUBCOMP packets; those of success are the same bytes in both versions."""
+    if reason_code:  # MQTT 5: one byte more
+        head = bytes((packet_type << 4 | c.FLAGS_BY_TYPE[packet_type], 3, 0, 0, reason_code))
+        return restamp_packet_ids(head * len(packet_ids), _CODED_ACK_BYTES, 2, packet_ids)
+    first = packet_type << 12 | c.FLAGS_BY_TYPE[packet_type] << 8 | 2
     count = len(packet_ids)
     if count == 1:
-        return _ack(head, packet_ids[0])
-    return restamp_packet_ids(_ack(head, 0) * count, _ACK_BYTES, 2, packet_ids)
+        return _ack(first, packet_ids[0])
+    return restamp_packet_ids(_ack(first, 0) * count, _ACK_BYTES, 2, packet_ids)
 
 
 def encode_puback_run(packet_ids: Sequence[int]) -> bytes:

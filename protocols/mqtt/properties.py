@@ -27,6 +27,7 @@ _PAIR: Final = 7
 USER_PROPERTY: Final = 0x26
 SUBSCRIPTION_IDENTIFIER: Final = 0x0B
 MESSAGE_EXPIRY_INTERVAL: Final = 0x02
+TOPIC_ALIAS: Final = 0x23
 
 _u16 = Struct(">H")
 _u32 = Struct(">I")
@@ -82,7 +83,7 @@ PROPERTIES: Final[dict[int, tuple[str, int, tuple[int, ...]]]] = {
     0x1F: ("reason_string", _TEXT, _ANSWERS),
     0x21: ("receive_maximum", _U16, (c.CONNECT, c.CONNACK)),
     0x22: ("topic_alias_maximum", _U16, (c.CONNECT, c.CONNACK)),
-    0x23: ("topic_alias", _U16, (c.PUBLISH,)),
+    TOPIC_ALIAS: ("topic_alias", _U16, (c.PUBLISH,)),
     0x24: ("maximum_qos", _BOOL, (c.CONNACK,)),
     0x25: ("retain_available", _BOOL, (c.CONNACK,)),
     USER_PROPERTY: ("user_properties", _PAIR, _EVERYWHERE),

@@ -5,11 +5,13 @@ from typing import Final
 from config import limits
 from protocols.errors import ProtocolError
 from protocols.mqtt import constants as c
+from protocols.mqtt.aliases import InboundAliases
 from protocols.mqtt.codec import check_flags
 from protocols.mqtt.events import PublishRun, PublishShape
 from protocols.mqtt.handshake import check_response_topic
 from protocols.mqtt.hot import packet_ids_at, payloads_at, run_length
-from protocols.mqtt.properties import decode_properties
+from protocols.mqtt.offer import Offer
+from protocols.mqtt.properties import TOPIC_ALIAS, Properties, decode_properties, encode_properties
 from protocols.mqtt.topics import validate_topic_name
 from protocols.mqtt.wire import decode_varint, text_of
 
@@ -51,9 +53,10 @@ class PublishDecoder:
     """
 
     __slots__ = (
+        "_aliases",
         "_at_qos_1",
         "_key",
-        "_packet_bytes_max",
+        "_offer",
         "_payload_offset",
         "_prefix",
         "_shape",
@@ -64,9 +67,10 @@ class PublishDecoder:
         "_window",
     )
 
-    def __init__(self, version: int, packet_bytes_max: int) -> None:
+    def __init__(self, version: int, offer: Offer) -> None:
         self._version = version
-        self._packet_bytes_max = packet_bytes_max
+        self._offer = offer
+        self._aliases = InboundAliases(offer.topic_alias_maximum)
         self._shapes: dict[_Key, PublishShape] = {}
         self._key: _Key = (0, b"", b"")
         self._shape = PublishShape(0x30, "", b"", b"")
@@ -153,7 +157,7 @@ class PublishDecoder:
 
     def _learn(self, data: bytes, start: int, end: int) -> bool:
         """Parse one publish into the remembered shape, prefix and tail; False when it is not complete."""
-        body, stop = frame_at(data, start, end, self._packet_bytes_max)
+        body, stop = frame_at(data, start, end, self._offer.packet_bytes_max)
         if stop > end:
             return False
         first_byte = data[start]
@@ -195,33 +199,54 @@ class PublishDecoder:
         self._shapes.clear()
 
     def _shape_of(self, key: _Key) -> PublishShape:
-        shape = self._shapes.get(key)
-        if shape is not None:
-            return shape
         first_byte, topic_bytes, properties = key
-        check_flags(first_byte)
-        topic = text_of(topic_bytes)
-        if self._version == c.MQTT_5:
-            _check_properties(properties)
-        if not topic:
-            raise ProtocolError(c.PROTOCOL_ERROR, "topic name is empty")  # section 3.3.2.1
-        validate_topic_name(topic)
-        shape = PublishShape(first_byte, topic, topic_bytes, properties)
-        if len(topic_bytes) + len(properties) <= limits.MQTT_SHAPE_BYTES_MAX:
-            if len(self._shapes) >= limits.MQTT_SHAPES_PER_CONNECTION_MAX:
-                self.forget_shapes()
-            self._shapes[key] = shape
+        if not topic_bytes:  # an alias stands for the topic, or this is an error, section 3.3.2.1
+            alias = _alias_in(properties)
+            if not alias:
+                raise ProtocolError(c.PROTOCOL_ERROR, "topic name is empty")
+            return self._shape_of((first_byte, self._aliases.topic(alias), properties))
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = self._make(first_byte, topic_bytes, properties)
+            if len(topic_bytes) + len(properties) <= limits.MQTT_SHAPE_BYTES_MAX:
+                if len(self._shapes) >= limits.MQTT_SHAPES_PER_CONNECTION_MAX:
+                    self.forget_shapes()
+                self._shapes[key] = shape
+        if shape.alias:
+            self._aliases.note(shape.alias, topic_bytes)
         return shape
 
+    def _make(self, first_byte: int, topic_bytes: bytes, block: bytes) -> PublishShape:
+        check_flags(first_byte)
+        topic = text_of(topic_bytes)
+        properties = self._properties_of(block) if block else None
+        validate_topic_name(topic)
+        if first_byte >> 1 & 3 > self._offer.maximum_qos:  # [MQTT-3.2.2-11]
+            raise ProtocolError(c.QOS_NOT_SUPPORTED, f"the maximum QoS is {self._offer.maximum_qos}")
+        if first_byte & 1 and not self._offer.retain_available:  # [MQTT-3.2.2-14]
+            raise ProtocolError(c.RETAIN_NOT_SUPPORTED, "retained messages are not available")
+        if properties is None:
+            return PublishShape(first_byte, topic, topic_bytes, block)
+        alias = properties.topic_alias or 0
+        if alias:
+            properties.topic_alias = None
+            block = encode_properties(properties, c.PUBLISH)
+        is_text = properties.payload_format_indicator == 1
+        return PublishShape(first_byte, topic, topic_bytes, block, alias=alias, is_text=is_text)
 
-def _check_properties(block: bytes) -> None:
-    """What a client may not say in a PUBLISH although the property exists."""
-    if not block:
-        return
-    properties = decode_properties(block, c.PUBLISH)
-    if properties.topic_alias is not None:
-        # our Topic Alias Maximum is 0 [MQTT-3.3.2-9]
-        raise ProtocolError(c.TOPIC_ALIAS_INVALID, "topic alias beyond the maximum of 0")
-    if properties.subscription_identifiers:
-        raise ProtocolError(c.PROTOCOL_ERROR, "subscription identifier from a client")  # [MQTT-3.3.4-6]
-    check_response_topic(properties)
+    def _properties_of(self, block: bytes) -> Properties:
+        """The properties of a PUBLISH, without what a client may not say although the property exists."""
+        properties = decode_properties(block, c.PUBLISH)
+        if properties.topic_alias is not None:
+            self._aliases.check(properties.topic_alias)
+        if properties.subscription_identifiers:
+            raise ProtocolError(c.PROTOCOL_ERROR, "subscription identifier from a client")  # [MQTT-3.3.4-6]
+        check_response_topic(properties)
+        return properties
+
+
+def _alias_in(block: bytes) -> int:
+    """The topic alias in a property block; 0 if there is none."""
+    if len(block) == 3 and block[0] == TOPIC_ALIAS:  # alone, as it is most often
+        return block[1] << 8 | block[2]
+    return decode_properties(block, c.PUBLISH).topic_alias or 0

@@ -9,6 +9,7 @@ from protocols.mqtt import hot
 from protocols.mqtt.codec import encode_packet
 from protocols.mqtt.inbound import InboundQos2, InboundWindow
 from protocols.mqtt.packets import (
+    Auth,
     ConnAck,
     Disconnect,
     PubAck,
@@ -20,7 +21,7 @@ from protocols.mqtt.packets import (
 )
 from protocols.mqtt.properties import Properties
 
-_Answer = ConnAck | Disconnect | PubAck | PubRec | PubRel | PubComp | SubAck | UnsubAck
+_Answer = Auth | ConnAck | Disconnect | PubAck | PubRec | PubRel | PubComp | SubAck | UnsubAck
 
 _PUBACK_HEAD: Final = bytes((c.PUBACK << 4, 2))
 _ALWAYS_INFORMED: Final = (c.CONNACK, c.DISCONNECT)
@@ -66,6 +67,22 @@ class AnsweringConnection(Connection):
     ) -> None:
         """Answer `UnsubscribeReceived`; 3.1.1 carries no reason codes."""
         self._send(UnsubAck(packet_id, reason_codes, properties))
+
+    def send_unmatched_run(self, qos: int, packet_ids: list[int]) -> None:
+        """Success for publishes of QoS 1 or 2 that nobody is subscribed to: MQTT 5 is told so (0x10)."""
+        if self.protocol_version != c.MQTT_5:
+            if qos == 1:
+                self.send_puback_run(packet_ids)
+            else:
+                self.send_pubrec_run(packet_ids)
+            return
+        if qos == 1:
+            self._window.release(len(packet_ids))
+        else:
+            self._window.qos2.take(packet_ids)
+        if packet_ids and not self.closed:
+            kind = c.PUBACK if qos == 1 else c.PUBREC
+            self.output.append(hot.encode_ack_run(kind, packet_ids, c.NO_MATCHING_SUBSCRIBERS))
 
     def send_puback_run(self, packet_ids: list[int]) -> None:
         """Success for QoS 1 publishes; they no longer count against the Receive Maximum."""

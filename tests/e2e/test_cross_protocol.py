@@ -20,7 +20,7 @@ def publishers_own(message) -> list[tuple[str, str]]:
 def device(mqtt, queue):
     """An MQTT 5 consumer of the queue."""
     client = mqtt()
-    assert client.subscribe(f"$queue/{queue}") == 1
+    assert client.subscribe(f"$queue/{queue}/#") == 1
     return client
 
 

@@ -18,7 +18,7 @@ BY_PUBACK = ("ack", "puback")
 def test_consumer_receives_waiting_and_new_messages(mqtt, channel, queue, version):
     amqp.publish(channel, queue, "waiting")
     consumer = mqtt(version=version)
-    assert consumer.subscribe(f"$queue/{queue}", 1) == 1
+    assert consumer.subscribe(f"$queue/{queue}/#", 1) == 1
     mqtt(version=version).publish(f"$queue/{queue}/eu/new", "coming")
     messages = consumer.take(2)
     assert payloads(messages) == ["waiting", "coming"]

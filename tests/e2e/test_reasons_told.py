@@ -59,10 +59,6 @@ def mqtt_wrong_password(process: BrokerProcess) -> None:
     send_first(process.mqtt_port, wire.connect(flags=WITH_CREDENTIALS, after=credentials))
 
 
-def mqtt_lasting_session(process: BrokerProcess) -> None:
-    send_first(process.mqtt_port, wire.connect(wire.V311, "device", flags=NO_CLEAN_START))
-
-
 def mqtt_taken_over(process: BrokerProcess) -> None:
     first, second = RawMqtt(process.mqtt_port, client_id="one"), RawMqtt(process.mqtt_port, client_id="one")
     assert first.farewell() == 0x8E
@@ -98,7 +94,6 @@ def amqp_missing_queue(process: BrokerProcess) -> None:
     "refused",
     [
         mqtt_wrong_password,
-        mqtt_lasting_session,
         mqtt_taken_over,
         mqtt_broken_packet,
         amqp_wrong_password,
@@ -129,13 +124,6 @@ def test_client_of_another_protocol_is_named_in_the_log(broker, listener, protoc
     assert f"the client speaks {protocol}, this port plain {listener.upper()}" in line
 
 
-def test_session_expiry_cut_to_0_is_told_in_connack(broker, raw_mqtt):
-    connack = raw_mqtt(props=SESSION_EXPIRY_1H).connack.body
-    assert b"\x11\x00\x00\x00\x00" in connack
-    assert b"this version ends every session with its connection" in connack
-    assert b"session" not in raw_mqtt().connack.body
-
-
 @pytest.mark.parametrize(("qos", "answer"), [(1, wire.PUBACK), (2, wire.PUBREC)])
 @pytest.mark.parametrize("durable", [True, False])
 def test_retain_flag_for_a_queue_is_told_in_its_answer(broker, channel, raw_mqtt, name, qos, answer, durable):
@@ -163,18 +151,6 @@ def test_retain_flag_for_a_queue_is_logged_where_it_cannot_be_told(broker, raw_m
     (line,) = log.lines()
     assert "mqtt.retain_refused" in line
     assert "queued, not retained" in line
-
-
-@pytest.mark.parametrize("topic_filter", ["$SYS/#", "$SYS/broker/version", "$share/g/$SYS/#", "$other"])
-def test_subscription_to_a_topic_of_the_broker_is_refused_with_a_reason(raw_mqtt, topic_filter):
-    client = raw_mqtt()
-    client.send_bytes(wire.subscribe(topic_filter))
-    suback = client.expect(wire.SUBACK).body
-    assert suback[-1] == 0x8F
-    assert b"nothing to topics that begin with $" in suback
-    old = raw_mqtt(version=wire.V311)
-    old.send_bytes(wire.subscribe(topic_filter, version=wire.V311))
-    assert old.expect(wire.SUBACK).body[-1] == 0x80
 
 
 def own_address() -> str:

@@ -6,8 +6,8 @@ from itertools import groupby
 
 from broker.engine.local.sessions import Delivery, Session, SessionSubscription, SubscriptionOptions
 from broker.mqtt.client import MqttClient
-from broker.mqtt.outbound import Outbound, with_identifier
-from broker.mqtt.pubsub import Subscription
+from broker.mqtt.outbound import Outbound
+from broker.mqtt.subscription import Subscription, encode_identifier
 from broker.properties.templates import as_mqtt_at
 from protocols.mqtt import constants as c
 from protocols.mqtt import hot
@@ -74,7 +74,7 @@ class SessionLink:
             if connection.protocol_version == c.MQTT_5:
                 properties = as_mqtt_at(message.template, message.received_at_ms, now_ms)
                 for identifier in first.identifiers:
-                    properties = with_identifier(properties, identifier)
+                    properties += encode_identifier(identifier)
             topic = message.template.topic.encode()
             version = connection.protocol_version
             size = len(message.body)
@@ -113,8 +113,7 @@ class SessionLink:
                 options.qos,
                 no_local=options.no_local,
                 retain_as_published=options.retain_as_published,
-                identifier=options.identifier or None,
-                share="",
+                identifiers=encode_identifier(options.identifier or None),
             )
             self._plain[subscription] = plain
         self._outbound.forward(run, plain)

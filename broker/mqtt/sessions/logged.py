@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import cast
 
 from broker.engine.local.sessions import FilterLog, Session, SessionSubscription
-from broker.mqtt.pubsub import PubSub, Subscription
+from broker.mqtt.pubsub import PubSub
 from broker.mqtt.sessions.link import SessionLink
+from broker.mqtt.subscription import Subscription
 from protocols.mqtt.events import PublishRun
 
 
@@ -17,12 +18,12 @@ class LoggedFilter:
     __slots__ = ("log", "subscription")
 
     protocol_version = 0
+    uses_aliases = False
+    has_room = True
 
     def __init__(self, log: FilterLog) -> None:
         self.log = log
-        self.subscription = Subscription(
-            self, log.filter, 2, no_local=False, retain_as_published=True, identifier=None, share=""
-        )
+        self.subscription = Subscription(self, log.filter, 2, retain_as_published=True)
 
     def may_read(self, topic: str) -> bool:
         """See `Subscriber`: each session is asked when it is sent something."""

@@ -32,7 +32,7 @@ class Client:
         )
         self.client_id = "c"
         self.outbound = Outbound(self)
-        self.outbound.limit(receive_maximum)
+        self.outbound.limit(receive_maximum, 0)
         self.pool = self.outbound.pool
 
     def sent_count(self):

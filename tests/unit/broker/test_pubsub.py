@@ -1,12 +1,14 @@
 """broker.mqtt.pubsub: who gets a topic, share groups in turn, retained messages."""
 
 from functools import cache
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.mqtt.pubsub import PubSub, Retained, Subscription
+from broker.mqtt.pubsub import PubSub, Retained
+from broker.mqtt.subscription import Subscription, encode_identifier, one_for_each_client
 from config import limits
 from protocols.mqtt.constants import PUBLISH
 from protocols.mqtt.properties import Properties, decode_properties, encode_properties
@@ -26,15 +28,35 @@ named = cache(Client)
 
 
 def subscription(client, topic_filter, share="", qos=1):
-    return Subscription(
-        client if isinstance(client, Client) else named(client),
-        topic_filter,
-        qos,
-        no_local=False,
-        retain_as_published=False,
-        identifier=None,
-        share=share,
-    )
+    subscriber = client if isinstance(client, Client | Member) else named(client)
+    return Subscription(subscriber, topic_filter, qos, share=share)
+
+
+class Member:
+    """A subscriber that remembers what it was given."""
+
+    def __init__(self):
+        self.taken = []
+        self.has_room = True
+
+    def may_read(self, topic):
+        return True
+
+    def forward(self, run, subscription):
+        self.taken.append(run)
+
+
+def run_of(label):
+    return SimpleNamespace(label=label, shape=SimpleNamespace(topic="t"))
+
+
+def group_of(strategy, count=3):
+    pubsub = PubSub(strategy)
+    members = [Member() for _ in range(count)]
+    for member in members:
+        pubsub.subscribe(subscription(member, "t", share="g"))
+    (group,) = pubsub.route("t").groups
+    return pubsub, group, members
 
 
 def retained(topic, payload=b"x"):
@@ -52,7 +74,7 @@ def test_route_is_what_each_filter_says_alone(filters, topic_levels):
     pubsub = PubSub()
     for number, text in enumerate(texts):
         pubsub.subscribe(subscription(str(number), text))
-    assert {s.subscriber for s in pubsub.route(topic)} == {
+    assert {s.subscriber for s in pubsub.route(topic).subscriptions} == {
         str(number) for number, text in enumerate(texts) if matches(text, topic)
     }
 
@@ -62,7 +84,7 @@ def test_the_same_client_and_filter_is_one_subscription():
     pubsub.subscribe(subscription("c", "a/#", qos=0))
     newer = subscription("c", "a/#", qos=2)
     pubsub.subscribe(newer)
-    assert pubsub.route("a/b") == (newer,)
+    assert pubsub.route("a/b").subscriptions == (newer,)
 
 
 def test_unsubscribing_leaves_no_branch_behind():
@@ -70,10 +92,10 @@ def test_unsubscribing_leaves_no_branch_behind():
     one, other = subscription("c", "a/+/c"), subscription("d", "a")
     pubsub.subscribe(one)
     pubsub.subscribe(other)
-    assert pubsub.route("a/b/c") == (one,)
+    assert pubsub.route("a/b/c").subscriptions == (one,)
     pubsub.unsubscribe(one)
-    assert pubsub.route("a/b/c") == ()
-    assert pubsub.route("a") == (other,)
+    assert pubsub.route("a/b/c") == ((), ())
+    assert pubsub.route("a").subscriptions == (other,)
     assert not pubsub._root.children["a"].children
 
 
@@ -83,19 +105,59 @@ def test_a_topic_that_a_client_may_not_read_does_not_reach_it():
     client.denied = {"a/secret"}
     one = subscription(client, "a/+")
     pubsub.subscribe(one)
-    assert pubsub.route("a/b") == (one,)
-    assert pubsub.route("a/secret") == ()
+    assert pubsub.route("a/b").subscriptions == (one,)
+    assert not pubsub.route("a/secret")
 
 
 def test_members_of_a_share_group_take_turns():
-    pubsub = PubSub()
-    for client in "xy":
-        pubsub.subscribe(subscription(client, "t", share="g"))
-    pubsub.subscribe(subscription("alone", "t"))
-    turns = [[s.subscriber for s in pubsub.pick(pubsub.route("t"))] for _ in range(4)]
-    assert [t[0] for t in turns] == ["alone"] * 4
-    assert sorted(t[1] for t in turns) == ["x", "x", "y", "y"]
-    assert turns[0][1] != turns[1][1]
+    _, group, members = group_of("balanced")
+    for number in range(9):
+        group.publish(run_of(number))
+    assert [len(member.taken) for member in members] == [3, 3, 3]
+
+
+def test_sticky_group_stays_with_a_member_as_long_as_it_has_room():
+    pubsub, group, members = group_of("sticky")
+    for number in range(5):
+        group.publish(run_of(number))
+    (chosen,) = [member for member in members if member.taken]
+    assert len(chosen.taken) == 5
+    chosen.has_room = False
+    group.publish(run_of("x"))
+    chosen.has_room = True
+    group.publish(run_of("y"))
+    (other,) = [member for member in members if member.taken and member is not chosen]
+    assert [run.label for run in other.taken] == ["x", "y"]
+
+
+def test_random_group_gives_everybody_some():
+    _, group, members = group_of("random")
+    for number in range(300):
+        group.publish(run_of(number))
+    assert all(member.taken for member in members)
+
+
+@pytest.mark.parametrize("strategy", ["balanced", "sticky", "random"])
+def test_member_without_room_is_passed_over_while_another_has_some(strategy):
+    _, group, members = group_of(strategy)
+    members[0].has_room = members[1].has_room = False
+    for number in range(6):
+        group.publish(run_of(number))
+    assert len(members[2].taken) == 6
+    members[2].has_room = False
+    group.publish(run_of("x"))
+    assert sum(len(member.taken) for member in members) == 7
+
+
+def test_several_subscriptions_of_a_client_make_one_copy():
+    """[MQTT-3.3.4-2] to [MQTT-3.3.4-4]"""
+    first = Subscription("c", "a/#", 1, identifiers=encode_identifier(1))
+    second = Subscription("c", "a/b", 2, retain_as_published=True, identifiers=encode_identifier(200))
+    other = Subscription("d", "a/b", 0)
+    merged, alone = one_for_each_client([first, other, second])
+    assert (merged.subscriber, merged.qos, merged.retain_as_published) == ("c", 2, True)
+    assert merged.identifiers == b"\x0b\x01\x0b\xc8\x01"
+    assert alone is other
 
 
 def test_retained_is_the_last_and_cleared_by_an_empty_payload():
@@ -125,7 +187,7 @@ def test_a_leading_wildcard_does_not_match_system_topics(topic):
     pubsub = PubSub()
     pubsub.subscribe(subscription("c", "#"))
     pubsub.subscribe(subscription("d", "+/a"))
-    assert pubsub.route(topic) == ()
+    assert pubsub.route(topic) == ((), ())
 
 
 def test_a_retained_message_expires_and_says_what_is_left():
@@ -138,23 +200,20 @@ def test_a_retained_message_expires_and_says_what_is_left():
     assert not retained("u").has_expired(10**15)
 
 
-def test_whose_turn_it_was_is_forgotten_with_the_last_of_a_share_group():
-    pubsub = PubSub()
-    members = [subscription(number, "a", share="s") for number in range(2)]
-    for member in members:
-        pubsub.subscribe(member)
-    pubsub.pick(pubsub.route("a"))
-    pubsub.unsubscribe(members[0])
-    assert pubsub._turns
-    pubsub.unsubscribe(members[1])
-    assert not pubsub._turns
+def test_share_group_ends_with_its_last_member():
+    pubsub, group, members = group_of("balanced", 2)
+    one, other = group.members
+    pubsub.unsubscribe(one)
+    assert [s.subscriber for s in pubsub.route("t").groups[0].members] == [members[1]]
+    pubsub.unsubscribe(other)
+    assert pubsub.route("t") == ((), ())
+    assert not pubsub._root.children
+    group.publish(run_of("lost"))
+    assert members[1].taken == []
 
 
-def test_topics_count_towards_what_retained_messages_may_hold(monkeypatch):
-    monkeypatch.setattr(limits, "RETAINED_BYTES_MAX", 1_000)
-    pubsub = PubSub()
-    kept = sum(pubsub.retain(retained(f"{number:0100}", b"x")) for number in range(20))
-    assert 0 < kept < 10
-    for topic in list(pubsub.retained):
-        assert pubsub.retain(retained(topic, b""))
-    assert pubsub._retained_bytes == 0
+def test_a_client_is_a_member_of_a_group_once():
+    pubsub, group, members = group_of("balanced", 1)
+    newer = subscription(members[0], "t", share="g", qos=2)
+    pubsub.subscribe(newer)
+    assert group.members == [newer]

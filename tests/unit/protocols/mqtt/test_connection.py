@@ -9,6 +9,7 @@ from protocols.mqtt import events
 from protocols.mqtt import packets as p
 from protocols.mqtt.codec import encode_packet
 from protocols.mqtt.connection import InboundQos2, MqttConnection
+from protocols.mqtt.offer import Offer
 from protocols.mqtt.properties import Properties
 from tests.unit.protocols.mqtt.live import flat, live, sent
 from tests.vectors.mqtt import ILLEGAL, REFUSED, REFUSED_V5, Illegal
@@ -72,7 +73,7 @@ def test_limits_of_the_client_are_read_from_connect() -> None:
 
 
 def test_connack_advertises_the_limits_of_the_broker() -> None:
-    connection = MqttConnection(0.0, receive_maximum=20, packet_bytes_max=4096)
+    connection = MqttConnection(0.0, Offer(receive_maximum=20, packet_bytes_max=4096))
     connection.receive(encode_packet(p.Connect(5, ""), 5), 0.0)
     ours = Properties(assigned_client_identifier="x", server_keep_alive_s=30)
     connection.accept(True, ours)
@@ -85,7 +86,7 @@ def test_connack_advertises_the_limits_of_the_broker() -> None:
             server_keep_alive_s=30,
             receive_maximum=20,
             maximum_packet_size_bytes=4096,
-            topic_alias_maximum=0,
+            topic_alias_maximum=limits.MQTT_TOPIC_ALIAS_MAXIMUM,
         ),
     )
     assert ours.receive_maximum is None
@@ -329,7 +330,7 @@ def test_repeated_identifiers_inside_a_run_arrive_once() -> None:
 
 
 def test_publish_beyond_receive_maximum_closes_MQTT_3_3_4_9() -> None:
-    connection = live(5, receive_maximum=3)
+    connection = live(5, offer=Offer(receive_maximum=3))
     publish = [encode_packet(p.Publish("t", b"x", qos=1, packet_id=i), 5) for i in range(1, 9)]
     assert len(flat(connection.receive(b"".join(publish[:3]), 1.0))) == 3
     connection.send_puback_run([1])
@@ -340,7 +341,7 @@ def test_publish_beyond_receive_maximum_closes_MQTT_3_3_4_9() -> None:
 
 
 def test_receive_maximum_counts_qos_2_until_pubcomp() -> None:
-    connection = live(5, receive_maximum=2)
+    connection = live(5, offer=Offer(receive_maximum=2))
     connection.receive(qos2(1, 2), 1.0)
     connection.send_pubrec(1, c.NOT_AUTHORIZED)
     connection.send_pubrec(2)
@@ -353,7 +354,7 @@ def test_receive_maximum_counts_qos_2_until_pubcomp() -> None:
 
 
 def test_receive_maximum_is_not_enforced_in_3_1_1() -> None:
-    connection = live(4, receive_maximum=1)
+    connection = live(4, offer=Offer(receive_maximum=1))
     wire = b"".join(encode_packet(p.Publish("t", b"x", qos=1, packet_id=i), 4) for i in (1, 2, 3))
     assert len(flat(connection.receive(wire, 1.0))) == 3
 

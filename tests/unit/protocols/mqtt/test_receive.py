@@ -11,6 +11,7 @@ from protocols.mqtt import events
 from protocols.mqtt import packets as p
 from protocols.mqtt.codec import encode_packet
 from protocols.mqtt.connection import MqttConnection
+from protocols.mqtt.offer import Offer
 from protocols.mqtt.properties import Properties, encode_properties
 from tests.unit.protocols.mqtt.live import flat, live
 from tests.unit.protocols.mqtt.strategies import answers, publishes, subscribes
@@ -142,7 +143,7 @@ def test_mutated_packets_never_raise_however_they_are_split(data: st.DataObject,
 
 
 def test_large_payload_in_many_chunks_arrives_whole() -> None:
-    connection = live(4, packet_bytes_max=2**23)
+    connection = live(4, offer=Offer(packet_bytes_max=2**23))
     wire = encode_packet(p.Publish("t", bytes(2**22), qos=1, packet_id=1), 4)
     found: list[Any] = []
     for start in range(0, len(wire), 1000):
@@ -153,7 +154,7 @@ def test_large_payload_in_many_chunks_arrives_whole() -> None:
 
 def test_packet_above_the_size_limit_is_refused() -> None:
     fits = encode_packet(p.Publish("t", b"x" * 92), 4)
-    connection = live(4, packet_bytes_max=len(fits))
+    connection = live(4, offer=Offer(packet_bytes_max=len(fits)))
     assert len(connection.receive(fits, 1.0)) == 1
     (lost,) = connection.receive(encode_packet(p.Publish("t", b"x" * 93), 4), 1.0)
     assert lost.reason_code == c.PACKET_TOO_LARGE
