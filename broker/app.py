@@ -27,6 +27,7 @@ from broker.memory import memory_returner
 from broker.mqtt.frontend import MqttFrontends
 from broker.mqtt.passing_groups import delete_left
 from broker.node import Node
+from broker.port_owner import has_port
 from broker.properties.readers import READERS
 from broker.start_log import StartLog
 from broker.tls.contexts import TlsContexts
@@ -42,7 +43,7 @@ from config.settings import (
 )
 from storage.errors import StorageError
 from storage.fast_batch import fast_batch_status
-from storage.open import open_store
+from storage.open import open_store, storage_holder_pid
 from storage.store import Store
 
 _log: Final = structlog.get_logger("sluicemq")
@@ -156,12 +157,20 @@ class Broker:
         except AddressInUse:
             if not take_over:
                 raise
+            for held in await self._listeners.in_use():
+                if not self._is_freed_by_take_over(held.port):
+                    raise held from None
         try:
             with StartLog() as starting:
                 await self._open(store, access, starting, take_over=take_over)
         except BaseException:
             self._listeners.close()
             raise
+
+    def _is_freed_by_take_over(self, port: int) -> bool:
+        """Whether the broker that has the storage may be who has the port: ending it helps nobody else."""
+        pid = storage_holder_pid(self.settings.storage)
+        return pid is None or (pid > 0 and has_port(pid, port) is not False)
 
     async def _open(
         self, store: Store | None, access: Access, starting: StartLog, *, take_over: bool

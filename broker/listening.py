@@ -38,7 +38,11 @@ class ListenError(OSError):
 
 
 class AddressInUse(ListenError):
-    """Another process (or listener) has the address."""
+    """Another process (or listener) has the address, with this port."""
+
+    def __init__(self, reason: str, port: int) -> None:
+        super().__init__(reason)
+        self.port = port
 
 
 class Listeners:
@@ -84,6 +88,18 @@ class Listeners:
         except BaseException:
             self.close()
             raise
+
+    async def in_use(self) -> list[AddressInUse]:
+        """The addresses that somebody else has, of all listeners; takes none. Raises ListenError."""
+        found: list[AddressInUse] = []
+        for name, listener in self._settings.items():
+            try:
+                for bound in await _bound(name, listener):
+                    bound.close()
+            except AddressInUse as error:
+                if not isinstance(listener, HttpListenerSettings) or listener.is_port_wanted:
+                    found.append(error)
+        return found
 
     async def bind_within(self, timeout_s: float) -> None:
         """`bind`, waiting for addresses that are in use to become free."""
@@ -228,5 +244,5 @@ async def _bound(name: str, listener: ListenerSettings) -> list[socket.socket]:
 
 def _listen_error(name: str, address: tuple[object, ...], error: OSError) -> ListenError:
     if error.errno == errno.EADDRINUSE:
-        return AddressInUse(f"{name}: port {address[1]} of {address[0]} is in use")
+        return AddressInUse(f"{name}: port {address[1]} of {address[0]} is in use", int(str(address[1])))
     return ListenError(f"{name}: port {address[1]} of {address[0]}: {error.strerror}")

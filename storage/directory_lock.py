@@ -12,12 +12,15 @@ import errno
 import fcntl
 import json
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from config import limits
 from storage.errors import StorageError, StoreInUse
+
+T = TypeVar("T")
 
 LOCK_FILE: Final = "lock"
 
@@ -102,32 +105,56 @@ class DirectoryLock:
 
 def directory_holder(directory: Path) -> str:
     """Who has the directory, in words; "" when nobody has, or that cannot be told."""
+    return _ask(directory, _holder, "", "")
+
+
+def directory_holder_pid(directory: Path) -> int | None:
+    """The process of this machine that has the directory, 0 when nobody has; None: that cannot be told."""
+    return _ask(directory, _holder_pid, 0, None)
+
+
+def _ask(directory: Path, of: Callable[[int], T], nobody: T, unknown: T) -> T:
+    """What `of` says of the lock file, if somebody has it."""
     try:
         fd = os.open(directory / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return nobody
     except OSError:
-        return ""
+        return unknown
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _holder(fd)
+        return of(fd)
     except OSError:
-        pass
+        return unknown
     finally:
         os.close(fd)
-    return ""
+    return nobody
 
 
 def _describe_this_process() -> bytes:
     return json.dumps({"pid": os.getpid(), "host": os.uname().nodename}).encode() + b"\n"
 
 
+def _read(fd: int) -> tuple[int, str]:
+    """The process ID and machine in the lock file; 0 when its holder has not come to write it yet."""
+    try:
+        written = json.loads(os.pread(fd, _HOLDER_BYTES_MAX, 0))
+        return int(written["pid"]), str(written["host"])
+    except (ValueError, KeyError, TypeError):
+        return 0, ""
+
+
+def _holder_pid(fd: int) -> int | None:
+    pid, host = _read(fd)
+    return pid if pid and host == os.uname().nodename else None
+
+
 def _holder(fd: int) -> str:
     """Who wrote the lock file, in words."""
     since = datetime.fromtimestamp(int(os.fstat(fd).st_mtime), UTC)
-    try:
-        written = json.loads(os.pread(fd, _HOLDER_BYTES_MAX, 0))
-        pid, host = int(written["pid"]), str(written["host"])
-    except (ValueError, KeyError, TypeError):  # its holder has not come to write it yet
+    pid, host = _read(fd)
+    if not pid:
         return "another process"
     where = "" if host == os.uname().nodename else f" on {host}"
     return f"process {pid}{where} since {since:%Y-%m-%d %H:%M:%S} UTC"

@@ -31,7 +31,7 @@ from slatedb.uniffi import (
 from config import limits
 from config.settings import StorageSettings
 from storage.batch import WriteOps
-from storage.directory_lock import DirectoryLock, directory_holder
+from storage.directory_lock import DirectoryLock, directory_holder, directory_holder_pid
 from storage.disk_watch import file_size_trouble
 from storage.errors import StorageError, StoreInUse, StoreUnavailable
 from storage.fast_batch import enable_fast_batch
@@ -116,6 +116,13 @@ def storage_holder(settings: StorageSettings) -> str:
     if settings.url == "memory:" or "://" in settings.url:
         return ""
     return directory_holder(Path(settings.url))
+
+
+def storage_holder_pid(settings: StorageSettings) -> int | None:
+    """The process of this machine that has the local directory, 0: nobody. None: that cannot be told."""
+    if settings.url == "memory:" or "://" in settings.url:
+        return None
+    return directory_holder_pid(Path(settings.url))
 
 
 async def check_format(store: SlateStore, version: int) -> None:

@@ -144,6 +144,22 @@ def test_take_over_with_the_same_ports_waits_for_them(own_broker, amqp_connect, 
         second.kill9()
 
 
+def test_take_over_leaves_the_first_alone_when_another_program_has_a_port(own_broker, amqp_connect, tmp_path):
+    first = own_broker()
+    channel = amqp_connect(first).channel()
+    channel.confirm_delivery()
+    channel.queue_declare("work", durable=True)
+    second = BrokerProcess(tmp_path / "second", storage=first.storage, arguments=["--take-over"])
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        second.ports_wanted = {**first.ports, "amqp": other.getsockname()[1]}
+        with pytest.raises(BrokerFailed, match="exited with 1"):
+            second.start()
+        assert f"amqp: port {second.ports_wanted['amqp']} of 127.0.0.1 is in use" in second.log
+    publish_for(1, channel, "work")
+    assert first.alive
+    assert first.stop() == 0
+
+
 def test_port_in_use_is_told_before_the_storage_is_touched(own_broker, tmp_path):
     running = own_broker()
     late = BrokerProcess(tmp_path / "late")
