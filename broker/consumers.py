@@ -8,8 +8,9 @@ from typing import Protocol
 
 from broker.access.login import Identity
 from broker.access.rights import Action, Kind
+from broker.connection_views import ConsumerView
 from broker.consumer_filters import Filters
-from broker.engine.traffic import Claim, Consumer, Credit, Sink, Source
+from broker.engine.traffic import UNLIMITED, Claim, Consumer, Credit, Sink, Source
 from broker.hub import Hub
 from queue_manager.errors import QueueNotFound
 from queue_manager.log.stream_start import StreamStart
@@ -72,6 +73,10 @@ class Consumers:
 
     def __iter__(self) -> Iterator[Consumer]:
         return iter(self._by_name.values())
+
+    def views(self) -> tuple[ConsumerView, ...]:
+        """What there is to tell of them."""
+        return tuple([_view(name, consumer) for name, consumer in self._by_name.items()])
 
     def find(self, name: str) -> Consumer | None:
         """The consumer of that name."""
@@ -149,3 +154,16 @@ class Consumers:
         self._by_name.clear()
         for consumer in ended:
             hub.client.consuming.unsubscribe(consumer, now_ms)
+
+
+def _view(name: str, consumer: Consumer) -> ConsumerView:
+    return ConsumerView(
+        queue=consumer.group.queue_name,
+        group=consumer.group.group_id,
+        tag=name,
+        no_ack=consumer.no_ack,
+        exclusive=consumer.exclusive,
+        priority=consumer.priority,
+        prefetch=0 if consumer.credit_max >= UNLIMITED else consumer.credit_max,
+        unsettled=consumer.held_count,
+    )

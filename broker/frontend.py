@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
+from broker.connection_views import Description
 from protocols.connection import Connection
 
 
@@ -47,6 +48,14 @@ class Frontend(ABC):
     @abstractmethod
     def dissolve(self) -> None:
         """Let go of what refers back, so that this ends with its connection; nothing is called afterwards."""
+
+    @abstractmethod
+    def describe(self) -> Description:
+        """Who the client is, and what it does."""
+
+    @abstractmethod
+    def dismiss(self, reason: str) -> None:
+        """An operator wants the client gone: close in the protocol's words, and log it."""
 
     @abstractmethod
     def shut_down(self) -> None:

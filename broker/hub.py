@@ -11,6 +11,7 @@ from broker.access.access import Access
 from broker.body_room import BodyRoom, Sender
 from broker.clock import Clock
 from broker.configured import default_policy
+from broker.connection_views import ConnectionView
 from broker.counters import Counters
 from broker.engine.client import ShardClient
 from broker.refusals import RefusalLog
@@ -21,6 +22,12 @@ from config.settings import Settings
 
 class Peer(Sender, Protocol):
     """A client's connection, as the broker sees it."""
+
+    def describe(self) -> ConnectionView:
+        """What there is to tell of it."""
+
+    def dismiss(self, reason: str) -> None:
+        """Somebody who operates the broker wants the client gone."""
 
     def flush(self) -> None:
         """Write its output."""
@@ -77,13 +84,16 @@ class Hub:
         self._tasks: set[asyncio.Task[None]] = set()
         self._flush_scheduled = False
         self._caller_count = 0
+        self._connection_count = 0
         client.commits.on_committed(self._on_committed)
 
     # connections
 
-    def connected(self, transport: Peer) -> None:
-        """A client connected."""
+    def connected(self, transport: Peer) -> int:
+        """A client connected; gives the number of its connection."""
+        self._connection_count += 1
         self.transports[transport] = None
+        return self._connection_count
 
     def new_caller(self) -> str:
         """A name for a connection, by which the core tells who asks."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import resource
@@ -9,8 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from broker.connection_views import ConnectionView
 from broker.hub import Hub
 from broker.version import PRODUCT, VERSION
+from config import limits
 from config.settings import ListenerSettings, Settings
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -104,6 +107,26 @@ class Node:
             publishes_refused=counters.publishes_refused,
             publishes_unrouted=counters.publishes_unrouted,
         )
+
+    async def connections(self) -> list[ConnectionView]:
+        """The clients that are connected by MQTT and AMQP, in the order they came."""
+        views: list[ConnectionView] = []
+        for number, peer in enumerate(list(self._hub.transports), start=1):
+            if peer in self._hub.transports:
+                views.append(peer.describe())
+            if number % limits.LISTED_CONNECTIONS_PER_STEP == 0:
+                await asyncio.sleep(0)
+        return views
+
+    async def close_connection(self, connection_id: int, reason: str) -> bool:
+        """Send a client away; whether there is one of that number."""
+        for number, peer in enumerate(list(self._hub.transports), start=1):
+            if peer in self._hub.transports and peer.describe().id == connection_id:
+                peer.dismiss(reason)
+                return True
+            if number % limits.LISTED_CONNECTIONS_PER_STEP == 0:
+                await asyncio.sleep(0)
+        return False
 
     def connection_count(self) -> int:
         """How many clients are connected by MQTT and AMQP."""

@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 
 import structlog
 
+from broker.connection_views import ConnectionView
 from broker.frontend import Frontend
 from broker.hub import Hub
 from broker.tls.peers import certificate_names
@@ -30,6 +31,7 @@ class Transport(asyncio.Protocol):
 
     __slots__ = (
         "_announced",
+        "_connected_at_ms",
         "_dissolved",
         "_ended",
         "_flush_wanted",
@@ -40,6 +42,7 @@ class Transport(asyncio.Protocol):
         "_lost",
         "_make",
         "_monotonic",
+        "_number",
         "_store_holds",
         "_unread_holds",
         "frontend",
@@ -65,6 +68,8 @@ class Transport(asyncio.Protocol):
         self._store_holds = False  # whether the store is one of them
         self._held_since = 0.0  # if so
         self._unread_holds = False  # whether answers the peer does not read are one of them
+        self._number = 0
+        self._connected_at_ms = hub.clock.now_ms()
         self.paused = False
         self.peer = ""
         self.frontend: Frontend
@@ -76,7 +81,7 @@ class Transport(asyncio.Protocol):
         self.transport.set_write_buffer_limits(high=limits.WRITE_BUFFER_BYTES_HIGH)
         self.peer = peer_text(transport.get_extra_info("peername"))
         self.frontend = self._make(self)
-        self._hub.connected(self)
+        self._number = self._hub.connected(self)
 
     @property
     def certificate_names(self) -> tuple[str, ...]:
@@ -210,6 +215,23 @@ class Transport(asyncio.Protocol):
             self._ended = True
             self._forget_message()
             self.guard(self.frontend.gone)
+
+    def describe(self) -> ConnectionView:
+        """See `broker.hub.Peer`."""
+        return ConnectionView(
+            id=self._number,
+            peer=self.peer,
+            local=peer_text(self.transport.get_extra_info("sockname")),
+            connected_at_ms=self._connected_at_ms,
+            buffered_bytes=self.buffered_bytes(),
+            blocked=self._store_holds,
+            description=self.frontend.describe(),
+        )
+
+    def dismiss(self, reason: str) -> None:
+        """See `broker.hub.Peer`."""
+        self.guard(self.frontend.dismiss, reason)
+        self.flush()
 
     def shut_down(self) -> None:
         """See `broker.hub.Peer`."""

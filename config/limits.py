@@ -300,6 +300,7 @@ HTTP_PAGE_ITEMS_MAX: Final = 1_000
 HTTP_SOCKET_MESSAGE_BYTES_MAX: Final = 64 * KIB  # a page says little
 HTTP_SOCKET_MESSAGES_MAX: Final = 8
 LISTED_QUEUES_PER_STEP: Final = 128  # looked at before others have their turn
+LISTED_CONNECTIONS_PER_STEP: Final = 128
 METRICS_QUEUES_MAX: Final = 1_000  # with series of their own in /metrics; the others are summed up
 MQCORE_STORE_TIMEOUT_S: Final = 10  # then a publisher is told to try again
 MQCORE_WAIT_MS_MAX: Final = 60_000  # longest wait for a message to come

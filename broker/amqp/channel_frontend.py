@@ -21,6 +21,7 @@ from broker.amqp.publishing import Publisher
 from broker.amqp.queues import Queues
 from broker.amqp.transaction import Transaction
 from broker.amqp.unacked import Unacked
+from broker.connection_views import ChannelView
 from protocols.amqp091 import constants as c
 from protocols.amqp091 import events as ev
 from protocols.errors import ProtocolError
@@ -96,6 +97,12 @@ class ChannelFrontend:
             self._fail(error, event)
         except StorageError:
             self._held.hold()  # for ever: the broker ends, and says so to every client
+
+    def describe(self) -> ChannelView:
+        """What there is to tell of the channel."""
+        return self._consuming.view(
+            len(self.unacked), confirms=self._confirms.is_on, transactional=self._transaction.is_on
+        )
 
     def end(self) -> None:
         """The client ended it: what it sent before is done, though it waits for no answers any more."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from broker.access.login import Identity, Login
 from broker.amqp.shared import Shared
@@ -12,18 +12,24 @@ from protocols.amqp091.connection import AmqpConnection
 from protocols.amqp091.handshake import understands
 from queue_manager.address import DEFAULT_VHOST
 
+_TOLD: Final = ("connection_name", "product", "version", "platform", "information")
+"""What of the client's properties is kept, to tell who operates the broker."""
+
+_TOLD_CHARACTERS_MAX: Final = 256
+
 
 class AmqpClient:
     """Who the client is and how it is spoken to.
 
     `caller` is what the core knows it by; `login` is set once it was let in, `identity` once it is in a
     virtual host (`vhost`), where its queues and exchanges are. `cancel_notify`: it understands a
-    basic.cancel from the broker.
+    basic.cancel from the broker. `client_properties` are those it says of itself that are texts for people.
     """
 
     __slots__ = (
         "caller",
         "cancel_notify",
+        "client_properties",
         "connection",
         "hub",
         "identity",
@@ -43,6 +49,7 @@ class AmqpClient:
         self.login: Login
         self.identity: Identity
         self.cancel_notify = False
+        self.client_properties: dict[str, str] = {}
 
     @property
     def username(self) -> str:
@@ -57,4 +64,8 @@ class AmqpClient:
     def identify(self, login: Login, client_properties: dict[str, Any]) -> None:
         """Who a client is that was let in, and what it says of itself."""
         self.login = login
+        said = {name: client_properties.get(name) for name in _TOLD}
+        self.client_properties = {
+            name: value[:_TOLD_CHARACTERS_MAX] for name, value in said.items() if isinstance(value, str)
+        }
         self.cancel_notify = understands(client_properties, "consumer_cancel_notify")

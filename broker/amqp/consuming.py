@@ -18,6 +18,7 @@ from broker.amqp.errors import channel_error, connection_error
 from broker.amqp.held_events import HeldEvents
 from broker.amqp.stream_delivery import AmqpStreamConsumer
 from broker.amqp.unacked import Unacked
+from broker.connection_views import ChannelView
 from broker.consumers import ConsumerRequest, Consumers, find_or_create
 from broker.engine.traffic import UNLIMITED, Consumer, Credit, Source
 from config import limits
@@ -47,6 +48,19 @@ class Consuming:
         self._pullers = Consumers(channel.hub)
         self._prefetch = 0
         self._pool: Credit | None = None
+
+    def view(self, unsettled: int, *, confirms: bool, transactional: bool) -> ChannelView:
+        """The channel as its consumers have it, with what the other parts of it know."""
+        shared = 0 if self._pool is None or self._pool.credit_max >= UNLIMITED else self._pool.credit_max
+        return ChannelView(
+            number=self._channel.number,
+            prefetch=self._prefetch,
+            prefetch_shared=shared,
+            unsettled=unsettled,
+            confirms=confirms,
+            transactional=transactional,
+            consumers=self._consumers.views(),
+        )
 
     def pause(self) -> None:
         """The client reads too slowly."""

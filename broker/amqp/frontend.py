@@ -14,6 +14,7 @@ from broker.access.credentials import Certificate, Credentials, LoginRefused, Pa
 from broker.amqp.channel_frontend import ChannelFrontend
 from broker.amqp.client import AmqpClient
 from broker.amqp.shared import Shared
+from broker.connection_views import Description
 from broker.entrance import Found, log_in
 from broker.frontend import Frontend
 from broker.hub import Hub
@@ -119,6 +120,21 @@ class AmqpFrontend(Frontend):
     def dissolve(self) -> None:
         """See `Frontend.dissolve`."""
         self._handlers.clear()
+
+    def describe(self) -> Description:
+        """See `Frontend.describe`."""
+        client = self.client
+        return Description(
+            protocol="AMQP 0-9-1",
+            user=client.username if hasattr(client, "login") else "",
+            vhost=client.vhost if hasattr(client, "identity") else "",
+            client=client.client_properties,
+            channels=tuple([channel.describe() for channel in self.channels.values()]),
+        )
+
+    def dismiss(self, reason: str) -> None:
+        """See `Frontend.dismiss`."""
+        self._fail(c.CONNECTION_FORCED, reason)
 
     def shut_down(self) -> None:
         """See `Frontend.shut_down`."""

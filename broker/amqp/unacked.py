@@ -44,6 +44,9 @@ class Unacked:
         self._lost_count = 0
         self._next_tag = 1
 
+    def __len__(self) -> int:
+        return len(self._claims)
+
     def number(self, count: int, claims: Sequence[Claim] | None) -> int:
         """Number so many deliveries, gives the first tag; None: they need no acknowledgement."""
         first = self._next_tag

@@ -122,6 +122,13 @@ class Consumer(Protocol):
         """Whether what it is sent is settled thereby."""
 
     @property
+    def exclusive(self) -> bool:
+        """Whether it keeps others out."""
+
+    @property
+    def priority(self) -> int: ...
+
+    @property
     def lease_ms(self) -> int: ...
 
     @property

@@ -18,6 +18,7 @@ from broker.access.credentials import (
     VhostRefused,
 )
 from broker.access.login import NotPermitted
+from broker.connection_views import Description
 from broker.entrance import Found, log_in
 from broker.frontend import Frontend
 from broker.hub import Hub
@@ -156,6 +157,24 @@ class MqttFrontend(Frontend):
         """See `Frontend.dissolve`."""
         self._handlers.clear()
         self.connection.forget_shapes()
+
+    def describe(self) -> Description:
+        """See `Frontend.describe`."""
+        client = self.client
+        is_in = hasattr(client, "identity")
+        versions = {c.MQTT_5: "MQTT 5", c.MQTT_3_1_1: "MQTT 3.1.1"}
+        return Description(
+            protocol=versions.get(self.connection.protocol_version, "MQTT"),
+            user=client.identity.user if is_in else "",
+            vhost=client.vhost if is_in else "",
+            client_id=client.client_id,
+            consumers=client.consumers.views(),
+            subscriptions=self._subscriptions.views(),
+        )
+
+    def dismiss(self, reason: str) -> None:
+        """See `Frontend.dismiss`."""
+        self.client.disconnect(c.ADMINISTRATIVE_ACTION, reason)
 
     def shut_down(self) -> None:
         """See `Frontend.shut_down`."""

@@ -9,6 +9,7 @@ from typing import Final
 import structlog
 
 from broker.access.rights import Action, Kind
+from broker.connection_views import SubscriptionView
 from broker.consumers import ConsumerRequest, find_or_create
 from broker.engine.local.sessions import SubscriptionOptions
 from broker.mqtt.client import MqttClient
@@ -56,6 +57,15 @@ class Subscriptions:
         for subscription in list(link.session.subscriptions.values()):
             if subscription.log is None:
                 self._resume(subscription.filter, subscription.options)
+
+    def views(self) -> tuple[SubscriptionView, ...]:
+        """What there is to tell of those to plain topics."""
+        return tuple(
+            [
+                SubscriptionView(filter=each.filter, qos=each.qos, share=each.share)
+                for each in self._plain.values()
+            ]
+        )
 
     def on_subscribe(self, event: SubscribeReceived) -> None:
         """Make the subscriptions that are asked for, and answer with a SUBACK."""

@@ -1,0 +1,77 @@
+"""What a connection tells those who operate the broker: values, made when they are asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerView:
+    """One consumer of a queue: `tag` is its consumer tag, or the topic filter of an MQTT client.
+
+    `prefetch` 0: no bound. `unsettled`: messages it was given and has not settled.
+    """
+
+    queue: str
+    group: str
+    tag: str
+    no_ack: bool
+    exclusive: bool
+    priority: int
+    prefetch: int
+    unsettled: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelView:
+    """One AMQP channel. `prefetch` holds for consumers to come, `prefetch_shared` for all together; 0: no
+    bound.
+    """
+
+    number: int
+    prefetch: int
+    prefetch_shared: int
+    unsettled: int
+    confirms: bool
+    transactional: bool
+    consumers: tuple[ConsumerView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionView:
+    """An MQTT client's subscription to plain topics."""
+
+    filter: str
+    qos: int
+    share: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """What a front-end knows of its client. `vhost` "": not let in yet."""
+
+    protocol: str
+    user: str
+    vhost: str
+    client_id: str = ""
+    client: dict[str, str] = field(default_factory=dict)
+    channels: tuple[ChannelView, ...] = ()
+    consumers: tuple[ConsumerView, ...] = ()
+    subscriptions: tuple[SubscriptionView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionView:
+    """One client that is connected; `id` is the broker's own number for it.
+
+    `buffered_bytes`: written to it and not taken by it yet. `blocked`: nothing is read from it, for the store
+    or the memory of the broker cannot take more.
+    """
+
+    id: int
+    peer: str
+    local: str
+    connected_at_ms: int
+    buffered_bytes: int
+    blocked: bool
+    description: Description
