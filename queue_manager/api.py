@@ -146,7 +146,10 @@ class QueueView:
     Offsets `first_offset` up to `next_offset` are kept, or were when some group last let go of one (with
     priorities: those of priority 0, each has its own). `retained_bytes` is the payload a stream keeps, 0 for
     other queues. `memory_bytes` is what messages take in memory. `groups` leaves out the nameless ones of a
-    stream's readers.
+    stream's readers. `arguments` are those it was declared with.
+
+    Counts that only grow: `published` since the queue was made; over its groups as they are, `delivered` and
+    `settled` since those were made, and `redelivered` since the start of the broker.
     """
 
     name: str
@@ -169,6 +172,11 @@ class QueueView:
     retained_bytes: int
     memory_bytes: int
     groups: tuple[str, ...]
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    published: int = 0
+    delivered: int = 0
+    settled: int = 0
+    redelivered: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,11 +12,21 @@ from broker.admin.checking import checks_arguments
 from broker.admin.views import GroupView, Page, Published, QueuePage, QueueView, State
 from broker.clock import Clock
 from broker.configured import declaration_of, groups_of
+from broker.engine.answers import Answer
 from broker.engine.client import ShardClient
 from config.names import check_queue_name
 from config.queue_settings import QueueSettings
 from config.settings import Settings
-from queue_manager.api import BrowseRequest, GroupDefinition, read_start
+from queue_manager.api import (
+    BindingDefinition,
+    BrowseRequest,
+    Changed,
+    ExchangeDeclaration,
+    ExchangeView,
+    GroupDefinition,
+    QueueDeclaration,
+    read_start,
+)
 from queue_manager.errors import InvalidAddress
 from queue_manager.patterns import MATCH_ALL
 
@@ -84,6 +94,16 @@ class Admin:
         await client.commits.durable()
         return await client.queues.view(settings.name)
 
+    async def declare_queue(self, declaration: QueueDeclaration) -> bool:
+        """A queue by its whole declaration, as AMQP has it; whether it is new. Raises Inequivalent,
+        PreconditionFailed, InvalidAddress, LimitReached.
+        """
+        client = self._client
+        status = await client.queues.declare(declaration)
+        if status.durable:
+            await client.commits.durable()
+        return status.is_new
+
     async def delete(self, name: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete a queue with all it holds; give how many messages waited in it.
 
@@ -100,6 +120,42 @@ class Admin:
         dropped = await client.queues.purge(name)
         await client.commits.durable()
         return dropped.count
+
+    # exchanges
+
+    async def exchanges(self) -> list[ExchangeView]:
+        """All exchanges but the default one, by name."""
+        return await self._client.exchanges.views()
+
+    async def bindings(
+        self, *, source: str | None = None, queue: str | None = None, exchange: str | None = None
+    ) -> list[BindingDefinition]:
+        """The bindings of one exchange as their source, those to a queue, those to an exchange, or all."""
+        return await self._client.exchanges.bindings(source=source, queue=queue, exchange=exchange)
+
+    async def declare_exchange(self, declaration: ExchangeDeclaration) -> bool:
+        """Make an exchange; whether it is new. Raises Inequivalent, InvalidArgument, LimitReached."""
+        return await self._changed(self._client.exchanges.declare(declaration))
+
+    async def delete_exchange(self, name: str, *, if_unused: bool = False) -> bool:
+        """Delete an exchange with its bindings. Raises ExchangeNotFound, AccessRefused,
+        PreconditionFailed.
+        """
+        return await self._changed(self._client.exchanges.delete(name, if_unused=if_unused))
+
+    async def bind(self, binding: BindingDefinition) -> bool:
+        """Have an exchange pass messages on; whether that is new. Raises ExchangeNotFound, QueueNotFound."""
+        return await self._changed(self._client.exchanges.bind(binding))
+
+    async def unbind(self, binding: BindingDefinition) -> bool:
+        """Undo a `bind`; whether there was one."""
+        return await self._changed(self._client.exchanges.unbind(binding))
+
+    async def _changed(self, answer: Answer[Changed]) -> bool:
+        changed = await answer
+        if changed.durable:
+            await self._client.commits.durable()
+        return changed.is_new
 
     # messages
 
@@ -121,6 +177,26 @@ class Admin:
         client = self._client
         published = publishing.publish(
             client.publishing, self._clock.now_ms(), address, body, headers, persistent, properties
+        )
+        await client.commits.durable()
+        return published
+
+    async def publish_to_exchange(
+        self,
+        exchange: str,
+        key: str,
+        body: bytes,
+        *,
+        headers: Mapping[str, Any] | None = None,
+        persistent: bool = True,
+        **properties: Any,
+    ) -> Published:
+        """Publish one message to an exchange ("": the default one), which may lead to no queue. As `publish`;
+        raises ExchangeNotFound.
+        """
+        client = self._client
+        published = publishing.publish_through(
+            client.publishing, self._clock.now_ms(), exchange, key, body, headers, persistent, properties
         )
         await client.commits.durable()
         return published

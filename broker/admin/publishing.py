@@ -42,6 +42,29 @@ def publish(
     return Published(queues=tuple([queue.name for queue in plan.queues]))
 
 
+def publish_through(
+    publishing: PublishingClient,
+    now_ms: int,
+    exchange: str,
+    key: str,
+    body: bytes,
+    headers: Mapping[str, Any] | None,
+    persistent: bool,
+    fields: Mapping[str, Any],
+) -> Published:
+    """Publish one message to an exchange; see `Admin.publish_to_exchange`."""
+    raw = amqp.write_fields(persistent, fields, headers)
+    plan = publishing.plan(key, PROPERTIES_AMQP, raw, persistent, amqp.options_of(raw), exchange)
+    if exchange:
+        publishing.aim(plan, publishing.through(exchange, [key], lambda: dict(headers or {})))
+    else:
+        publishing.aim(plan, publishing.named(key))
+    outcome = publishing.publish(plan, [body], now_ms)
+    if outcome not in (ACCEPTED, outcomes.UNROUTED):
+        raise LimitReached(outcomes.REASONS[outcome])
+    return Published(queues=tuple([queue.name for queue in plan.queues]))
+
+
 def _plan(
     publishing: PublishingClient,
     address: str,

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from pamqp import commands
 
-from broker.amqp import arguments, permissions, stream_arguments
+from broker.amqp import permissions
 from broker.amqp.channel import AmqpChannel
+from broker.amqp.declarations import queue_declaration
 from broker.amqp.direct_replies import is_reply_key, is_there
 from broker.amqp.held_events import HeldEvents
 from broker.engine.answers import Answer
@@ -18,7 +19,6 @@ from protocols.amqp091.methods import QueueDeclareOk
 from protocols.amqp091.names import is_reserved_name
 from queue_manager.api import Dropped, QueueDeclaration, QueueStatus
 from queue_manager.errors import AccessRefused, QueueNotFound
-from queue_manager.policy import QueuePolicy
 
 _COUNT_MAX: Final = 0xFFFFFFFF
 
@@ -75,16 +75,11 @@ class Queues:
         self._held.expect(answer, partial(self._deleted, method), method.index)
 
     def _declaration(self, method: commands.Queue.Declare, name: str) -> QueueDeclaration:
-        durable = method.durable and not method.exclusive and not method.auto_delete
-        table = method.arguments or {}
-        return QueueDeclaration(
-            name=name,
-            durable=durable,
-            policy=_policy(table, self._channel.hub.default_policy, durable=durable),
-            arguments={
-                **arguments.equivalence(table),
-                **({"durable": method.durable} if method.durable != durable else {}),
-            },
+        return queue_declaration(
+            name,
+            method.arguments or {},
+            self._channel.hub.default_policy,
+            durable=method.durable,
             auto_delete=method.auto_delete,
             exclusive=method.exclusive,
         )
@@ -121,12 +116,6 @@ class Queues:
             self._held.reply_when_durable(method)
         else:
             self._channel.send(method)
-
-
-def _policy(table: dict[str, Any], default: QueuePolicy, *, durable: bool) -> QueuePolicy:
-    if stream_arguments.is_stream(table):
-        return stream_arguments.stream_policy(table, default, plain=durable)
-    return arguments.queue_policy(table, default, durable=durable)
 
 
 METHODS: Final[dict[type, Callable[[Queues, Any], None]]] = {

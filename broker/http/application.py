@@ -19,7 +19,8 @@ from broker.http.metrics import metrics_endpoint
 from broker.http.mqcore.application import MqCore
 from broker.http.mqcore.queues import Queues
 from broker.http.pages import Pages
-from broker.http.problems import answer_of
+from broker.http.problems import Problem, answer_of
+from broker.http.rabbitmq.application import rabbitmq_routes
 from broker.http.server import HttpServer
 from broker.http.site import Site
 from broker.http.v1.overview import overview
@@ -36,7 +37,7 @@ def http_servers(hub: Hub, admin: Admin, node: Node, names: Collection[str]) -> 
     """The servers of those of the HTTP listeners that are open, by name."""
     servers: dict[str, HttpServer] = {}
     if "http" in names:
-        site = application(Site(admin, node, hub.settings))
+        site = application(Site(hub, admin, node, hub.settings))
         servers["http"] = HttpServer(Guard(site, hub.access, OPEN_PATHS), hub.loop)
     if "mqcore" in names:
         servers["mqcore"] = HttpServer(Guard(MqCore(Queues(hub, admin)), hub.access), hub.loop)
@@ -57,10 +58,16 @@ def application(site: Site) -> ASGIApp:
             Route("/metrics", metrics_endpoint(site)),
             Route(f"{V1}/openapi.json", openapi),
             *routes_of(site, ENDPOINTS, V1),
+            Route(f"{V1}/{{rest:path}}", _nowhere),
+            *rabbitmq_routes(site),
         ],
         exception_handlers={404: _refuse, 405: _refuse},
     )
     return _by_raw_path(app)
+
+
+async def _nowhere(request: Request) -> Response:
+    return answer_of(Problem(404, "not_found", "no such path; /api/v1/openapi.json names them all"))
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from broker.engine.ending import BrokerStopped
 from queue_manager.errors import (
     AccessRefused,
+    ExchangeNotFound,
     GroupNotFound,
     InvalidAddress,
     InvalidArgument,
@@ -30,6 +31,7 @@ RETRY_AFTER_S: Final = 1
 
 _REFUSALS: Final[dict[type, tuple[int, str]]] = {
     QueueNotFound: (404, "not_found"),
+    ExchangeNotFound: (404, "not_found"),
     GroupNotFound: (404, "not_found"),
     InvalidAddress: (400, "invalid_address"),
     InvalidArgument: (400, "invalid_argument"),

@@ -23,6 +23,11 @@ def priority_of(offset: int) -> int:
     return offset >> LEVEL_SHIFT
 
 
+def offset_in_level(offset: int) -> int:
+    """How many offsets of its level come before this one."""
+    return offset & ((1 << LEVEL_SHIFT) - 1)
+
+
 def first_offset(priority: int) -> int:
     """The first offset of a level."""
     return priority << LEVEL_SHIFT

@@ -11,7 +11,7 @@ from queue_manager.claims.claim import Claim
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.group.group import Group
 from queue_manager.group.stream_group import StreamGroup
-from queue_manager.log.levels import priority_of
+from queue_manager.log.levels import offset_in_level, priority_of
 from queue_manager.model import Message
 from queue_manager.queue.queue import Queue
 from queue_manager.queue.stream import Stream
@@ -42,7 +42,30 @@ def queue_view(queue: Queue) -> QueueView:
         retained_bytes=queue.stream_log.chunks.payload_bytes if isinstance(queue, Stream) else 0,
         memory_bytes=queue.memory_bytes(),
         groups=tuple(group.group_id for group in groups if has_name(group)),
+        arguments=queue.arguments or {},
+        published=sum(offset_in_level(part.log.next_offset) for part in queue.parts),
+        delivered=sum(map(_delivered_count, groups)),
+        settled=sum(map(_settled_count, groups)),
+        redelivered=sum(group.redelivered_count() for group in groups),
     )
+
+
+def _delivered_count(group: Group) -> int:
+    """Deliveries, the first and later ones of each message."""
+    if isinstance(group, StreamGroup):
+        return group.position + group.redelivered_count()
+    return sum(cursor.claims.next_claim for cursor in group.cursors) + group.redelivered_count()
+
+
+def _settled_count(group: Group) -> int:
+    """Messages claimed once and done with: claims that are neither in flight, nor wait, nor failed."""
+    if isinstance(group, StreamGroup):
+        return group.committed_offset()
+    claimed = sum(cursor.claims.next_claim for cursor in group.cursors)
+    waiting = group.delayed_count()
+    for cursor in group.cursors:
+        waiting += len(cursor.claims.returned) + cursor.dispatcher.held_count(cursor)
+    return max(0, claimed - waiting - group.in_flight_count() - group.failed_count())
 
 
 def has_name(group: Group) -> bool:

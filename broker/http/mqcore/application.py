@@ -20,8 +20,8 @@ from broker.engine.traffic import Message
 from broker.http.guard import identity_of
 from broker.http.mqcore.document import document
 from broker.http.mqcore.queues import CONTENT_TYPE, Queues
-from broker.http.mqcore.station import Delivery
 from broker.http.problems import Problem, answer_of
+from broker.http.station import Delivery
 from broker.properties import amqp
 from broker.properties.templates import as_amqp
 from config import limits, units

@@ -8,8 +8,8 @@ from typing import Final
 from broker.admin.admin import Admin
 from broker.engine.traffic import PublishPlan, Source
 from broker.http.mqcore.journal import Journal, unavailable
-from broker.http.mqcore.station import Delivery, Station
 from broker.http.problems import Problem
+from broker.http.station import Delivery, Station
 from broker.hub import Hub
 from broker.properties import amqp
 from config import limits

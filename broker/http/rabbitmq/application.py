@@ -1,0 +1,121 @@
+"""RabbitMQ's API at `/api`: its paths, and what answers them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from broker.http.guard import CHALLENGE
+from broker.http.problems import Problem
+from broker.http.rabbitmq.asking import Asking, refusal
+from broker.http.rabbitmq.broker import BrokerCalls
+from broker.http.rabbitmq.definitions import Definitions
+from broker.http.rabbitmq.messages import Messages
+from broker.http.rabbitmq.queues import Topology
+from broker.http.rates import RateMeter
+from broker.http.site import Site
+
+PREFIX: Final = "/api"
+
+Call = Callable[[Asking], Awaitable[Response]]
+
+
+def rabbitmq_routes(site: Site) -> list[Route]:
+    """The routes, to be matched by the path as it was sent."""
+    node = f"sluicemq@{socket.gethostname()}"
+    meter = RateMeter(site)
+    broker = BrokerCalls(site, meter, node)
+    topology = Topology(site, meter, node)
+    messages = Messages(site)
+    definitions = Definitions(site)
+    calls: list[tuple[str, str, Call]] = [
+        ("GET", "/overview", broker.overview),
+        ("GET", "/whoami", broker.whoami),
+        ("GET", "/nodes", broker.nodes),
+        ("GET", "/nodes/{node}", broker.node),
+        ("GET", "/cluster-name", broker.cluster_name),
+        ("GET", "/extensions", broker.extensions),
+        ("GET", "/auth", broker.auth),
+        ("GET", "/vhosts", broker.vhosts),
+        ("GET", "/vhosts/{vhost}", broker.vhost),
+        ("PUT", "/vhosts/{vhost}", broker.make_vhost),
+        ("GET", "/connections", broker.connections),
+        ("GET", "/connections/{name}", broker.connection),
+        ("DELETE", "/connections/{name}", broker.close_connection),
+        ("GET", "/vhosts/{vhost}/connections", broker.connections),
+        ("GET", "/channels", broker.channels),
+        ("GET", "/vhosts/{vhost}/channels", broker.channels),
+        ("GET", "/consumers", broker.consumers),
+        ("GET", "/consumers/{vhost}", broker.consumers),
+        ("GET", "/aliveness-test/{vhost}", broker.alive),
+        ("GET", "/health/checks/alarms", broker.alive),
+        ("GET", "/health/checks/local-alarms", broker.alive),
+        ("GET", "/health/checks/virtual-hosts", broker.alive),
+        ("GET", "/health/checks/{check}/{what}", broker.listens),
+        ("GET", "/queues", topology.queues),
+        ("GET", "/queues/{vhost}", topology.queues),
+        ("GET", "/queues/{vhost}/{queue}", topology.queue),
+        ("PUT", "/queues/{vhost}/{queue}", topology.declare_queue),
+        ("DELETE", "/queues/{vhost}/{queue}", topology.delete_queue),
+        ("DELETE", "/queues/{vhost}/{queue}/contents", topology.purge_queue),
+        ("POST", "/queues/{vhost}/{queue}/get", messages.get),
+        ("GET", "/queues/{vhost}/{queue}/bindings", topology.bindings),
+        ("GET", "/exchanges", topology.exchanges),
+        ("GET", "/exchanges/{vhost}", topology.exchanges),
+        ("GET", "/exchanges/{vhost}/{exchange}", topology.exchange),
+        ("PUT", "/exchanges/{vhost}/{exchange}", topology.declare_exchange),
+        ("DELETE", "/exchanges/{vhost}/{exchange}", topology.delete_exchange),
+        ("POST", "/exchanges/{vhost}/{exchange}/publish", messages.publish),
+        ("GET", "/exchanges/{vhost}/{exchange}/bindings/{side}", topology.bindings),
+        ("GET", "/bindings", topology.bindings),
+        ("GET", "/bindings/{vhost}", topology.bindings),
+        ("GET", "/bindings/{vhost}/e/{source}/q/{queue}", topology.bindings),
+        ("POST", "/bindings/{vhost}/e/{source}/q/{queue}", topology.bind),
+        ("GET", "/bindings/{vhost}/e/{source}/q/{queue}/{key}", topology.binding),
+        ("DELETE", "/bindings/{vhost}/e/{source}/q/{queue}/{key}", topology.unbind),
+        ("GET", "/bindings/{vhost}/e/{source}/e/{destination}", topology.bindings),
+        ("POST", "/bindings/{vhost}/e/{source}/e/{destination}", topology.bind),
+        ("GET", "/bindings/{vhost}/e/{source}/e/{destination}/{key}", topology.binding),
+        ("DELETE", "/bindings/{vhost}/e/{source}/e/{destination}/{key}", topology.unbind),
+        ("GET", "/definitions", definitions.export),
+        ("GET", "/definitions/{vhost}", definitions.export),
+        ("POST", "/definitions", definitions.load),
+        ("POST", "/definitions/{vhost}", definitions.load),
+    ]
+    nothing_here = ("users", "permissions", "topic-permissions", "policies", "operator-policies")
+    for name in (*nothing_here, "parameters", "global-parameters", "feature-flags", "vhost-limits"):
+        calls.append(("GET", f"/{name}", broker.empty))
+    return [*_joined(calls), Route(f"{PREFIX}/{{rest:path}}", _served(_nowhere))]
+
+
+def _joined(calls: list[tuple[str, str, Call]]) -> list[Route]:
+    """One route for each path: which methods it has is told where another is used."""
+    by_path: dict[str, dict[str, Call]] = {}
+    for method, path, call in calls:
+        by_path.setdefault(path, {})[method] = call
+    return [
+        Route(PREFIX + path, _served(call), methods=[method])
+        for path, methods in by_path.items()
+        for method, call in methods.items()
+    ]
+
+
+def _served(call: Call) -> Callable[[Request], Awaitable[Response]]:
+    async def serve(request: Request) -> Response:
+        try:
+            if "authorization" not in request.headers:
+                raise Problem(401, "not_authorised", "log in first", headers=CHALLENGE)
+            return await call(Asking(request))
+        except Exception as error:
+            return refusal(error)
+
+    return serve
+
+
+async def _nowhere(asking: Asking) -> Response:
+    raise Problem(404, "not_found", "Not Found")

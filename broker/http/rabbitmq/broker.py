@@ -1,0 +1,259 @@
+"""The broker itself, its clients and its health in RabbitMQ's API."""
+
+from __future__ import annotations
+
+import platform
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from broker.http.problems import Problem
+from broker.http.rabbitmq import shapes
+from broker.http.rabbitmq.asking import Asking, answer, nothing
+from broker.http.rabbitmq.listing import listed
+from broker.http.rates import Counts, RateMeter, counts_of
+from broker.http.site import Site
+from broker.version import PRODUCT, VERSION
+from queue_manager.api import EXCHANGE_TYPES
+
+RABBITMQ_VERSION: Final = "3.10.8"  # whose API this is; tools look at it to know what they may ask for
+
+_PROTOCOLS: Final = {"mqtt": "mqtt", "amqp": "amqp", "http": "http", "mqcore": "http/mqcore"}
+
+
+class BrokerCalls:
+    """What is asked about the broker, not its queues."""
+
+    def __init__(self, site: Site, meter: RateMeter, node: str) -> None:
+        self._site = site
+        self._meter = meter
+        self._node = node
+
+    async def overview(self, asking: Asking) -> Response:
+        """Sums over everything."""
+        views = await self._site.admin.queues()
+        self._meter.look(views)
+        rates = self._meter.total(views)
+        columns = zip(Counts(0, 0, 0, 0), *map(counts_of, views), strict=True)
+        counts = Counts(*map(sum, columns))
+        connections = await self._site.node.connections()
+        ready = sum(view.ready + view.delayed for view in views)
+        unacknowledged = sum(view.in_flight for view in views)
+        exchanges = await self._site.admin.exchanges()
+        listeners = self._listeners()
+        return answer(
+            {
+                "management_version": RABBITMQ_VERSION,
+                "rates_mode": "basic",
+                "sample_retention_policies": {"global": [60], "basic": [60], "detailed": [60]},
+                "exchange_types": [
+                    {"name": name, "description": "", "enabled": True} for name in sorted(EXCHANGE_TYPES)
+                ],
+                "product_version": VERSION,
+                "product_name": PRODUCT,
+                "rabbitmq_version": RABBITMQ_VERSION,
+                "cluster_name": self._node,
+                "erlang_version": "none",
+                "erlang_full_version": f"Python {platform.python_version()}",
+                "disable_stats": False,
+                "enable_queue_totals": False,
+                "message_stats": shapes.message_stats(*counts, rates),
+                "churn_rates": {},
+                "queue_totals": {
+                    "messages": ready + unacknowledged,
+                    "messages_details": {"rate": rates.published - rates.settled},
+                    "messages_ready": ready,
+                    "messages_ready_details": {"rate": rates.published - rates.delivered},
+                    "messages_unacknowledged": unacknowledged,
+                    "messages_unacknowledged_details": {"rate": rates.delivered - rates.settled},
+                },
+                "object_totals": {
+                    "channels": sum(len(each.description.channels) for each in connections),
+                    "connections": len(connections),
+                    "consumers": sum(len(shapes.consumers_of(each)) for each in connections),
+                    "exchanges": len(exchanges) + 1,
+                    "queues": len(views),
+                },
+                "statistics_db_event_queue": 0,
+                "node": self._node,
+                "listeners": listeners,
+                "contexts": [
+                    {
+                        "node": self._node,
+                        "description": "RabbitMQ Management",
+                        "path": "/",
+                        "port": str(each["port"]),
+                    }
+                    for each in listeners
+                    if each["protocol"] == "http"
+                ],
+            }
+        )
+
+    def _listeners(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "node": self._node,
+                "protocol": _PROTOCOLS.get(each.name, each.name),
+                "ip_address": each.bind,
+                "port": each.port,
+                "socket_opts": {},
+            }
+            for each in self._site.node.listeners()
+        ]
+
+    async def nodes(self, asking: Asking) -> Response:
+        """The one node there is."""
+        asking.check_monitoring()
+        return answer([self._node_item()])
+
+    async def node(self, asking: Asking) -> Response:
+        """The one node there is, by its name."""
+        asking.check_monitoring()
+        if asking.part("node") != self._node:
+            raise Problem(404, "not_found", "Not Found")
+        return answer(self._node_item())
+
+    def _node_item(self) -> dict[str, Any]:
+        view = self._site.node.view()
+        return {
+            "name": self._node,
+            "type": "disc",
+            "running": True,
+            "os_pid": str(view.pid),
+            "uptime": view.uptime_ms,
+            "mem_used": view.memory_bytes,
+            "mem_alarm": False,
+            "disk_free_alarm": False,
+            "partitions": [],
+            "being_drained": False,
+            "run_queue": 0,
+            "processors": 1,
+            "rates_mode": "basic",
+            "applications": [{"name": PRODUCT, "description": PRODUCT, "version": VERSION}],
+        }
+
+    # clients
+
+    async def connections(self, asking: Asking) -> Response:
+        """Who is connected; without a tag for more, only the user's own."""
+        views = await self._site.node.connections()
+        user = asking.identity.user
+        if not asking.identity.is_monitoring:
+            views = [view for view in views if view.description.user == user]
+        return answer(listed([shapes.connection(view, self._node) for view in views], asking.query))
+
+    async def connection(self, asking: Asking) -> Response:
+        """One connection, by its name."""
+        for view in await self._site.node.connections():
+            mine = asking.identity.is_monitoring or view.description.user == asking.identity.user
+            if mine and shapes.connection_name(view) == asking.part("name"):
+                return answer(shapes.connection(view, self._node))
+        raise Problem(404, "not_found", "Not Found")
+
+    async def close_connection(self, asking: Asking) -> Response:
+        """Send a client away."""
+        reason = asking.request.headers.get("x-reason", "Closed via management plugin")[:255]
+        for view in await self._site.node.connections():
+            mine = asking.identity.is_administrator or view.description.user == asking.identity.user
+            if mine and shapes.connection_name(view) == asking.part("name"):
+                await self._site.node.close_connection(view.id, reason)
+                return nothing()
+        raise Problem(404, "not_found", "Not Found")
+
+    async def channels(self, asking: Asking) -> Response:
+        """All channels."""
+        asking.check_monitoring()
+        found = [
+            shapes.channel(view, channel, self._node)
+            for view in await self._site.node.connections()
+            for channel in view.description.channels
+        ]
+        return answer(listed(found, asking.query))
+
+    async def consumers(self, asking: Asking) -> Response:
+        """All consumers."""
+        asking.check_monitoring()
+        found = [
+            shapes.consumer(view, number, consumer, self._node)
+            for view in await self._site.node.connections()
+            for number, consumer in shapes.consumers_of(view)
+        ]
+        return answer(listed(found, asking.query))
+
+    # small
+
+    async def whoami(self, asking: Asking) -> Response:
+        """Who asks."""
+        login = asking.identity.login
+        return answer({"name": login.user, "tags": sorted(login.tags)})
+
+    async def vhosts(self, asking: Asking) -> Response:
+        """The one virtual host there is."""
+        return answer([await self._vhost()])
+
+    async def vhost(self, asking: Asking) -> Response:
+        """The one virtual host there is."""
+        return answer(await self._vhost())
+
+    async def make_vhost(self, asking: Asking) -> Response:
+        """It is there already."""
+        asking.check_administrator()
+        return nothing()
+
+    async def _vhost(self) -> dict[str, Any]:
+        views = await self._site.admin.queues()
+        ready = sum(view.ready + view.delayed for view in views)
+        unacknowledged = sum(view.in_flight for view in views)
+        return {
+            "name": shapes.VHOST,
+            "description": "Default virtual host",
+            "tags": [],
+            "default_queue_type": "classic",
+            "metadata": {"description": "Default virtual host", "tags": []},
+            "tracing": False,
+            "cluster_state": {self._node: "running"},
+            "messages": ready + unacknowledged,
+            "messages_ready": ready,
+            "messages_unacknowledged": unacknowledged,
+        }
+
+    async def cluster_name(self, asking: Asking) -> Response:
+        """The name of the broker."""
+        return answer({"name": self._node})
+
+    async def empty(self, asking: Asking) -> Response:
+        """What RabbitMQ has and this broker has none of."""
+        return answer([])
+
+    async def extensions(self, asking: Asking) -> Response:
+        """What rabbitmqadmin asks first."""
+        return answer([{"javascript": "dispatcher.js"}])
+
+    async def auth(self, asking: Asking) -> Response:
+        """How one logs in."""
+        return answer({"enable_uaa": False, "uaa_client_id": "", "uaa_location": ""})
+
+    async def alive(self, asking: Asking) -> Response:
+        """Whether messages are taken and made durable."""
+        self._site.admin.check()
+        await self._site.hub.client.commits.durable()
+        return answer({"status": "ok"})
+
+    async def listens(self, asking: Asking) -> Response:
+        """Whether a port, or a protocol, is listened on."""
+        wanted = asking.part("what")
+        listeners = self._listeners()
+        if asking.part("check") == "port-listener":
+            ports = [each["port"] for each in listeners]
+            if not wanted.isdigit():
+                raise Problem(400, "bad_request", "a port is a number")
+            if int(wanted) in ports:
+                return answer({"status": "ok", "port": int(wanted)})
+            missing: dict[str, Any] = {"missing": int(wanted), "ports": ports}
+        else:
+            protocols = [each["protocol"] for each in listeners]
+            if wanted in protocols:
+                return answer({"status": "ok", "protocol": wanted})
+            missing = {"missing": wanted, "protocols": protocols}
+        return answer({"status": "failed", "reason": "No active listener", **missing}, 503)

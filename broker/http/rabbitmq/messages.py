@@ -1,0 +1,159 @@
+"""Publishing and getting messages by RabbitMQ's API."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from broker.access.rights import Action, Kind
+from broker.amqp import permissions
+from broker.engine.traffic import Message
+from broker.http.problems import Problem
+from broker.http.rabbitmq.asking import Asking, answer, table
+from broker.http.rabbitmq.queues import exchange_name
+from broker.http.site import Site
+from broker.http.station import Delivery, Station
+from broker.properties import amqp
+from broker.properties.templates import as_amqp
+from config import limits
+from queue_manager.api import OPERATOR
+from queue_manager.errors import ExchangeNotFound, QueueNotFound
+
+_SETTLE: Final = ("ack_requeue_true", "ack_requeue_false", "reject_requeue_true", "reject_requeue_false")
+
+
+class Messages:
+    """Messages, a few at a time."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    async def publish(self, asking: Asking) -> Response:
+        """Publish one message to an exchange; tells whether it went to a queue."""
+        body = await asking.body(
+            "routing_key", "payload", "payload_encoding", bytes_max=2 * limits.MESSAGE_BYTES_DEFAULT_MAX
+        )
+        payload = _payload(body["payload"], body["payload_encoding"])
+        key = body["routing_key"]
+        if not isinstance(key, str):
+            raise Problem(400, "bad_request", "routing_key is text")
+        exchange = exchange_name(asking)
+        permissions.check_publish(asking.identity, exchange, key)
+        fields = {**table(body.get("properties"), "properties")}
+        headers = table(fields.pop("headers", None), "headers")
+        persistent = fields.pop("delivery_mode", 1) == 2
+        unknown = set(fields) - set(amqp.FIELDS)
+        if unknown:
+            raise Problem(400, "bad_request", f"unknown properties: {', '.join(sorted(unknown))}")
+        try:
+            published = await self._site.admin.publish_to_exchange(
+                exchange, key, payload, headers=headers, persistent=persistent, **fields
+            )
+        except ExchangeNotFound as error:
+            reason = f"404 NOT_FOUND - no exchange '{error.name}' in vhost '/'"
+            raise Problem(400, "bad_request", reason) from None
+        return answer({"routed": bool(published.queues)})
+
+    async def get(self, asking: Asking) -> Response:
+        """Take messages of a queue, and settle them or put them back at once."""
+        name = asking.part("queue")
+        asking.identity.check(Action.READ, Kind.QUEUE, name)
+        body = await asking.body("count", "ackmode", "encoding")
+        mode, count, encoding = body["ackmode"], _count(body["count"]), body["encoding"]
+        if mode not in _SETTLE:
+            raise Problem(400, "bad_request", f"ackmode is one of {', '.join(_SETTLE)}")
+        if encoding not in ("auto", "base64"):
+            raise Problem(400, "bad_request", "encoding is auto or base64")
+        truncate = _count(body["truncate"]) if "truncate" in body else None
+        hub = self._site.hub
+        try:
+            queue = hub.client.consuming.find(name)
+        except QueueNotFound:
+            raise Problem(404, "not_found", f"NOT_FOUND - no queue '{name}' in vhost '/'") from None
+        station = Station(hub, queue, "")
+        found: list[Delivery] = []
+        while len(found) < count and (more := await station.fetch(count - len(found))):
+            found += more
+        left = (await hub.client.queues.look(name, OPERATOR)).ready
+        told = [_told(each, left, encoding, truncate) for each in found]
+        claims = [claim for _, claim in found]
+        now_ms = hub.clock.now_ms()
+        if mode == "ack_requeue_false":
+            hub.client.consuming.ack(claims, now_ms)
+        elif mode == "reject_requeue_false":
+            hub.client.consuming.reject(claims, now_ms)
+        else:
+            hub.client.consuming.requeue(claims, now_ms, delay_ms=0)
+        await hub.client.commits.durable()
+        return answer(told)
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise Problem(400, "bad_request", "a count is a number from 1")
+    return min(value, limits.RABBITMQ_GET_MESSAGES_MAX)
+
+
+def _payload(payload: Any, encoding: Any) -> bytes:
+    if not isinstance(payload, str):
+        raise Problem(400, "bad_request", "payload is text")
+    if encoding == "string":
+        return payload.encode("utf-8", "surrogatepass")
+    if encoding != "base64":
+        raise Problem(400, "bad_request", f'["unsupported_encoding","{encoding}"]')
+    try:
+        return base64.b64decode(payload, validate=True)
+    except (binascii.Error, ValueError):
+        raise Problem(400, "bad_request", "payload is not base64") from None
+
+
+def _told(delivery: Delivery, left: int, encoding: str, truncate: int | None) -> dict[str, Any]:
+    message, claim = delivery
+    body = message.body or b""
+    shown = body if truncate is None else body[:truncate]
+    payload, payload_encoding = base64.b64encode(shown).decode(), "base64"
+    if encoding == "auto":
+        try:
+            payload, payload_encoding = shown.decode("utf-8"), "string"
+        except UnicodeDecodeError:
+            pass
+    properties = _properties(message)
+    return {
+        "payload_bytes": len(body),
+        "redelivered": claim.attempts > 1,
+        "exchange": message.template.exchange,
+        "routing_key": amqp.routing_key(message.template.topic),
+        "message_count": left,
+        "properties": properties or [],
+        "payload": payload,
+        "payload_encoding": payload_encoding,
+    }
+
+
+def _properties(message: Message) -> dict[str, Any]:
+    headers, fields = amqp.read_fields(as_amqp(message.template))
+    properties = {name: plain(value) for name, value in fields.items()}
+    if message.template.persistent:
+        properties["delivery_mode"] = 2
+    if headers:
+        properties["headers"] = plain(headers)
+    return properties
+
+
+def plain(value: Any) -> Any:
+    """A header's value as JSON can have it."""
+    if isinstance(value, dict):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    timestamp = getattr(value, "timestamp", None)
+    return int(timestamp()) if timestamp is not None else str(value)

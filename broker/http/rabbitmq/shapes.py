@@ -1,0 +1,208 @@
+"""What there is in the broker, in the form of RabbitMQ's management API."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Final
+
+from broker.connection_views import ChannelView, ConnectionView, ConsumerView
+from broker.http.rates import Rates
+from queue_manager.api import BindingDefinition, ExchangeView, QueueView
+
+VHOST: Final = "/"
+USER: Final = "sluicemq"
+
+STATS: Final = ("publish", "deliver_get", "deliver", "ack", "redeliver")
+
+
+def queue(view: QueueView, rates: Rates, node: str) -> dict[str, Any]:
+    """One queue."""
+    is_quorum = view.arguments.get("x-queue-type") == "quorum"
+    ready, unacknowledged = view.ready + view.delayed, view.in_flight
+    return {
+        "name": view.name,
+        "vhost": VHOST,
+        "type": "stream" if view.type == "stream" else "quorum" if is_quorum else "classic",
+        "durable": view.durable,
+        "auto_delete": view.auto_delete,
+        "exclusive": view.exclusive,
+        "arguments": arguments_of(view),
+        "node": node,
+        "state": "running",
+        "policy": None,
+        "operator_policy": None,
+        "effective_policy_definition": {},
+        "consumers": view.consumers,
+        "consumer_capacity": None,
+        "consumer_utilisation": None,
+        "exclusive_consumer_tag": None,
+        "single_active_consumer_tag": None,
+        "memory": view.memory_bytes,
+        "messages": ready + unacknowledged,
+        "messages_details": {"rate": rates.published - rates.settled},
+        "messages_ready": ready,
+        "messages_ready_details": {"rate": rates.published - rates.delivered},
+        "messages_unacknowledged": unacknowledged,
+        "messages_unacknowledged_details": {"rate": rates.delivered - rates.settled},
+        "messages_persistent": ready + unacknowledged if view.durable else 0,
+        "messages_ram": 0 if view.durable else ready + unacknowledged,
+        "message_bytes": view.retained_bytes or view.memory_bytes,
+        "message_bytes_ready": view.retained_bytes or view.memory_bytes,
+        "message_bytes_unacknowledged": 0,
+        "head_message_timestamp": None,
+        "recoverable_slaves": None,
+        "garbage_collection": {},
+        "message_stats": message_stats(view.published, view.delivered, view.settled, view.redelivered, rates),
+    }
+
+
+def arguments_of(view: QueueView) -> dict[str, Any]:
+    """The arguments a queue was declared with, that it can be declared so again."""
+    arguments = {name: value for name, value in view.arguments.items() if name != "durable"}
+    if view.type == "stream":
+        arguments["x-queue-type"] = "stream"
+    return arguments
+
+
+def message_stats(
+    published: int, delivered: int, settled: int, redelivered: int, rates: Rates
+) -> dict[str, Any]:
+    """Counts with their rates."""
+    counts = (published, delivered, delivered, settled, redelivered)
+    speeds = (rates.published, rates.delivered, rates.delivered, rates.settled, rates.redelivered)
+    stats: dict[str, Any] = {}
+    for name, count, speed in zip(STATS, counts, speeds, strict=True):
+        stats[name] = count
+        stats[f"{name}_details"] = {"rate": round(speed, 3)}
+    return stats
+
+
+def exchange(view: ExchangeView) -> dict[str, Any]:
+    """One exchange."""
+    return {
+        "name": view.name,
+        "vhost": VHOST,
+        "type": view.type,
+        "durable": view.durable,
+        "auto_delete": view.auto_delete,
+        "internal": view.internal,
+        "arguments": dict(view.arguments),
+        "user_who_performed_action": USER,
+    }
+
+
+def binding(definition: BindingDefinition) -> dict[str, Any]:
+    """One binding."""
+    return {
+        "source": definition.source,
+        "vhost": VHOST,
+        "destination": definition.destination,
+        "destination_type": definition.destination_type,
+        "routing_key": definition.routing_key,
+        "arguments": dict(definition.arguments),
+        "properties_key": properties_key(definition),
+    }
+
+
+def properties_key(definition: BindingDefinition) -> str:
+    """What tells bindings between the same two apart, fit for a path."""
+    if not definition.arguments:
+        return definition.routing_key or "~"
+    text = json.dumps(dict(definition.arguments), sort_keys=True, default=str)
+    return f"{definition.routing_key}~{hashlib.sha256(text.encode()).hexdigest()[:7]}"
+
+
+def connection(view: ConnectionView, node: str) -> dict[str, Any]:
+    """One connection."""
+    told = view.description
+    host, _, port = view.peer.rpartition(":")
+    local_host, _, local_port = view.local.rpartition(":")
+    return {
+        "name": connection_name(view),
+        "node": node,
+        "vhost": told.vhost,
+        "user": told.user,
+        "user_who_performed_action": told.user,
+        "protocol": told.protocol,
+        "auth_mechanism": "PLAIN",
+        "state": "blocked" if view.blocked else "running" if told.vhost else "starting",
+        "type": "network",
+        "ssl": False,
+        "host": local_host,
+        "port": _number(local_port),
+        "peer_host": host,
+        "peer_port": _number(port),
+        "channels": len(told.channels),
+        "connected_at": view.connected_at_ms,
+        "client_properties": {"client_id": told.client_id, **told.client},
+        "send_pend": view.buffered_bytes,
+    }
+
+
+def connection_name(view: ConnectionView) -> str:
+    """What a connection is called."""
+    return f"{view.peer} -> {view.local}"
+
+
+def channel(view: ConnectionView, of: ChannelView, node: str) -> dict[str, Any]:
+    """One channel."""
+    told = view.description
+    return {
+        "name": f"{connection_name(view)} ({of.number})",
+        "number": of.number,
+        "node": node,
+        "vhost": told.vhost,
+        "user": told.user,
+        "user_who_performed_action": told.user,
+        "connection_details": _connection_details(view),
+        "state": "running",
+        "confirm": of.confirms,
+        "transactional": of.transactional,
+        "consumer_count": len(of.consumers),
+        "prefetch_count": of.prefetch,
+        "global_prefetch_count": of.prefetch_shared,
+        "messages_unacknowledged": of.unsettled,
+        "messages_uncommitted": 0,
+        "messages_unconfirmed": 0,
+        "acks_uncommitted": 0,
+    }
+
+
+def consumer(view: ConnectionView, number: int, of: ConsumerView, node: str) -> dict[str, Any]:
+    """One consumer."""
+    return {
+        "queue": {"name": of.queue, "vhost": VHOST},
+        "consumer_tag": of.tag,
+        "ack_required": not of.no_ack,
+        "exclusive": of.exclusive,
+        "active": True,
+        "activity_status": "up",
+        "prefetch_count": of.prefetch,
+        "arguments": {"x-consumer-group": of.group} if of.group else {},
+        "channel_details": {
+            "name": f"{connection_name(view)} ({number})",
+            "number": number,
+            "node": node,
+            "connection_name": connection_name(view),
+            "peer_host": view.peer.rpartition(":")[0],
+            "peer_port": _number(view.peer.rpartition(":")[2]),
+            "user": view.description.user,
+        },
+    }
+
+
+def consumers_of(view: ConnectionView) -> list[tuple[int, ConsumerView]]:
+    """The consumers of a client, each with the number of its channel; 1 where there are no channels."""
+    told = view.description
+    found = [(1, each) for each in told.consumers]
+    return found + [(channel.number, each) for channel in told.channels for each in channel.consumers]
+
+
+def _connection_details(view: ConnectionView) -> dict[str, Any]:
+    host, _, port = view.peer.rpartition(":")
+    return {"name": connection_name(view), "peer_host": host, "peer_port": _number(port)}
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() else 0

@@ -1,0 +1,79 @@
+"""How fast things happen: counts of queues looked at every few seconds, as long as somebody asks."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from broker.admin.views import QueueView
+from broker.http.site import Site
+from config import limits
+
+
+class Counts(NamedTuple):
+    """What was counted of a queue, or of all: messages published, delivered, settled, delivered again."""
+
+    published: int
+    delivered: int
+    settled: int
+    redelivered: int
+
+
+class Rates(NamedTuple):
+    """The same in messages per second, over the last samples."""
+
+    published: float
+    delivered: float
+    settled: float
+    redelivered: float
+
+
+NO_RATES: Final = Rates(0.0, 0.0, 0.0, 0.0)
+
+
+@dataclass(slots=True)
+class _Sample:
+    at: float
+    queues: dict[str, Counts]
+
+
+def counts_of(view: QueueView) -> Counts:
+    """The counts of one queue since it was made, or since the start."""
+    return Counts(view.published, view.delivered, view.settled, view.redelivered)
+
+
+class RateMeter:
+    """Keeps the last samples. `look` takes one, if the last is old enough."""
+
+    def __init__(self, site: Site) -> None:
+        self._clock = site.hub.clock
+        self._samples: deque[_Sample] = deque(maxlen=limits.RATE_SAMPLES)
+
+    def look(self, views: list[QueueView]) -> None:
+        """Take a sample of all queues, unless one was taken just now."""
+        now = self._clock.monotonic()
+        if self._samples and now - self._samples[-1].at < limits.RATE_INTERVAL_S:
+            return
+        if self._samples and now - self._samples[-1].at > limits.RATE_SPAN_S_MAX:
+            self._samples.clear()
+        self._samples.append(_Sample(now, {view.name: counts_of(view) for view in views}))
+
+    def of(self, view: QueueView) -> Rates:
+        """The rates of one queue."""
+        if not self._samples:
+            return NO_RATES
+        first = self._samples[0]
+        return _rates(first.queues.get(view.name), counts_of(view), self._clock.monotonic() - first.at)
+
+    def total(self, views: list[QueueView]) -> Rates:
+        """The rates of all queues together."""
+        return (
+            Rates(*(sum(column) for column in zip(*map(self.of, views), strict=True))) if views else NO_RATES
+        )
+
+
+def _rates(before: Counts | None, after: Counts, seconds: float) -> Rates:
+    if before is None or seconds <= 0:
+        return NO_RATES
+    return Rates(*(max(0, b - a) / seconds for a, b in zip(before, after, strict=True)))
