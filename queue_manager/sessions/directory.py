@@ -203,9 +203,12 @@ class Sessions:
         """A session that was stored; one that had a connection counts from now on."""
         # numbers and message IDs are of one sequence: without progress it has everything since it began
         read_to, sent = (value.number, ()) if progress is None else progress
-        if value.ended_at_ms == CONNECTED:
+        was_connected = value.ended_at_ms == CONNECTED
+        if was_connected:
             value = value._replace(ended_at_ms=now_ms)
         session = Session(self._context, client_id, value, read_to, sent)
+        if was_connected:
+            session.write_record()  # or the time would begin anew with each crash
         session.received.update(received)
         self._by_client[client_id] = session
         return session

@@ -67,8 +67,11 @@ class Unfinished:
                 count += 1
         return count
 
-    def forget(self, message_id: int) -> None:
-        """The message is not to be sent again."""
-        sent = self._by_id.pop(message_id, None)
-        if sent is not None:
-            del self._by_packet[sent.packet_id]
+    def give_up(self, message_ids: Iterable[int]) -> tuple[list[int], list[int]]:
+        """These cannot be sent again: forgets those of QoS 1, counts those of QoS 2 as received. Gives the
+        packet identifiers of both.
+        """
+        sent = [self._by_id[message_id] for message_id in message_ids]
+        forgotten = [each.packet_id for each in sent if each.state == SENT_QOS_1]
+        self.finish(forgotten)
+        return forgotten, self.receive([each.packet_id for each in sent if each.state != SENT_QOS_1])

@@ -50,6 +50,9 @@ class Link(Protocol):
     def release(self, packet_ids: list[int]) -> None:
         """Send PUBREL."""
 
+    def forget(self, packet_ids: list[int]) -> None:
+        """These are not in use any more."""
+
 
 class Session:
     """What outlives a connection. `read_to`: what lies below in its logs was given to a client once.
@@ -61,6 +64,7 @@ class Session:
         "_behind",
         "_context",
         "_held",
+        "_is_urgent",
         "_next_id",
         "_touched",
         "_unrepeated",
@@ -107,6 +111,7 @@ class Session:
         self._behind: dict[SessionSubscription, None] = {}
         self._touched: dict[FilterLog, None] = {}
         self._held: object = None  # what waits for its place in the unfinished to be durable
+        self._is_urgent = False  # whether what is to be written is waited for
         self._unrepeated: set[int] = set()  # unfinished messages this client has not been sent again
 
     @property
@@ -154,7 +159,7 @@ class Session:
                 subscription.log.live.pop(subscription, None)
                 subscription.log.waiting.pop(subscription, None)
         self.write_record()
-        self._context.state_writes.add(self, 0)
+        self._progressed(0)
 
     def expire_after(self, expiry_s: int) -> None:
         """End so long after its connection did."""
@@ -214,7 +219,7 @@ class Session:
                 return
             deliveries = self._deliveries(merged, link, now_ms)
             if repeats and self._next_id >= self.read_to:
-                self._forget_unrepeated(now_ms)
+                self._forget_unrepeated(link, now_ms)
             if any(d.qos == 2 and not d.is_repeated for d in deliveries):
                 self._hold(deliveries, link)
             elif deliveries:
@@ -285,18 +290,25 @@ class Session:
             self._progressed(now_ms + limits.SESSION_PROGRESS_INTERVAL_MS)
         return deliveries
 
-    def _forget_unrepeated(self, now_ms: int) -> None:
-        """What should have been sent again and is kept nowhere any more is done."""
-        for message_id in self._unrepeated:
-            self.unfinished.forget(message_id)
+    def _forget_unrepeated(self, link: Link, now_ms: int) -> None:
+        """What should have been sent again and is kept nowhere, as its filter was unsubscribed, is done.
+
+        With QoS 2 the client may have got it: PUBREL has it end the exchange, too.
+        """
+        if not self._unrepeated:
+            return
+        forgotten, released = self.unfinished.give_up(self._unrepeated)
         self._unrepeated.clear()
+        link.forget(forgotten)
+        if released:
+            link.release(released)
         self._progressed(now_ms + limits.SESSION_PROGRESS_INTERVAL_MS)
 
     def _hold(self, deliveries: list[Delivery], link: Link) -> None:
         """Send these once it is durable under which identifiers: after a crash they must be the same."""
         held = _Held(self, link, deliveries)
         self._held = held
-        self._context.state_writes.add(self, 0)
+        self._progressed(0)
         self._context.commit.wait(held, 0)
 
     def release_held(self, held: object, link: Link, deliveries: list[Delivery]) -> None:
@@ -312,6 +324,8 @@ class Session:
     def acknowledge(self, packet_ids: list[int], now_ms: int) -> None:
         """PUBACK or PUBCOMP, or a refusal: these are finished."""
         if self.unfinished.finish(packet_ids):
+            if self._unrepeated:
+                self._unrepeated = {i for i in self._unrepeated if self.unfinished.find(i) is not None}
             self._progressed(now_ms + limits.SESSION_PROGRESS_INTERVAL_MS)
             if self._behind:
                 self._context.dispatchable[self] = None
@@ -319,6 +333,8 @@ class Session:
     def receive(self, packet_ids: list[int], now_ms: int) -> list[int]:
         """PUBREC: PUBREL is sent once that is durable. Gives which of these are the session's."""
         known = self.unfinished.receive(packet_ids)
+        if self._unrepeated:
+            self._unrepeated -= {s.message_id for s in self.unfinished if s.state == RECEIVED_QOS_2}
         if known and self.link is not None:
             self._progressed(0)
             self._context.commit.wait_for(_Release(self, self.link), known)
@@ -331,10 +347,13 @@ class Session:
             self._context.trimmable[log] = None
             if log.last_id < position:
                 del self._touched[log]
-        self._context.state_writes.add(self, due_ms)
+        if not due_ms:
+            self._is_urgent = True
+        self._context.state_writes.add(self, 0 if self._is_urgent else due_ms)
 
     def write(self, commit: Commit, now_ms: int) -> None:
         """See `queue_manager.shard.context.Stateful`."""
+        self._is_urgent = False
         if not self.is_over:
             value = session_progress.encode(self.read_to, self.unfinished)
             commit.put(session_progress.key(self.number), value)

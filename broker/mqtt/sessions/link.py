@@ -58,6 +58,10 @@ class SessionLink:
         self._client.connection.send_pubrel_run(packet_ids)
         self._client.transport.want_flush()
 
+    def forget(self, packet_ids: list[int]) -> None:
+        """See `Link`."""
+        self._outbound.window.release(packet_ids)
+
     def _deliver(self, deliveries: list[Delivery]) -> None:
         connection = self._client.connection
         if connection.closed:
