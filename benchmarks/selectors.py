@@ -88,7 +88,7 @@ def messages_per_s(selector_count: int, message_count: int, *, scan: bool, alike
         log=MetadataLog(),
         message_ids=SequenceAllocator(message_ids.KEY),
     )
-    manager.context.fields.of_template = fields_of
+    manager.context.fields.read_by(fields_of)
     queue = manager.queues.declare(QueueDefinition("jobs", durable=True, policy=policy), NOW_MS)
     sinks = [Collector() for _ in range(selector_count)]
     for index, sink in enumerate(sinks):

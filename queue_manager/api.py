@@ -17,7 +17,6 @@ from queue_manager.policy import QueuePolicy
 from queue_manager.routing.exchange_types.table import TYPES as EXCHANGE_TYPES
 from queue_manager.routing.exchanges import TOPICS as TOPICS_EXCHANGE
 from queue_manager.stage_tags import EpochPart, StageTag
-from storage.envelope import EnvelopeTemplate
 
 __all__ = [
     "EXCHANGE_TYPES",
@@ -38,6 +37,7 @@ __all__ = [
     "GroupDefinition",
     "GroupStart",
     "GroupView",
+    "PublishedAs",
     "QueueDeclaration",
     "QueuePolicy",
     "QueueStatus",
@@ -248,18 +248,33 @@ class BrowseRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishedAs:
+    """What a message was published with. `properties` are as its protocol wrote them, which
+    `properties_kind` tells; `expires_at_ms` 0 is never.
+    """
+
+    topic: str
+    exchange: str
+    properties_kind: int
+    properties: bytes
+    persistent: bool
+    priority: int
+    expires_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class BrowsedMessage:
     """One message of a listing, looked at and not touched.
 
     `name` names it within its queue: its offset, or, of a scheduled one (`offset` -1), when it is due.
-    `template` has its topic and properties. `time_ms` is when a scheduled or delayed message is due, when a
+    `time_ms` is when a scheduled or delayed message is due, when a
     claim was made, when a message was done or failed; 0 for a ready one. `body` None: not asked for, or not
     kept any more.
     """
 
     name: str
     offset: int
-    template: EnvelopeTemplate
+    published: PublishedAs
     received_at_ms: int
     attempts: int
     time_ms: int

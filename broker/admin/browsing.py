@@ -14,17 +14,17 @@ def page_of(queue: str, state: State, page: BrowsedPage) -> Page:
 
 
 def _view(queue: str, state: State, found: BrowsedMessage) -> MessageView:
-    template = found.template
-    headers, fields = describe(template)
+    published = found.published
+    headers, fields = describe(templates.template_of(published))
     return MessageView(
         message_id=f"{queue}:{found.name}",
         offset=found.offset,
-        topic=template.topic,
+        topic=published.topic,
         state=state,
         attempts=found.attempts,
         received_at_ms=found.received_at_ms,
         time_ms=found.time_ms,
-        persistent=template.persistent,
+        persistent=published.persistent,
         headers=headers,
         properties=fields,
         body=found.body,

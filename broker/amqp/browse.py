@@ -16,7 +16,7 @@ from broker.amqp.replying import publish_json, publish_reply
 from broker.hub import Hub
 from broker.properties.amqp import routing_key, stamp
 from broker.properties.model import Header
-from broker.properties.templates import as_amqp
+from broker.properties.templates import as_amqp, template_of
 from config import limits
 from queue_manager import stage_tags as tags
 from queue_manager.api import STATES, BrowsedMessage, BrowseRequest, State
@@ -123,22 +123,22 @@ class Browse:
             hub.settle_turn()
 
     def _properties(self, found: BrowsedMessage) -> bytes:
-        template = found.template
+        published = found.published
         told: list[Header] = [
             ("x-browse-state", self._request.state),
             ("x-browse-id", f"{self._queue}:{found.name}"),
             ("x-browse-offset", found.offset),
-            ("x-browse-routing-key", routing_key(template.topic)),
+            ("x-browse-routing-key", routing_key(published.topic)),
             ("x-browse-attempts", found.attempts),
             ("x-browse-timestamp", found.received_at_ms),
         ]
-        if template.exchange:
-            told.append(("x-browse-exchange", template.exchange))
+        if published.exchange:
+            told.append(("x-browse-exchange", published.exchange))
         if found.time_ms:
             told.append(("x-browse-time", found.time_ms))
         if found.consumer:
             told.append(("x-browse-consumer", found.consumer))
-        return stamp(as_amqp(template), told)
+        return stamp(as_amqp(template_of(published)), told)
 
     def _end(self, answer: dict[str, object]) -> None:
         publish_json(self._hub, self._reply_to, self._correlation_id, answer)

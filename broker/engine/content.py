@@ -33,7 +33,7 @@ class ContentReaders:
 
     def install(self, manager: QueueManager) -> None:
         """Have a manager read messages so."""
-        manager.context.fields.of_template = self.fields_of
+        manager.context.fields.read_by(self.fields_of)
         manager.queues.find_group_keys_by(self.group_key_of)
         manager.queues.read_headers_by(self.headers_of)
         manager.queues.dead_letters.install(

@@ -50,14 +50,14 @@ class Removals:
 
         A name must be wholly free before records are written under it again.
         """
-        removals = self._manager.context.removals
+        removals = self._manager.context.take_removals()
         while removals and isinstance(removals[0], QueueRemoval):
             await self.perform(removals.pop(0))
+        self._manager.context.put_back_removals(removals)
 
     async def perform_due(self) -> None:
         """Do what is to be removed now; what a StorageError keeps from being done stays to be done."""
-        due = _distinct(self._manager.context.removals)
-        self._manager.context.removals = []
+        due = _distinct(self._manager.context.take_removals())
         try:
             # what is to be found by scanning must be in the store
             await self._commits.barrier()
@@ -68,7 +68,7 @@ class Removals:
             first = due[0] if due else None
             if isinstance(first, QueueRemoval):
                 first.repeat()
-            self._manager.context.removals = due + self._manager.context.removals
+            self._manager.context.put_back_removals(due)
             raise
 
 

@@ -98,14 +98,12 @@ class Shard:
             message_ids=await start.open_message_ids(store),
         )
         if auto_commit_interval_ms is not None:
-            manager.context.auto_commit_interval_ms = auto_commit_interval_ms
+            manager.context.set_auto_commit_interval(auto_commit_interval_ms)
         if readers is not None:
             readers.install(manager)
         shard = cls(store, manager, clock, await start.recover(store, manager, clock.now_ms()))
         await shard.removals.finish_queues()
-        for queue in manager.queues:
-            for part in queue.parts:
-                manager.context.removals += part.retention.removals
+        manager.queues.resume_removals()
         return shard
 
     def on_failure(self, call: Callable[[StorageError], None]) -> None:

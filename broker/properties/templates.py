@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from broker.properties import amqp, mqtt
 from broker.properties.model import HeaderMap, MessageProperties
+from queue_manager.api import PublishedAs
 from queue_manager.errors import InvalidArgument
 from storage.envelope import PROPERTIES_AMQP, PROPERTIES_MQTT, EnvelopeTemplate, expires_at_ms
 
@@ -76,6 +77,19 @@ def copies_of(template: EnvelopeTemplate) -> list[str]:
         return amqp.copy_keys(raw)
     except InvalidArgument:  # it came by a way that knows no copies
         return []
+
+
+def template_of(published: PublishedAs) -> EnvelopeTemplate:
+    """What is asked here of a message that was browsed."""
+    return EnvelopeTemplate(
+        published.topic,
+        published.properties_kind,
+        published.properties,
+        priority=published.priority,
+        expires_at_ms=published.expires_at_ms,
+        persistent=published.persistent,
+        exchange=published.exchange,
+    )
 
 
 def as_amqp(template: EnvelopeTemplate) -> bytes:

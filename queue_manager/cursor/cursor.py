@@ -604,6 +604,11 @@ class Cursor:
         self._flushed_at_ms = now_ms
         self.log.context.state_writes.forget(self)
 
+    def write_whole_soon(self) -> None:
+        """As `write_soon`, and so that buckets are complete in their three records."""
+        self.claims.records.want_all_whole()
+        self.write_soon()
+
     def write_whole(self, commit: Commit, now_ms: int) -> None:
         """As `write`, and so that buckets are complete in their three records."""
         self.claims.records.want_all_whole()

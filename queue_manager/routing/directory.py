@@ -300,6 +300,12 @@ class QueueDirectory:
         self._context.removals.append(pending)
         self.note_log_id(pending.log_id)
 
+    def resume_removals(self) -> None:
+        """Have gone on with what was being removed of groups when the process before ended."""
+        for queue in self:
+            for part in queue.parts:
+                self._context.removals += part.retention.removals
+
     def note_log_id(self, log_id: str) -> None:
         """Do not give out a log ID again."""
         number = int(log_id[1:]) if log_id[1:].isdigit() else 0

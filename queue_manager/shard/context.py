@@ -205,6 +205,19 @@ class Context:
         self.dispatchable.pop(group, None)
         self.deferred.pop(group, None)
 
+    def set_auto_commit_interval(self, interval_ms: int) -> None:
+        """Have groups of streams that commit by themselves do so this often."""
+        self.auto_commit_interval_ms = interval_ms
+
+    def take_removals(self) -> list[Removal]:
+        """Take out what is to be removed, in order."""
+        removals, self.removals = self.removals, []
+        return removals
+
+    def put_back_removals(self, removals: list[Removal]) -> None:
+        """Have these done before all others."""
+        self.removals = removals + self.removals
+
     def begin_discarding(self) -> bool:
         """A queue gives up messages; False: a long row of queues, each with dead letters for the next, is not
         gone through in one call.

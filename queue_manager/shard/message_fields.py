@@ -29,12 +29,16 @@ def no_fields(template: EnvelopeTemplate) -> Fields:
 class MessageFields:
     """The fields of messages, those of the templates seen last kept."""
 
-    __slots__ = ("_bytes", "_kept", "of_template")
+    __slots__ = ("_bytes", "_kept", "_of_template")
 
     def __init__(self) -> None:
-        self.of_template: FieldsOf = no_fields
+        self._of_template: FieldsOf = no_fields
         self._kept: dict[EnvelopeTemplate, Fields] = {}
         self._bytes = 0
+
+    def read_by(self, of_template: FieldsOf) -> None:
+        """Have properties read so."""
+        self._of_template = of_template
 
     def shared(self, template: EnvelopeTemplate) -> Fields:
         """The fields all messages of the template have in common."""
@@ -47,7 +51,7 @@ class MessageFields:
             ):
                 self._kept.clear()
                 self._bytes = 0
-            fields = self._kept[template] = self.of_template(template)
+            fields = self._kept[template] = self._of_template(template)
             self._bytes += size
         return fields
 

@@ -149,7 +149,7 @@ class SelectorModel(ShardModel):
 
     def attach(self, store: MemoryStore) -> None:
         super().attach(store)
-        self.manager.context.fields.of_template = fields_of
+        self.manager.context.fields.read_by(fields_of)
 
     def _commit(self) -> None:
         self.rest()

@@ -208,7 +208,7 @@ class StreamModel(ShardModel):
     def attach(self, store: MemoryStore) -> None:
         super().attach(store)
         self.shard.commits.on_committed(self.committed)
-        self.manager.context.fields.of_template = fields_of
+        self.manager.context.fields.read_by(fields_of)
 
     def stream(self, name: str) -> Stream:
         queue = self.manager.queues.find(name)

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from broker.engine.operations import counting, log_view, scheduled
 from broker.engine.shard import Shard
 from config import limits
-from queue_manager.api import STATES, BrowsedMessage, BrowsedPage, State
+from queue_manager.api import STATES, BrowsedMessage, BrowsedPage, PublishedAs, State
 from queue_manager.claims.claim import Claim
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.errors import InvalidArgument
@@ -18,7 +18,7 @@ from queue_manager.queue.part import Part
 from queue_manager.queue.queue import Queue
 from storage import layout
 from storage.encoding import prefix_end
-from storage.envelope import TemplateCache, read_head
+from storage.envelope import EnvelopeTemplate, TemplateCache, read_head
 from storage.records import done, failed
 
 ROWS_PER_SCAN: Final = 16
@@ -64,12 +64,24 @@ def _browsed(state: State, found: Found, body: bytes | None) -> BrowsedMessage:
     return BrowsedMessage(
         name=found.cursor if state == "scheduled" else str(message.offset),
         offset=message.offset,
-        template=message.template,
+        published=_published(message.template),
         received_at_ms=message.received_at_ms,
         attempts=found.attempts,
         time_ms=found.time_ms,
         consumer=found.consumer,
         body=body,
+    )
+
+
+def _published(template: EnvelopeTemplate) -> PublishedAs:
+    return PublishedAs(
+        template.topic,
+        template.exchange,
+        template.properties_kind,
+        template.properties,
+        template.persistent,
+        template.priority,
+        template.expires_at_ms,
     )
 
 
@@ -193,7 +205,7 @@ async def _settled(shard: Shard, cursor: Cursor, state: State, after: int) -> As
     if not cursor.log.durable:
         return
     await shard.sweeper.retention_known()
-    cursor.write_soon()
+    cursor.write_whole_soon()
     await shard.barrier()
     record = failed if state == "failed" else done
     prefix = record.prefix(cursor.storage_id)

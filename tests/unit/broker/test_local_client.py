@@ -31,9 +31,10 @@ from queue_manager.errors import (
 )
 from queue_manager.log.stream_start import NEXT
 from queue_manager.options import PublishOptions
-from queue_manager.policy import QueuePolicy
+from queue_manager.policy import FOREVER, QueuePolicy
 from storage.memory_store import MemoryStore
 from tests.model.harness import FakeClock
+from tests.unit.queue_manager import managers
 
 POLICY = QueuePolicy(visibility_timeout_ms=1_000, message_bytes_max=100)
 STREAM = QueuePolicy(visibility_timeout_ms=1_000, message_bytes_max=100, stream=True)
@@ -239,6 +240,24 @@ async def test_browsing_gives_a_page_with_where_the_next_begins(client: LocalCli
     assert rest.next is None
     bare = await client.messages.browse("q", BrowseRequest(state="ready", limit=9, bodies=False))
     assert [found.body for found in bare.messages] == [None] * 3
+
+
+async def test_messages_settled_one_by_one_are_all_browsed_as_done(client: LocalClient) -> None:
+    await client.queues.declare(
+        declaration(
+            "q", QueuePolicy(visibility_timeout_ms=1_000, message_bytes_max=100, done_retention_ms=FOREVER)
+        )
+    )
+    publish(client, "q", b"1", b"2", b"3")
+    sink = managers.Sink()
+    manager = client.shard.manager
+    puller = client.consuming.puller(client.consuming.find("q"), sink, "c", lease_ms=1_000)
+    client.consuming.pull(puller, False, client.shard.clock.now_ms(), 3)
+    for claim in sink.claims:
+        manager.ack([claim], client.shard.clock.now_ms())
+        await client.shard.commit_once(everything=True)
+    page = await client.messages.browse("q", BrowseRequest(state="done", limit=9))
+    assert [found.body for found in page.messages] == [b"1", b"2", b"3"]
 
 
 async def test_a_scheduled_message_is_named_by_when_it_is_due_and_cancelled_so(client: LocalClient) -> None:

@@ -31,7 +31,7 @@ class Broker:
             )
         )
         self.manager = self.shard.manager
-        self.manager.context.fields.of_template = fields_of
+        self.manager.context.fields.read_by(fields_of)
 
     def jobs(self) -> Queue:
         return self.manager.queues.find("jobs")

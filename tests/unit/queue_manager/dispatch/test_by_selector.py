@@ -18,7 +18,7 @@ from tests.unit.queue_manager.selecting import fields_of, select, send
 @pytest.fixture
 def manager() -> QueueManager:
     manager = make_manager()
-    manager.context.fields.of_template = fields_of
+    manager.context.fields.read_by(fields_of)
     return manager
 
 

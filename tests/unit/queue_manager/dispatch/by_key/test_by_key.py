@@ -276,7 +276,7 @@ def test_patterns_choose_before_keys_are_bound() -> None:
 @pytest.mark.parametrize("priority_max", [0, 2])
 def test_keys_are_bound_once_what_filters_took_out_of_order_is_dealt_with(priority_max: int) -> None:
     manager, queue = make("", durable=False, priority_max=priority_max)
-    manager.context.fields.of_template = fields_of
+    manager.context.fields.read_by(fields_of)
     chooser, chosen = select(manager, queue, "region = 'b'")
     send(manager, "a a b")
     assert chosen.offsets == [2]

@@ -204,7 +204,7 @@ def test_what_came_back_goes_before_what_waits_behind_something_expired(
 @DURABLE
 @pytest.mark.parametrize("own", [True, False])
 def test_filters_find_nothing_that_has_expired(manager: QueueManager, durable: bool, own: bool) -> None:
-    manager.context.fields.of_template = fields_of
+    manager.context.fields.read_by(fields_of)
     queue = make_queue(manager, durable=durable, message_ttl_ms=0 if own else 1_000, dead_letter="dead")
     dead = make_queue(manager, "dead")
     consumer, sink = select(manager, queue, "region = 'eu'", credit_max=1)
@@ -221,7 +221,7 @@ def test_filters_find_nothing_that_has_expired(manager: QueueManager, durable: b
 
 @DURABLE
 def test_a_group_with_a_selector_gives_up_what_it_wants(manager: QueueManager, durable: bool) -> None:
-    manager.context.fields.of_template = fields_of
+    manager.context.fields.read_by(fields_of)
     queue = make_queue(manager, durable=durable, message_ttl_ms=1_000, dead_letter="dead")
     dead = make_queue(manager, "dead")
     _, sink = select(manager, queue, group="g", group_selector="region = 'eu'", credit_max=0)
