@@ -207,7 +207,8 @@ class Harness:
         self.store = store
         self.shard = open_shard(store, self.clock, cache_bytes_max=self.cache_bytes_max)
         self.manager = self.shard.manager
-        self.shard.commits.on_committed(self.oracle.committed)
+        self._commits_everything = False
+        self.shard.commits.on_committed(self._committed)
         self.confirmations = Confirmations()
         self.consumers: list[tuple[OracleConsumer, Consumer, ModelSink]] = []
         self.pullers: dict[OracleQueue, tuple[OracleConsumer, Consumer, ModelSink]] = {}
@@ -478,8 +479,18 @@ class Harness:
         return any(model is consumer and stands_back(real) for model, real, _ in self.consumers)
 
     def commit(self, *, everything: bool) -> None:
+        self._commits_everything = everything
         drive(self.shard.commit_once(everything=everything))
-        if everything:
+        self._note_everything()
+
+    def _committed(self) -> None:
+        """A commit is durable; what is delivered after it is not in it."""
+        self.oracle.committed()
+        self._note_everything()
+
+    def _note_everything(self) -> None:
+        if self._commits_everything:
+            self._commits_everything = False
             self.oracle.committed_everything()
 
     def load(self) -> None:

@@ -276,6 +276,7 @@ async def test_a_scheduled_message_is_named_by_when_it_is_due_and_cancelled_so(c
 async def test_the_status_of_a_stream(client: LocalClient) -> None:
     await client.queues.declare(declaration("log", STREAM))
     publish(client, "log", b"1", b"2", b"3")
+    await client.commits.durable()
     status = client.streams.status
     assert status("log", "c", group=None, start=None).result() == StreamStatus(0, 3, None, None)
     assert status("log", "c", group=None, start=StreamStart(NEXT)).result().place == 3
