@@ -42,18 +42,23 @@ def _examples() -> list[Example]:
 
 
 @pytest.fixture(scope="module")
-def documented_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """A broker of these examples alone: they use plain names for their queues."""
-    broker = BrokerProcess(tmp_path_factory.mktemp("documented"))
-    yield broker.start()
-    broker.kill9()
+def documented_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, BrokerProcess]]:
+    """A broker for each section: the examples use plain names for their queues."""
+    sections = {example.page.partition("-")[0] for example in _examples()}
+    brokers = {section: BrokerProcess(tmp_path_factory.mktemp(section)) for section in sections}
+    for broker in brokers.values():
+        broker.start()
+    yield brokers
+    for broker in brokers.values():
+        broker.kill9()
 
 
 @pytest.mark.parametrize("example", _examples(), ids=lambda example: example.page)
 def test_example_prints_what_its_page_says(
-    example: Example, documented_broker: BrokerProcess, tmp_path: Path
+    example: Example, documented_brokers: dict[str, BrokerProcess], tmp_path: Path
 ) -> None:
-    ports = {"5672": documented_broker.amqp_port, "1883": documented_broker.mqtt_port}
+    broker = documented_brokers[example.page.partition("-")[0]]
+    ports = {"5672": broker.amqp_port, "1883": broker.mqtt_port}
     program = tmp_path / "example.py"
     program.write_text(re.sub(r"\b(5672|1883)\b", lambda port: str(ports[port[0]]), example.code), "utf-8")
 

@@ -72,6 +72,20 @@ def publish(manager: QueueManager, count: int, topic: str = "$queue/jobs/eu", si
     return manager.publish(plan, [b"x" * size] * count, NOW_MS)
 
 
+def publish_durably(manager: QueueManager, count: int, topic: str = "$queue/jobs/eu", size: int = 1) -> int:
+    """Publish, and have it durable: a stream's readers are not given it before."""
+    outcome = publish(manager, count, topic, size)
+    become_durable(manager)
+    return outcome
+
+
+def become_durable(manager: QueueManager) -> None:
+    """As if everything published so far were stored."""
+    for queue in manager.queues:
+        for part in queue.parts:
+            part.became_durable(part.log.next_offset, 1 << 20)
+
+
 def consume(
     manager: QueueManager,
     queue: Queue,

@@ -19,7 +19,7 @@ from queue_manager.options import PublishOptions
 from queue_manager.outcomes import ACCEPTED, REFUSED_DEPTH, REFUSED_IN_PART, REFUSED_SIZE, UNROUTED
 from queue_manager.policy import REJECT_DLX
 from queue_manager.routing.plan import PublishPlan
-from queue_manager.rules.dead_letters import keep_properties, no_origin
+from queue_manager.rules.dead_letters import keep_properties, no_copies, no_origin
 from storage.envelope import PROPERTIES_AMQP, decode_envelope, read_head, vary
 from storage.records import metadata
 from tests.unit.queue_manager.managers import (
@@ -102,7 +102,7 @@ def test_a_message_that_a_full_queue_did_not_take_is_dead_lettered_for_that_queu
     dead = make_queue(manager, "dead")
     policy = make_policy(depth_max=1, overflow=REJECT_DLX, dead_letter="dead")
     manager.queues.redefine(manager.queues.find("full"), QueueDefinition("full", durable=True, policy=policy))
-    manager.queues.dead_letters.install(keep_properties, no_origin, lambda queue, reason: None)
+    manager.queues.dead_letters.install(keep_properties, no_origin, no_copies, lambda queue, reason: None)
     for body in (b"1", b"2"):
         manager.publish(plan, [body], NOW_MS)
     assert [queue.log.next_offset for queue in plan.queues] == [1, 2]
@@ -213,7 +213,7 @@ def test_a_deleted_queue_gives_nothing_to_who_pulls() -> None:
     puller = manager.consumption.puller(queue, sink, "p", lease_ms=1_000)
     assert manager.consumption.pull(puller, False, NOW_MS)
     manager.queues.delete(queue, NOW_MS)
-    assert manager.consumption.pull(puller, False, NOW_MS) is False
+    assert manager.consumption.pull(puller, False, NOW_MS) == 0
     assert sink.offsets == [0]
 
 

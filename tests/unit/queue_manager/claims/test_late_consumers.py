@@ -11,7 +11,7 @@ from queue_manager.claims.claim import Consumer
 from queue_manager.filters.consumer_filter import consumer_filter
 from queue_manager.manager import QueueManager
 from queue_manager.queue.queue import Queue
-from tests.unit.queue_manager.managers import NOW_MS, Sink, make_manager, make_queue, publish
+from tests.unit.queue_manager.managers import NOW_MS, Sink, make_manager, make_queue, publish_durably
 
 KINDS: dict[str, dict[str, Any]] = {
     "classic": {},
@@ -45,7 +45,7 @@ def join(
 
 def deliver(manager: QueueManager, count: int) -> None:
     """Publish, and hand out."""
-    publish(manager, count)
+    publish_durably(manager, count)
     manager.dispatch(NOW_MS)
 
 
@@ -152,7 +152,7 @@ def test_settling_something_ends_it(verdict: str) -> None:
     other, busy = join(manager, queue, 1)
     other.pause()
     deliver(manager, 2)
-    publish(manager, 1)
+    publish_durably(manager, 1)
     manager.dispatch(NOW_MS + 500)
     assert sink.offsets == [0, 1, 2]
     manager.expire(NOW_MS + LEASE_MS)

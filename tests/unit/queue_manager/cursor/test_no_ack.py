@@ -4,7 +4,7 @@ import pytest
 
 from queue_manager.claims.claim import DONE, IN_FLIGHT, UNLIMITED
 from queue_manager.filters.consumer_filter import consumer_filter
-from tests.unit.queue_manager.managers import NOW_MS, Sink, make_manager, make_queue, publish
+from tests.unit.queue_manager.managers import NOW_MS, Sink, make_manager, make_queue, publish_durably
 
 KINDS = {
     "classic": {},
@@ -91,7 +91,7 @@ class Side:
     def return_three(self):
         """Publish three messages and have somebody bring them back."""
         holder = self.join(Sink(), no_ack=False)
-        publish(self.manager, 3)
+        publish_durably(self.manager, 3)
         self.dispatch()
         assert len(holder.in_flight) == 3
         self.manager.consumption.unsubscribe(holder, NOW_MS)
@@ -116,7 +116,7 @@ def side(request):
 @pytest.mark.parametrize("make", [RefusingSink, RaisingSink])
 def test_new_messages_that_were_not_taken_return_with_their_consumer(side, make):
     consumer = side.join(make(), no_ack=True)
-    publish(side.manager, 3)
+    publish_durably(side.manager, 3)
     side.dispatch()
     assert len(consumer.in_flight) == 3
     side.manager.consumption.unsubscribe(consumer, NOW_MS)
@@ -139,7 +139,7 @@ def test_what_was_being_sent_to_one_who_left_returns(side, returned):
         side.return_three()
     consumer = side.join(LeavingSink(side.manager), no_ack=True)
     if not returned:
-        publish(side.manager, 3)
+        publish_durably(side.manager, 3)
     side.dispatch()
     assert not consumer.in_flight
     side.assert_all_comes_back()
@@ -152,7 +152,7 @@ def test_what_was_taken_is_done_and_was_in_flight_until_then(side, returned):
     sink = GoodSink()
     consumer = side.join(sink, no_ack=True)
     if not returned:
-        publish(side.manager, 3)
+        publish_durably(side.manager, 3)
     side.dispatch()
     assert sink.offsets == [0, 1, 2]
     assert sink.states <= {IN_FLIGHT}
@@ -174,7 +174,7 @@ def test_a_pulled_message_that_was_not_taken_returns(kind, make):
     side = Side(kind)
     group = side.queue.group("g")
     puller = side.manager.consumption.puller(side.queue, make(), "p", lease_ms=30_000, group=group)
-    publish(side.manager, 3)
+    publish_durably(side.manager, 3)
     for _ in range(3):
         try:
             side.manager.consumption.pull(puller, True, NOW_MS)

@@ -91,7 +91,7 @@ def test_pull_waits_until_all_are_back_and_is_told():
     puller.group.when_loaded(told.append)
     steps(manager)
     assert told == [NOW_MS]
-    assert manager.consumption.pull(puller, False, NOW_MS) is True
+    assert manager.consumption.pull(puller, False, NOW_MS) == 1
     assert taker.offsets == [0]
 
 

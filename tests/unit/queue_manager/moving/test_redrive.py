@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from queue_manager.moving.redrive import Drain, to_origin
-from queue_manager.rules.dead_letters import Origin, keep_properties
+from queue_manager.rules.dead_letters import Origin, keep_properties, no_copies
 from storage.envelope import EnvelopeTemplate
 from storage.records import done, payload
 from tests.unit.queue_manager.managers import NOW_MS, consume, make_manager, make_queue, publish
@@ -21,7 +21,7 @@ def test_a_redrive_is_one_commit_and_no_attempt() -> None:
         seen += 1
         return Origin("jobs" if seen != 2 else "gone", "$queue/jobs/eu", "", 0, b"")
 
-    manager.queues.dead_letters.install(keep_properties, origin_of, lambda queue, reason: None)
+    manager.queues.dead_letters.install(keep_properties, origin_of, no_copies, lambda queue, reason: None)
     redrive = Drain(manager, dead, to_origin(manager, dead, None), 10)
     manager.seal(NOW_MS)
     publish(manager, 1, "$queue/dead/new")  # not meant

@@ -10,7 +10,8 @@ from queue_manager.model import Message
 from storage.envelope import EnvelopeTemplate
 from storage.records import group_position, queue_spec
 from tests.unit.queue_manager import managers
-from tests.unit.queue_manager.managers import NOW_MS, Sink, make_manager, make_queue
+from tests.unit.queue_manager.managers import NOW_MS, Sink, become_durable, make_manager, make_queue
+from tests.unit.queue_manager.managers import publish_durably as publish
 
 
 @pytest.fixture
@@ -29,19 +30,6 @@ def read(
     )  # fmt: skip
     manager.dispatch(NOW_MS)
     return consumer, sink
-
-
-def publish(manager, *arguments, **options):
-    """Publish, and have it durable: a stream's readers are not given it before."""
-    outcome = managers.publish(manager, *arguments, **options)
-    become_durable(manager)
-    return outcome
-
-
-def become_durable(manager):
-    for queue in manager.queues:
-        for part in queue.parts:
-            part.became_durable(part.log.next_offset, 1 << 20)
 
 
 def commit(manager, now_ms=NOW_MS):

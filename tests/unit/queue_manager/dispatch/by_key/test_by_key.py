@@ -373,7 +373,7 @@ def test_basic_get_takes_what_came_back_before_what_waits_for_it() -> None:
     assert manager.consumption.pull(puller, False, NOW_MS)
     assert manager.consumption.pull(puller, False, NOW_MS)
     assert puller_sink.offsets == [0, 1, 0, 2]
-    assert manager.consumption.pull(puller, False, NOW_MS) is False
+    assert manager.consumption.pull(puller, False, NOW_MS) == 0
 
 
 def test_basic_get_is_given_what_comes_after_the_end_of_a_key_too() -> None:
