@@ -60,7 +60,8 @@ class QueueDeclaration:
     """What a queue is to be like.
 
     `arguments` are the declared arguments that a redeclaration must repeat; None: made by configuration, any
-    redeclaration of the same kind fits. `exclusive`: to the caller.
+    redeclaration of the same kind fits. `reported`: other arguments, told to who looks. `exclusive`: to the
+    caller.
     """
 
     name: str
@@ -68,6 +69,7 @@ class QueueDeclaration:
     policy: QueuePolicy
     topics: tuple[str, ...] = ()
     arguments: Mapping[str, object] | None = None
+    reported: Mapping[str, object] = field(default_factory=dict)
     auto_delete: bool = False
     exclusive: bool = False
 

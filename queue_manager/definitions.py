@@ -12,12 +12,16 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from queue_manager.address import PREFIX, validate_queue_name
+from queue_manager.errors import Inequivalent, QueueManagerError, ResourceLocked
 from queue_manager.patterns import validate
 from queue_manager.policy import FOREVER, QueuePolicy
 from storage.errors import CorruptRecord
 from storage.records import queue_spec
 from storage.records.queue_spec import QueueSpec
 
+# among the arguments
+DURABLE: Final = "durable"  # what was declared, where it is not what the queue is
+REPORTED: Final = "reported"  # arguments that a redeclaration need not repeat
 AWAITS_HISTORY: Final = "unborn"  # extension: a group was made, but not told yet what there is for it
 
 
@@ -55,22 +59,39 @@ class QueueDefinition:
         """The definition of a queue made because its name was used."""
         return cls(name, durable=False, policy=policy, auto_created=True)
 
-    def difference(self, existing: QueueDefinition) -> str:
-        """What a redeclaration by this definition contradicts in an existing queue; "" if nothing."""
-        if self.policy.stream != existing.policy.stream:
-            return "type stream" if existing.policy.stream else "another type than stream"
-        for name in ("durable", "auto_delete"):
-            ours, theirs = getattr(self, name), getattr(existing, name)
-            if ours != theirs:
-                return f"{name.replace('_', '-')} {str(theirs).lower()}, not {str(ours).lower()}"
+    def difference(self, existing: QueueDefinition) -> QueueManagerError | None:
+        """The refusal of a redeclaration that contradicts an existing queue; None if it does not."""
         if (self.owner is None) != (existing.owner is None):
-            return "another exclusive flag"
-        if self.arguments is not None and existing.arguments is not None:
-            for name in sorted({*self.arguments, *existing.arguments}):
-                mine, other = self.arguments.get(name), existing.arguments.get(name)
-                if mine != other:
-                    return f"argument {name} = {other!r}, not {mine!r}"
-        return ""
+            return ResourceLocked(self.name)
+        mine, theirs = self.arguments, existing.arguments
+        # an exclusive or auto-delete queue is kept in memory even if it was declared as durable
+        ours, others = ({} if each is None else each for each in (mine, theirs))
+        durable = ours.get(DURABLE, self.durable), others.get(DURABLE, existing.durable)
+        flags = {"durable": durable, "auto_delete": (self.auto_delete, existing.auto_delete)}
+        for name, (received, current) in flags.items():
+            if received != current:
+                return Inequivalent("queue", self.name, name, received, current, is_argument=False)
+        if self.policy.stream != existing.policy.stream:
+            received, current = _type(self), _type(existing)
+            return Inequivalent("queue", self.name, "x-queue-type", received, current, is_argument=True)
+        if mine is not None and theirs is not None:
+            for name in sorted({*mine, *theirs} - {DURABLE, REPORTED}):
+                received, current = mine.get(name), theirs.get(name)
+                if received != current:
+                    return Inequivalent("queue", self.name, name, received, current, is_argument=True)
+        return None
+
+
+def declared_arguments(arguments: Mapping[str, object] | None) -> dict[str, object]:
+    """What was declared: also the arguments that need not be repeated."""
+    given = {} if arguments is None else dict(arguments)
+    given.pop(DURABLE, None)
+    reported = given.pop(REPORTED, {})
+    return {**given, **reported} if isinstance(reported, Mapping) else given
+
+
+def _type(definition: QueueDefinition) -> str | None:
+    return "stream" if definition.policy.stream else None
 
 
 def encode_queue_spec(

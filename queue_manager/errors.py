@@ -18,7 +18,16 @@ class QueueManagerError(Exception):
 
 
 class QueueNotFound(QueueManagerError):
-    """The named queue does not exist (and may not be created by this call)."""
+    """The named queue does not exist (and may not be created by this call). `name`: which, if it has one."""
+
+    name: str | None = None
+
+    @classmethod
+    def named(cls, name: str) -> QueueNotFound:
+        """There is no queue of that name."""
+        error = cls(f"no queue {name!r}")
+        error.name = name
+        return error
 
 
 class ExchangeNotFound(QueueManagerError):
@@ -51,8 +60,37 @@ class Inequivalent(PreconditionFailed):
         self.is_argument = is_argument
 
 
+class InUse(PreconditionFailed):
+    """What is to be deleted (`kind`, `name`) has consumers or bindings."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"{kind} {name!r} is in use")
+        self.kind = kind
+        self.name = name
+
+
+class NotEmpty(PreconditionFailed):
+    """The queue that is to be deleted has messages."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"queue {name!r} is not empty")
+        self.name = name
+
+
 class ResourceLocked(QueueManagerError):
     """The queue is exclusive to another connection."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"queue {name!r} is exclusive to another connection")
+        self.name = name
+
+
+class InternalExchange(QueueManagerError):
+    """Clients may not publish to an exchange that is only there for other exchanges."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"exchange {name!r} is internal")
+        self.name = name
 
 
 class AccessRefused(QueueManagerError):
@@ -65,6 +103,16 @@ class InvalidAddress(QueueManagerError):
 
 class InvalidArgument(QueueManagerError):
     """An argument is known but its value is not, or it is not supported."""
+
+
+class NotText(InvalidArgument):
+    """An argument of an exchange (`owner`, "" for a binding) is to be a text, and is not."""
+
+    def __init__(self, argument: str, owner: str, value: object) -> None:
+        super().__init__(f"{argument} must be a text, not {value!r}")
+        self.argument = argument
+        self.owner = owner
+        self.value = value
 
 
 class LimitReached(QueueManagerError):

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from broker.amqp.client import AmqpClient
+from broker.amqp.errors import channel_error
 from broker.hub import Hub
+from protocols.amqp091 import constants as c
 
 
 class AmqpChannel:
@@ -31,6 +33,12 @@ class AmqpChannel:
     def name_queue(self, name: str) -> None:
         """The client declared a queue."""
         self.last_queue = name
+
+    def queue_meant(self, name: str) -> str:
+        """The queue of that name, or for "" the last one that was declared; raises a channel error."""
+        if not name and not self.last_queue:
+            raise channel_error(c.NOT_FOUND, "no previously declared queue")
+        return name or self.last_queue
 
     def is_open(self) -> bool:
         """Whether the client still wants to hear something on it."""

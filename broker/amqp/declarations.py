@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from broker.amqp import arguments, stream_arguments
+from broker.amqp import queue_arguments
+from broker.amqp.queue_arguments import BadArgument
+from queue_manager.address import DEFAULT_VHOST
 from queue_manager.api import QueueDeclaration
+from queue_manager.errors import InvalidArgument
 from queue_manager.policy import QueuePolicy
 
 
@@ -18,26 +21,35 @@ def queue_declaration(
     durable: bool,
     auto_delete: bool,
     exclusive: bool = False,
+    is_server_named: bool = False,
+    vhost: str = DEFAULT_VHOST,
 ) -> QueueDeclaration:
-    """The queue that such arguments declare; raises InvalidArgument.
+    """The queue that such arguments declare; raises InvalidArgument, in RabbitMQ's words.
 
     What goes with its owner or its last consumer is not kept on the store.
     """
     is_stored = durable and not exclusive and not auto_delete
+    try:
+        queue_arguments.check_kind(
+            table,
+            "" if is_server_named else name,
+            vhost,
+            durable=durable,
+            exclusive=exclusive,
+            auto_delete=auto_delete,
+        )
+        policy = queue_arguments.queue_policy(table, default, durable=is_stored)
+    except BadArgument as error:
+        raise InvalidArgument(error.told(name, vhost)) from None
     return QueueDeclaration(
         name=name,
         durable=is_stored,
-        policy=_policy(table, default, durable=is_stored),
+        policy=policy,
         arguments={
-            **arguments.equivalence(table),
+            **queue_arguments.equivalence(table),
             **({"durable": durable} if durable != is_stored else {}),
         },
+        reported=queue_arguments.reported(table),
         auto_delete=auto_delete,
         exclusive=exclusive,
     )
-
-
-def _policy(table: Mapping[str, Any], default: QueuePolicy, *, durable: bool) -> QueuePolicy:
-    if stream_arguments.is_stream(table):
-        return stream_arguments.stream_policy(table, default, plain=durable)
-    return arguments.queue_policy(table, default, durable=durable)

@@ -12,17 +12,26 @@ from queue_manager.errors import (
     AccessRefused,
     ExchangeNotFound,
     Inequivalent,
+    InternalExchange,
+    InUse,
     InvalidAddress,
     LimitReached,
+    NotEmpty,
+    NotText,
     QueueManagerError,
     QueueNotFound,
     ResourceLocked,
 )
 
+_LOCKED: Final = (
+    "It could be originally declared on another connection or the exclusive property value does not match "
+    "that of the original declaration."
+)
 _CODES: Final[dict[type[QueueManagerError], int]] = {
     QueueNotFound: c.NOT_FOUND,
     ExchangeNotFound: c.NOT_FOUND,
     ResourceLocked: c.RESOURCE_LOCKED,
+    InternalExchange: c.ACCESS_REFUSED,
     AccessRefused: c.ACCESS_REFUSED,
     NotPermitted: c.ACCESS_REFUSED,
     LimitReached: c.RESOURCE_ERROR,
@@ -33,23 +42,44 @@ _CODES: Final[dict[type[QueueManagerError], int]] = {
 def refusal(error: QueueManagerError, vhost: str) -> ProtocolError:
     """What the queue manager refuses, as a channel error, in the words that clients know from RabbitMQ."""
     code = _CODES.get(type(error), c.PRECONDITION_FAILED)
+    return channel_error(code, _text_of(error, f"in vhost '{vhost}'"))
+
+
+def _text_of(error: QueueManagerError, where: str) -> str:
     if isinstance(error, ExchangeNotFound):
-        return channel_error(code, f"no exchange '{error.name}' in vhost '{vhost}'")
+        return f"no exchange '{error.name}' {where}"
+    if isinstance(error, QueueNotFound) and error.name is not None:
+        return f"no queue '{error.name}' {where}"
+    if isinstance(error, ResourceLocked):
+        return f"cannot obtain exclusive access to locked queue '{error.name}' {where}. {_LOCKED}"
+    if isinstance(error, InUse):
+        return f"{error.kind} '{error.name}' {where} in use"
+    if isinstance(error, NotEmpty):
+        return f"queue '{error.name}' {where} not empty"
+    if isinstance(error, InternalExchange):
+        return f"cannot publish to internal exchange '{error.name}' {where}"
+    if isinstance(error, NotText):
+        return _not_text(error, where)
     if isinstance(error, Inequivalent):
-        return channel_error(code, _inequivalent(error, vhost))
-    return channel_error(code, error.reason)
+        return _inequivalent(error, where)
+    return error.reason
 
 
-def _inequivalent(error: Inequivalent, vhost: str) -> str:
+def _not_text(error: NotText, where: str) -> str:
+    kind = field_type_name(error.value)
+    if error.owner:
+        return f"invalid type '{kind}' for arg '{error.argument}' in exchange '{error.owner}' {where}"
+    return f"Invalid {error.argument} field type {kind} (value {error.value}); expected longstr"
+
+
+def _inequivalent(error: Inequivalent, where: str) -> str:
     received, current = error.received, error.current
-    where = f"inequivalent arg '{error.what}' for {error.kind} '{error.name}' in vhost '{vhost}'"
-    if not error.is_argument:
-        return f"{where}: received '{_as_text(received)}' but current is '{_as_text(current)}'"
-    if current is None:
-        return f"{where}: received {_with_type(received)} but current is none"
-    if received is None:
-        return f"{where}: received none but current is {_with_type(current)}"
-    return f"{where}: received '{_as_text(received)}' but current is '{_as_text(current)}'"
+    what = f"inequivalent arg '{error.what}' for {error.kind} '{error.name}' {where}"
+    if error.is_argument and current is None:
+        return f"{what}: received {_with_type(received)} but current is none"
+    if error.is_argument and received is None:
+        return f"{what}: received none but current is {_with_type(current)}"
+    return f"{what}: received '{_as_text(received)}' but current is '{_as_text(current)}'"
 
 
 def _with_type(value: object) -> str:

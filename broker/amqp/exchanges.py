@@ -16,7 +16,7 @@ from broker.engine.client import ExchangeClient
 from protocols.amqp091 import constants as c
 from protocols.amqp091.names import DEFAULT_EXCHANGE, RESERVED_PREFIX, is_reserved_name
 from queue_manager.api import EXCHANGE_TYPES, BindingDefinition, Changed, ExchangeDeclaration, ExchangeView
-from queue_manager.errors import ExchangeNotFound, PreconditionFailed
+from queue_manager.errors import ExchangeNotFound
 
 _Declare = commands.Exchange.Declare
 _Bind = commands.Exchange.Bind | commands.Exchange.Unbind | commands.Queue.Bind | commands.Queue.Unbind
@@ -85,10 +85,6 @@ class Exchanges:
             changed = answer.result()
         except ExchangeNotFound:
             changed = Changed(False, False)
-        except PreconditionFailed:
-            place = self._channel.client.vhost
-            reason = f"exchange '{method.exchange}' in vhost '{place}' in use"
-            raise channel_error(c.PRECONDITION_FAILED, reason) from None
         self._answer(method, commands.Exchange.DeleteOk(), changed)
 
     def bind(self, method: commands.Exchange.Bind) -> None:
@@ -130,9 +126,7 @@ class Exchanges:
 
     def _to_queue(self, method: commands.Queue.Bind | commands.Queue.Unbind) -> BindingDefinition:
         _refuse_default(method.exchange)
-        queue = method.queue or self._channel.last_queue
-        if not queue:
-            raise channel_error(c.NOT_FOUND, "no previously declared queue")
+        queue = self._channel.queue_meant(method.queue)
         return BindingDefinition(
             source=method.exchange,
             destination=queue,

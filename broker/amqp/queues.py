@@ -16,7 +16,7 @@ from broker.amqp.direct_replies import is_reply_key, is_there
 from broker.amqp.held_events import HeldEvents
 from broker.engine.answers import Answer
 from protocols.amqp091.methods import QueueDeclareOk
-from protocols.amqp091.names import is_reserved_name
+from protocols.amqp091.names import RESERVED_PREFIX, is_reserved_name
 from queue_manager.api import Dropped, QueueDeclaration, QueueStatus
 from queue_manager.errors import AccessRefused, QueueNotFound
 
@@ -52,22 +52,21 @@ class Queues:
     def _declare_requester(self, method: commands.Queue.Declare) -> None:
         """Say whether a requester takes direct replies under that name, as RabbitMQ does."""
         if not is_there(self._channel.client.shared.reply_addresses, method.queue):
-            raise QueueNotFound(f"no queue '{method.queue}' in vhost '/'")
+            raise QueueNotFound.named(method.queue)
         if not method.nowait:
             self._channel.send(QueueDeclareOk(method.queue, 0, 1))
 
     def purge(self, method: commands.Queue.Purge) -> None:
         """Drop what waits in a queue."""
         channel = self._channel
-        name = method.queue or channel.last_queue
-        answer = channel.hub.client.queues.purge(name, channel.client.caller)
+        answer = channel.hub.client.queues.purge(channel.queue_meant(method.queue), channel.client.caller)
         self._held.expect(answer, partial(self._purged, method), method.index)
 
     def delete(self, method: commands.Queue.Delete) -> None:
         """Delete a queue; that it is not there is no error, as everywhere since RabbitMQ 3.2."""
         channel = self._channel
         answer = channel.hub.client.queues.delete(
-            method.queue or channel.last_queue,
+            channel.queue_meant(method.queue),
             channel.client.caller,
             if_unused=method.if_unused,
             if_empty=method.if_empty,
@@ -79,6 +78,8 @@ class Queues:
             name,
             method.arguments or {},
             self._channel.hub.default_policy,
+            vhost=self._channel.client.vhost,
+            is_server_named=not method.queue,
             durable=method.durable,
             auto_delete=method.auto_delete,
             exclusive=method.exclusive,
@@ -90,7 +91,7 @@ class Queues:
         except QueueNotFound:
             if method.passive:
                 raise
-            reason = f"queue name {method.queue!r} contains the reserved prefix 'amq.'"
+            reason = f"queue name '{method.queue}' contains reserved prefix '{RESERVED_PREFIX}*'"
             raise AccessRefused(reason) from None
         self._channel.name_queue(queue.name)
         if not method.nowait:

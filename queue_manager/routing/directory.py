@@ -8,7 +8,9 @@ from config import limits
 from queue_manager.definitions import QueueDefinition
 from queue_manager.dispatch.by_key.keys import GroupKeyOf, no_key
 from queue_manager.errors import (
+    InUse,
     LimitReached,
+    NotEmpty,
     PreconditionFailed,
     QueueBusy,
     QueueNotFound,
@@ -113,14 +115,14 @@ class QueueDirectory:
         """The queue; raises QueueNotFound, or ResourceLocked when it is exclusive to another owner."""
         queue = self._queues.get(name)
         if queue is None:
-            raise QueueNotFound(f"no queue {name!r}")
+            raise QueueNotFound.named(name)
         self.check_owner(queue, owner)
         return queue
 
     def check_owner(self, queue: Queue, owner: object) -> None:
         """Raise ResourceLocked if the queue is exclusive to another than `owner`."""
         if queue.owner is not None and queue.owner is not owner:
-            raise ResourceLocked(f"queue {queue.name!r} is exclusive to another connection")
+            raise ResourceLocked(queue.name)
 
     def of_log(self, log: QueueLog) -> Queue | None:
         """The queue of a log, if it was not deleted."""
@@ -136,18 +138,18 @@ class QueueDirectory:
     def declare(self, definition: QueueDefinition, now_ms: int) -> Queue:
         """The queue of that name, created if it is not there.
 
-        Raises PreconditionFailed when it exists with another definition, ResourceLocked when it is exclusive
-        to another owner, QueueBusy while a queue of that name is being deleted, LimitReached.
+        Raises Inequivalent when it exists with another definition, ResourceLocked when it is exclusive to
+        another owner, or not, QueueBusy while a queue of that name is being deleted, LimitReached.
         """
         queue = self._queues.get(definition.name)
         if queue is not None:
             self.check_owner(queue, definition.owner)
             difference = definition.difference(queue.definition())
-            if not difference:
+            if difference is None:
                 queue.used(now_ms)
                 return queue
             if not queue.auto_created:
-                raise PreconditionFailed(f"queue {queue.name!r} exists with {difference}")
+                raise difference
             if len(queue.groups):
                 raise PreconditionFailed(
                     f"queue {queue.name!r} was made in memory, by its first use, and has consumer groups"
@@ -249,13 +251,13 @@ class QueueDirectory:
     def delete(self, queue: Queue, now_ms: int, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete a queue with all it holds; give how many messages waited in it.
 
-        Raises PreconditionFailed when it is used or not empty and that was a condition.
+        Raises InUse, NotEmpty when that was a condition.
         """
         if if_unused and queue.consumer_count():
-            raise PreconditionFailed(f"queue {queue.name!r} has consumers")
+            raise InUse("queue", queue.name)
         count = queue.waiting_count()
         if if_empty and count:
-            raise PreconditionFailed(f"queue {queue.name!r} is not empty")
+            raise NotEmpty(queue.name)
         del self._queues[queue.name]
         for part in queue.parts:
             del self._parts[part.log.name]

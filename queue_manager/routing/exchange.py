@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from config import limits
-from queue_manager.errors import InvalidArgument
+from queue_manager.errors import InvalidArgument, NotText
 from queue_manager.queue.queue import Queue
 from queue_manager.routing.binding import Binding
 from queue_manager.routing.bindings import Route
@@ -17,7 +17,7 @@ ALTERNATE: Final = "alternate-exchange"
 
 
 class ExchangeDefinition:
-    """What a declaration says; raises InvalidArgument for what no exchange can be."""
+    """What a declaration says; raises NotText where another exchange is to be named."""
 
     __slots__ = ("alternate", "arguments", "auto_delete", "durable", "internal", "name", "type")
 
@@ -39,7 +39,7 @@ class ExchangeDefinition:
         self.arguments = {} if arguments is None else arguments
         alternate = self.arguments.get(ALTERNATE)
         if alternate is not None and not isinstance(alternate, str):
-            raise InvalidArgument(f"{ALTERNATE} must be the name of an exchange, not {alternate!r}")
+            raise NotText(ALTERNATE, name, alternate)
         self.alternate: str | None = alternate
 
 

@@ -7,12 +7,12 @@ from typing import Final
 
 from config import limits
 from queue_manager.errors import (
-    AccessRefused,
     ExchangeNotFound,
     Inequivalent,
+    InternalExchange,
+    InUse,
     InvalidArgument,
     LimitReached,
-    PreconditionFailed,
 )
 from queue_manager.queue.queue import Queue
 from queue_manager.routing.binding import Binding
@@ -88,9 +88,9 @@ class Exchanges:
         self._changed(exchange)
 
     def delete(self, exchange: Exchange, *, if_unused: bool = False) -> None:
-        """Delete an exchange with its bindings; raises PreconditionFailed when it has some and may not."""
+        """Delete an exchange with its bindings; raises InUse when it has some and may not."""
         if if_unused and exchange.bindings:
-            raise PreconditionFailed(f"exchange {exchange.name!r} in use")
+            raise InUse("exchange", exchange.name)
         self._changed(exchange)
         del self._exchanges[exchange.name]
         alternate = exchange.definition.alternate
@@ -200,11 +200,11 @@ class Exchanges:
         """The queues that take a message published to an exchange, each once; see `Matcher.match`.
 
         The route stays current until bindings change; not at all if the next message may take another.
-        Raises ExchangeNotFound, AccessRefused when clients may not publish there.
+        Raises ExchangeNotFound, InternalExchange when clients may not publish there.
         """
         exchange = self.find(name)
         if exchange.definition.internal:
-            raise AccessRefused(f"cannot publish to internal exchange {name!r}")
+            raise InternalExchange(name)
         return self.route_through(exchange, keys, headers)
 
     def unconditional_route(self, name: str, key: str) -> Route:

@@ -2,6 +2,7 @@
 
 import pika
 import pytest
+from pamqp import commands
 
 from tests.e2e import amqp
 from tests.e2e.amqp import ChannelClosedByBroker, ConnectionClosedByBroker
@@ -179,3 +180,363 @@ def test_a_dead_letter_that_no_queue_takes_stays_failed(channel, name):
     method, _, _ = channel.basic_get(f"{name}-w")
     channel.basic_reject(method.delivery_tag, requeue=False)
     assert channel.basic_get(f"{name}-w") == (None, None, None)
+
+
+# refusals, in RabbitMQ's words
+
+
+def declared(kind, **options):
+    """Declares an exchange, then once more with what is given."""
+
+    def act(channel, name, **other):
+        channel.exchange_declare(name, kind, **options)
+        channel.exchange_declare(name, other.pop("kind", kind), **{**options, **other})
+
+    return act
+
+
+REFUSALS = {
+    "unknown type": (lambda ch, n: ch.exchange_declare(n, "T"), 503, "unknown exchange type 'T'"),
+    "type of letters": (
+        lambda ch, n: ch.exchange_declare(n, "DIRECT"),
+        503,
+        "unknown exchange type 'DIRECT'",
+    ),
+    "other type": (
+        lambda ch, n: declared("direct")(ch, n, kind="fanout"),
+        406,
+        "inequivalent arg 'type' for exchange '{}' in vhost '/': received 'fanout' but current is 'direct'",
+    ),
+    "other durability": (
+        lambda ch, n: declared("direct")(ch, n, durable=True),
+        406,
+        "inequivalent arg 'durable' for exchange '{}' in vhost '/': received 'true' but current is 'false'",
+    ),
+    "other auto-delete": (
+        lambda ch, n: declared("direct")(ch, n, auto_delete=True),
+        406,
+        "inequivalent arg 'auto_delete' for exchange '{}' in vhost '/': "
+        "received 'true' but current is 'false'",
+    ),
+    "other internal": (
+        lambda ch, n: declared("direct", internal=True)(ch, n, internal=False),
+        406,
+        "inequivalent arg 'internal' for exchange '{}' in vhost '/': received 'false' but current is 'true'",
+    ),
+    "alternate given": (
+        lambda ch, n: declared("direct")(ch, n, arguments={"alternate-exchange": "zz"}),
+        406,
+        "inequivalent arg 'alternate-exchange' for exchange '{}' in vhost '/': "
+        "received the value 'zz' of type 'longstr' but current is none",
+    ),
+    "alternate left out": (
+        lambda ch, n: declared("direct", arguments={"alternate-exchange": "zz"})(ch, n, arguments={}),
+        406,
+        "inequivalent arg 'alternate-exchange' for exchange '{}' in vhost '/': "
+        "received none but current is the value 'zz' of type 'longstr'",
+    ),
+    "another alternate": (
+        lambda ch, n: declared("direct", arguments={"alternate-exchange": "zz"})(
+            ch, n, arguments={"alternate-exchange": "yy"}
+        ),
+        406,
+        "inequivalent arg 'alternate-exchange' for exchange '{}' in vhost '/': "
+        "received 'yy' but current is 'zz'",
+    ),
+    "alternate of no text": (
+        lambda ch, n: ch.exchange_declare(n, "direct", arguments={"alternate-exchange": 5}),
+        406,
+        "invalid type 'signedint' for arg 'alternate-exchange' in exchange '{}' in vhost '/'",
+    ),
+    "passive, missing": (
+        lambda ch, n: ch.exchange_declare(n, passive=True),
+        404,
+        "no exchange '{}' in vhost '/'",
+    ),
+    "reserved name": (
+        lambda ch, n: ch.exchange_declare("amq.foo", "direct"),
+        403,
+        "exchange name 'amq.foo' contains reserved prefix 'amq.*'",
+    ),
+    "passive, missing and reserved": (
+        lambda ch, n: ch.exchange_declare("amq.foo", passive=True),
+        404,
+        "no exchange 'amq.foo' in vhost '/'",
+    ),
+    "predeclared as another": (
+        lambda ch, n: ch.exchange_declare("amq.direct", "topic", durable=True),
+        406,
+        "inequivalent arg 'type' for exchange 'amq.direct' in vhost '/': "
+        "received 'topic' but current is 'direct'",
+    ),
+    "default declared": (
+        lambda ch, n: ch.exchange_declare("", "direct"),
+        403,
+        "operation not permitted on the default exchange",
+    ),
+    "default deleted": (
+        lambda ch, n: ch.exchange_delete(""),
+        403,
+        "operation not permitted on the default exchange",
+    ),
+    "bound to the default": (
+        lambda ch, n: ch.queue_bind("q", "", "k"),
+        403,
+        "operation not permitted on the default exchange",
+    ),
+    "predeclared deleted": (
+        lambda ch, n: ch.exchange_delete("amq.foo"),
+        403,
+        "deletion of system exchange 'amq.foo' in vhost '/' not allowed",
+    ),
+    "publish to none": (
+        lambda ch, n: ch.basic_publish(n, "k", b"x"),
+        404,
+        "no exchange '{}' in vhost '/'",
+    ),
+    "publish to internal": (
+        lambda ch, n: (ch.exchange_declare(n, "direct", internal=True), ch.basic_publish(n, "k", b"x")),
+        403,
+        "cannot publish to internal exchange '{}' in vhost '/'",
+    ),
+    "bind, no queue": (
+        lambda ch, n: ch.queue_bind(n, "amq.direct", "k"),
+        404,
+        "no queue '{}' in vhost '/'",
+    ),
+    "bind, neither": (lambda ch, n: ch.queue_bind(n, n, "k"), 404, "no exchange '{}' in vhost '/'"),
+    "bind, no destination": (
+        lambda ch, n: ch.exchange_bind(n, "amq.direct"),
+        404,
+        "no exchange '{}' in vhost '/'",
+    ),
+    "bind, none declared": (
+        lambda ch, n: ch.queue_bind("", "amq.direct", "k"),
+        404,
+        "no previously declared queue",
+    ),
+    "headers, unknown match": (
+        lambda ch, n: ch.exchange_bind("amq.fanout", "amq.headers", "", {"x-match": "foo"}),
+        406,
+        'Invalid x-match field value <<"foo">>; expected all, any, all-with-x, or any-with-x',
+    ),
+    "headers, match of no text": (
+        lambda ch, n: ch.exchange_bind("amq.fanout", "amq.headers", "", {"x-match": 5}),
+        406,
+        "Invalid x-match field type signedint (value 5); expected longstr",
+    ),
+    "hash, no weight": (
+        lambda ch, n: (
+            ch.exchange_declare(n, "x-consistent-hash"),
+            ch.exchange_bind("amq.fanout", n, "heavy"),
+        ),
+        406,
+        "The binding key must be an integer from 1 to 1000000, a weight: 'heavy'",
+    ),
+    "delayed, of no type": (
+        lambda ch, n: ch.exchange_declare(n, "x-delayed-message"),
+        406,
+        "Invalid argument, 'x-delayed-type' must be an existing exchange type",
+    ),
+    "purge, none declared": (lambda ch, n: ch.queue_purge(""), 404, "no previously declared queue"),
+    "queue, reserved name": (
+        lambda ch, n: ch.queue_declare("amq.foo"),
+        403,
+        "queue name 'amq.foo' contains reserved prefix 'amq.*'",
+    ),
+    "queue, missing": (
+        lambda ch, n: ch.queue_declare(n, passive=True),
+        404,
+        "no queue '{}' in vhost '/'",
+    ),
+    "queue, other durability": (
+        lambda ch, n: (
+            ch.queue_declare(n, durable=False, auto_delete=True),
+            ch.queue_declare(n, durable=True, auto_delete=True),
+        ),
+        406,
+        "inequivalent arg 'durable' for queue '{}' in vhost '/': received 'true' but current is 'false'",
+    ),
+    "queue, argument given": (
+        lambda ch, n: (
+            ch.queue_declare(n, auto_delete=True),
+            ch.queue_declare(n, auto_delete=True, arguments={"x-message-ttl": 5}),
+        ),
+        406,
+        "inequivalent arg 'x-message-ttl' for queue '{}' in vhost '/': "
+        "received the value '5' of type 'signedint' but current is none",
+    ),
+    "queue, not exclusive": (
+        lambda ch, n: (ch.queue_declare(n, exclusive=True), ch.queue_declare(n)),
+        405,
+        "cannot obtain exclusive access to locked queue '{}' in vhost '/'. It could be originally declared "
+        "on another connection or the exclusive property value does not match that of the original "
+        "declaration.",
+    ),
+    "queue, wrong argument": (
+        lambda ch, n: ch.queue_declare(n, arguments={"x-expires": 0}),
+        406,
+        "invalid arg 'x-expires' for queue '{}' in vhost '/': {{value_zero,0}}",
+    ),
+    "queue, not empty": (
+        lambda ch, n: (
+            ch.queue_declare(n, exclusive=True),
+            ch.basic_publish("", n, b"x"),
+            ch.queue_delete(n, if_empty=True),
+        ),
+        406,
+        "queue '{}' in vhost '/' not empty",
+    ),
+    "stream in memory": (
+        lambda ch, n: ch.queue_declare(n, arguments={"x-queue-type": "stream"}),
+        406,
+        "invalid property 'non-durable' for queue '{}' in vhost '/'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_refusals_have_the_codes_and_texts_that_clients_know(amqp_connect, name, case):
+    act, code, text = REFUSALS[case]
+    connection = amqp_connect()
+    channel = connection.channel()
+    channel.confirm_delivery()
+    assert refusal(act, channel, name) == (code, text.format(name)[: 255 - len("RESOURCE_LOCKED - ")])
+    if connection.is_open:
+        connection.channel().exchange_delete(name)
+
+
+def test_what_is_done_already_or_gone_already_is_no_error(amqp_connect, queue, exchange, name):
+    channel = amqp_connect().channel()
+    source = exchange("topic")
+    channel.exchange_declare(source, "no-such-type", passive=True)
+    channel.exchange_declare("amq.direct", "direct", durable=True)
+    channel.exchange_delete(f"{name}-missing", if_unused=True)
+    for _ in range(2):
+        channel.queue_bind(queue, source, "k")
+    channel.queue_bind(queue, source, "k", {"other": 1})
+    channel.queue_unbind(queue, source, "k")
+    channel.basic_publish(source, "k", b"bound by the other")
+    channel.queue_unbind(queue, source, "k", {"other": 1})
+    for _ in range(2):
+        channel.queue_unbind(queue, source, "k")
+    channel.queue_unbind(f"{name}-missing", source, "k")
+    channel.queue_unbind(queue, f"{name}-missing", "k")
+    channel.exchange_unbind(f"{name}-missing", source, "k")
+    channel.basic_publish(source, "k", b"unbound")
+    assert take_all(channel, queue) == ["bound by the other"]
+
+
+def test_an_exchange_in_use_stays(channel, amqp_connect, exchange, queue):
+    source = exchange("direct")
+    into = exchange("fanout")
+    channel.queue_bind(queue, source, "k")
+    channel.exchange_bind(into, source, "k")
+    refused = refusal(amqp_connect().channel().exchange_delete, source, if_unused=True)
+    assert refused == (406, f"exchange '{source}' in vhost '/' in use")
+    channel.exchange_delete(into, if_unused=True)  # where something leads is not in use by that
+
+
+def test_the_empty_name_is_the_last_declared_queue_and_its_key(channel, exchange):
+    source = exchange("direct")
+    name = channel.queue_declare("", exclusive=True).method.queue
+    channel.queue_bind("", source)
+    channel.basic_publish(source, name, b"x")
+    assert take_all(channel, name) == ["x"]
+
+
+def test_an_auto_delete_exchange_goes_with_its_last_binding(channel, amqp_connect, queue, name):
+    for each in ("a", "b"):
+        channel.exchange_declare(f"{name}-{each}", "fanout", auto_delete=True)
+    channel.exchange_bind(f"{name}-b", f"{name}-a")
+    channel.queue_bind(queue, f"{name}-b")
+    channel.queue_unbind(queue, f"{name}-b")
+    for each in ("a", "b"):
+        assert refusal(amqp_connect().channel().exchange_declare, f"{name}-{each}", passive=True)[0] == 404
+
+
+def test_a_full_queue_keeps_nothing_from_the_others_and_the_publisher_hears_once(raw_amqp, name):
+    connection = raw_amqp()
+    connection.open_channel()
+    full = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    for each, arguments in (("full", full), ("free", {})):
+        declare = commands.Queue.Declare(0, f"{name}-{each}", exclusive=True, arguments=arguments)
+        connection.call(1, declare, commands.Queue.DeclareOk)
+        bind = commands.Queue.Bind(0, f"{name}-{each}", "amq.direct", name)
+        connection.call(1, bind, commands.Queue.BindOk)
+    connection.call(1, commands.Confirm.Select(), commands.Confirm.SelectOk)
+    connection.publish(1, name, b"1", exchange="amq.direct")
+    assert connection.read_confirms(1) == [1]
+    connection.publish(1, name, b"2", exchange="amq.direct")
+    assert connection.expect(commands.Basic.Nack).delivery_tag == 2
+    for each, left in (("full", 1), ("free", 2)):
+        look = commands.Queue.Declare(0, f"{name}-{each}", passive=True)
+        assert connection.call(1, look, commands.Queue.DeclareOk).message_count == left
+
+
+# the types beyond the specification's
+
+
+def test_consistent_hashing_keeps_keys_together_and_weighs(channel, exchange, name):
+    source = exchange("x-consistent-hash")
+    for each, weight in (("a", "1"), ("b", "3")):
+        channel.queue_declare(f"{name}-{each}", exclusive=True)
+        channel.queue_bind(f"{name}-{each}", source, weight)
+    for _ in range(2):
+        for key in range(200):
+            channel.basic_publish(source, f"key-{key}", str(key))
+    taken = [take_all(channel, f"{name}-{each}") for each in "ab"]
+    assert all(bodies[: len(bodies) // 2] == bodies[len(bodies) // 2 :] for bodies in taken)
+    assert sum(map(len, taken)) == 400
+    assert 40 <= len(taken[0]) <= 160
+
+
+def test_consistent_hashing_by_a_header(channel, exchange, name):
+    source = exchange("x-consistent-hash", arguments={"hash-header": "device"})
+    for each in "ab":
+        channel.queue_declare(f"{name}-{each}", exclusive=True)
+        channel.queue_bind(f"{name}-{each}", source, "1")
+    for number in range(60):
+        properties = pika.BasicProperties(headers={"device": number % 20})
+        channel.basic_publish(source, f"{number}", str(number % 20), properties)
+    taken = [take_all(channel, f"{name}-{each}") for each in "ab"]
+    assert set(taken[0]).isdisjoint(taken[1])
+    assert all(taken)
+
+
+def test_random_choice_gives_each_message_to_one(channel, exchange, name):
+    source = exchange("x-random")
+    for each in "ab":
+        channel.queue_declare(f"{name}-{each}", exclusive=True)
+        channel.queue_bind(f"{name}-{each}", source)
+    for number in range(100):
+        channel.basic_publish(source, "", str(number))
+    taken = [take_all(channel, f"{name}-{each}") for each in "ab"]
+    assert sorted(map(int, taken[0] + taken[1])) == list(range(100))
+    assert min(map(len, taken)) > 20
+
+
+def test_delayed_messages_come_when_they_are_due(channel, exchange, queue):
+    source = exchange("x-delayed-message", arguments={"x-delayed-type": "direct"})
+    channel.queue_bind(queue, source, "k")
+    channel.confirm_delivery()
+    later = pika.BasicProperties(headers={"x-delay": 300})
+    channel.basic_publish(source, "k", b"later", later, mandatory=True)
+    channel.basic_publish(source, "k", b"now", mandatory=True)
+    assert take_all(channel, queue) == ["now"]
+    consumer = amqp.Collector(channel, queue, ack=True)
+    assert consumer.wait(1)[0].body == b"later"
+
+
+def test_alternate_exchanges_take_what_is_left_and_cycles_end(channel, exchange, queue, name):
+    channel.exchange_declare(f"{name}-a", "direct", arguments={"alternate-exchange": f"{name}-b"})
+    channel.exchange_declare(f"{name}-b", "direct", arguments={"alternate-exchange": f"{name}-a"})
+    channel.confirm_delivery()
+    with pytest.raises(pika.exceptions.UnroutableError):
+        channel.basic_publish(f"{name}-a", "left", b"x", mandatory=True)
+    channel.queue_bind(queue, f"{name}-b", "left")
+    channel.basic_publish(f"{name}-a", "left", b"x", mandatory=True)
+    method, _, _ = channel.basic_get(queue, auto_ack=True)
+    assert method.exchange == f"{name}-a"
+    for each in "ab":
+        channel.exchange_delete(f"{name}-{each}")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from broker.engine.answers import Answer
 from broker.engine.operations import counting
 from broker.engine.shard import Shard
 from config import limits
 from queue_manager.api import OPERATOR, Dropped, QueueDeclaration, QueueStatus, QueueView
-from queue_manager.definitions import QueueDefinition
+from queue_manager.definitions import REPORTED, QueueDefinition
 from queue_manager.errors import PreconditionFailed, QueueBusy, QueueManagerError, QueueNotFound
 from queue_manager.queue.queue import Queue
 from storage.errors import StorageError
@@ -23,7 +23,7 @@ def find(shard: Shard, name: str, caller: str = OPERATOR) -> Queue:
         return shard.manager.queues.find(name, sys.intern(caller))
     queue = shard.manager.queues.get(name)
     if queue is None:
-        raise QueueNotFound(f"no queue {name!r}")
+        raise QueueNotFound.named(name)
     return queue
 
 
@@ -85,7 +85,7 @@ class LocalQueues:
         manager = self._shard.manager
         is_new = declaration.name not in manager.queues
         if is_new and not create:
-            raise QueueNotFound(f"no queue {declaration.name!r}")
+            raise QueueNotFound.named(declaration.name)
         owner = sys.intern(caller) if declaration.exclusive else None  # the core compares by identity
         queue = manager.queues.declare(_definition(declaration, owner), self._shard.clock.now_ms())
         if is_new and owner is not None:
@@ -175,13 +175,19 @@ class LocalQueues:
         return sorted(queue.name for queue in self._shard.manager.queues)
 
 
+def _arguments(declaration: QueueDeclaration) -> Mapping[str, object] | None:
+    if not declaration.reported:
+        return declaration.arguments
+    return {**(declaration.arguments or {}), REPORTED: dict(declaration.reported)}
+
+
 def _definition(declaration: QueueDeclaration, owner: str | None) -> QueueDefinition:
     return QueueDefinition(
         declaration.name,
         durable=declaration.durable,
         policy=declaration.policy,
         topics=declaration.topics,
-        arguments=declaration.arguments,
+        arguments=_arguments(declaration),
         auto_delete=declaration.auto_delete,
         owner=owner,
     )

@@ -9,6 +9,7 @@ from broker.engine.shard import Shard
 from queue_manager.api import GroupView, QueueView
 from queue_manager.claims.claim import Claim
 from queue_manager.cursor.cursor import Cursor
+from queue_manager.definitions import declared_arguments
 from queue_manager.group.group import Group
 from queue_manager.group.stream_group import StreamGroup
 from queue_manager.log.levels import offset_in_level, priority_of
@@ -27,6 +28,7 @@ def queue_view(queue: Queue) -> QueueView:
         durable=queue.durable,
         topics=queue.topics,
         policy=queue.policy,
+        arguments=declared_arguments(queue.arguments),
         exclusive=queue.owner is not None,
         auto_delete=queue.auto_delete,
         ready=queue.ready_count(),
@@ -42,7 +44,6 @@ def queue_view(queue: Queue) -> QueueView:
         retained_bytes=queue.stream_log.chunks.payload_bytes if isinstance(queue, Stream) else 0,
         memory_bytes=queue.memory_bytes(),
         groups=tuple(group.group_id for group in groups if has_name(group)),
-        arguments=queue.arguments or {},
         published=sum(offset_in_level(part.log.next_offset) for part in queue.parts),
         delivered=sum(map(_delivered_count, groups)),
         settled=sum(map(_settled_count, groups)),

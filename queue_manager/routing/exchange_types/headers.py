@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from queue_manager.errors import InvalidArgument
+from queue_manager.errors import InvalidArgument, NotText
 from queue_manager.routing.binding import Binding
 from queue_manager.routing.exchange_types.base import Headers
 from storage.values import encode_value
@@ -57,7 +57,7 @@ class HeadersMatcher:
         """See `Matcher`."""
         mode = arguments.get(MATCH, ALL)
         if not isinstance(mode, str):
-            raise InvalidArgument(f"{MATCH} must be one of {', '.join(_MODES)}, not {mode!r}")
+            raise NotText(MATCH, "", mode)
         if mode not in _MODES:
             raise InvalidArgument(
                 f'Invalid x-match field value <<"{mode}">>; expected all, any, all-with-x, or any-with-x'

@@ -7,7 +7,7 @@ from queue_manager.definitions import (
     StoredQueue,
     stored_group,
 )
-from queue_manager.errors import InvalidAddress
+from queue_manager.errors import Inequivalent, InvalidAddress, ResourceLocked
 from queue_manager.policy import FOREVER, QueuePolicy
 from storage.errors import CorruptRecord
 from storage.records import queue_spec
@@ -80,30 +80,40 @@ def test_a_damaged_record_is_named(extensions: dict[str, bytes]) -> None:
 @pytest.mark.parametrize(
     ("ours", "theirs", "difference"),
     [
-        ({}, {}, ""),
-        ({"durable": False}, {}, "durable true, not false"),
-        ({"auto_delete": True}, {}, "auto-delete false, not true"),
-        ({"owner": "me"}, {}, "another exclusive flag"),
-        ({"arguments": {"x": 1}}, {"arguments": {"x": 2}}, "argument x = 2, not 1"),
-        ({"arguments": {}}, {"arguments": {"x": 2}}, "argument x = 2, not None"),
-        ({"arguments": {"x": 1}}, {"arguments": None}, ""),
-        ({"arguments": None}, {"arguments": {"x": 1}}, ""),
+        ({}, {}, None),
+        ({"durable": False}, {}, ("durable", False, True)),
+        ({"auto_delete": True}, {}, ("auto_delete", True, False)),
+        ({"arguments": {"x": 1}}, {"arguments": {"x": 2}}, ("x", 1, 2)),
+        ({"arguments": {}}, {"arguments": {"x": 2}}, ("x", None, 2)),
+        ({"arguments": {"x": 1}}, {"arguments": None}, None),
+        ({"arguments": None}, {"arguments": {"x": 1}}, None),
+        ({"arguments": {}}, {"arguments": {"reported": {"x": 1}}}, None),
+        ({"arguments": {"durable": True}, "durable": False}, {"durable": False}, ("durable", True, False)),
     ],
 )
 def test_a_redeclaration_names_what_it_contradicts(
-    ours: dict[str, object], theirs: dict[str, object], difference: str
+    ours: dict[str, object], theirs: dict[str, object], difference: tuple[str, object, object] | None
 ) -> None:
     common: dict[str, object] = {"durable": True, "policy": POLICY}
     one = QueueDefinition("jobs", **{**common, **ours})  # type: ignore[arg-type]
     other = QueueDefinition("jobs", **{**common, **theirs})  # type: ignore[arg-type]
-    assert one.difference(other) == difference
+    found = one.difference(other)
+    assert found is None or isinstance(found, Inequivalent)
+    assert (found and (found.what, found.received, found.current)) == difference
+
+
+def test_what_is_exclusive_is_locked_for_others() -> None:
+    one = QueueDefinition("jobs", durable=True, policy=POLICY)
+    other = QueueDefinition("jobs", durable=True, policy=POLICY, owner="me")
+    assert isinstance(one.difference(other), ResourceLocked)
+    assert isinstance(other.difference(one), ResourceLocked)
 
 
 def test_the_definition_of_a_queue_agrees_with_it() -> None:
     manager = make_manager()
     definition = QueueDefinition("jobs", durable=True, policy=POLICY, arguments={"x": 1})
     queue = manager.queues.declare(definition, 0)
-    assert queue.definition().difference(definition) == ""
+    assert queue.definition().difference(definition) is None
     assert manager.queues.declare(definition, 0) is queue
 
 
