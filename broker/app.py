@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from dataclasses import asdict
 from functools import partial
 from typing import Final, Protocol, Self
 
@@ -29,11 +30,13 @@ from broker.mqtt.passing_groups import delete_left
 from broker.node import Node
 from broker.port_owner import has_port
 from broker.properties.readers import READERS
+from broker.reloading import Reloaded, changed_keys, merged, needs_restart
 from broker.start_log import StartLog
 from broker.tls.contexts import TlsContexts
 from broker.transport import Transport
 from broker.trouble_log import TroubleLog
 from config import limits
+from config.loader import ConfigError
 from config.settings import (
     AmqpListenerSettings,
     ListenersSettings,
@@ -74,10 +77,15 @@ class Broker:
     """
 
     def __init__(
-        self, settings: Settings | None = None, *, storage: str | None = None, clock: Clock | None = None
+        self,
+        settings: Settings | None = None,
+        *,
+        storage: str | None = None,
+        clock: Clock | None = None,
+        load: Callable[[], Settings] | None = None,
     ) -> None:
         """Without `settings`: both protocols on free ports of 127.0.0.1, and messages in `storage` (a path, a
-        URL, by default "memory:").
+        URL, by default "memory:"). `load` gives the settings as they are by now, for `reload`.
 
         Raises ValueError when `storage` cannot be one.
         """
@@ -91,6 +99,8 @@ class Broker:
         elif storage is not None:
             raise ValueError("the storage stands in the settings")
         self.settings = settings
+        self._load = load
+        self._followers: list[Callable[[Settings], None]] = []
         self.clock = clock or Clock()
         self.ports: dict[str, int] = {}
         self.failed = asyncio.Event()
@@ -112,7 +122,37 @@ class Broker:
         """What looks at queues and changes them, past the protocols; there once `start` has run, or
         RuntimeError.
         """
-        return Admin(self.hub.client, self.settings, self.clock)
+        return Admin(self.hub.client, self.settings, self.clock, self.reload)
+
+    async def reload(self) -> Reloaded:
+        """Read the settings, users and certificates anew, and apply what can be while clients are served.
+
+        Raises ConfigError for what cannot be used, QueueManagerError for a queue that cannot be as it is
+        configured; then nothing changes but queues made before that one.
+        """
+        if self._load is None:
+            raise ConfigError(["this broker was started without a configuration that could be read again"])
+        new = self._load()
+        keys = changed_keys(self.settings, new)
+        settings = merged(self.settings, new)
+        hub = self.hub
+        hub.access.check(settings.access)
+        contexts = TlsContexts(settings.listeners.with_tls())
+        await declare_configured(settings, hub.client)
+        await hub.client.commits.durable()
+        self._tls.take(contexts)
+        ended = hub.access.reload(settings.access)
+        self.settings = settings
+        for follow in self._followers:
+            follow(settings)
+        waiting = tuple(key for key in keys if needs_restart(key))
+        told = Reloaded(changed=tuple(keys), needs_restart=waiting, connections_ended=ended)
+        _log.info("config.reloaded", **asdict(told))
+        return told
+
+    def on_reload(self, follow: Callable[[Settings], None]) -> None:
+        """Have it called with the settings that hold after a reload."""
+        self._followers.append(follow)
 
     @property
     def hub(self) -> Hub:
@@ -151,7 +191,7 @@ class Broker:
 
     async def _start(self, store: Store | None, *, take_over: bool) -> None:
         access = Access(self.settings.access, self.clock)
-        self._tls.reload(self.settings.listeners.with_tls())
+        self._tls.take(TlsContexts(self.settings.listeners.with_tls()))
         try:
             await self._listeners.bind()
         except AddressInUse:
@@ -329,6 +369,7 @@ class Broker:
             slow = hub.bodies.overdue(now)
             if slow is not None:
                 slow.end_slow_message()
+            hub.access.present.expire(self.clock.now_ms())
             trouble.look(self.clock.now_ms())
             hub.settle_turn()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -71,13 +72,14 @@ def _serve(
         "listeners.http.port": http,
         "listeners.mqcore.port": mqcore,
     }
+    load = partial(load_settings, config, os.environ, overrides, queue_check=problems_of)
     try:
-        settings = load_settings(config, os.environ, overrides, queue_check=problems_of)
+        settings = load()
     except ConfigError as error:
         for problem in error.problems:
             typer.echo(problem, err=True)
         raise typer.Exit(EXIT_CONFIG) from None
-    raise typer.Exit(serve.run(settings, ready_file, take_over=take_over))
+    raise typer.Exit(serve.run(settings, load, ready_file, take_over=take_over))
 
 
 @config_app.command("check")

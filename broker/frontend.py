@@ -70,5 +70,9 @@ class Frontend(ABC):
         """What the client began to send takes too long: close in the protocol's words, and log it."""
 
     @abstractmethod
+    def fail_access(self, reason: str) -> None:
+        """The client may be in no more: close in the protocol's words, and log it."""
+
+    @abstractmethod
     def fail_internal(self) -> None:
         """The broker failed at this client's request: close in the protocol's words, without details."""

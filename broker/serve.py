@@ -10,6 +10,7 @@ import os
 import shlex
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ import uvloop
 from broker.app import Broker
 from broker.descriptors import open_files_limit, raise_limit
 from broker.listening import ListenError
+from broker.log_level import LogLevel
 from broker.loop_watch import LoopWatch
 from broker.service_manager import ServiceManager
 from broker.version import PRODUCT, VERSION
@@ -35,9 +37,14 @@ EXIT_FAILED: Final = 1
 _log: Final = structlog.get_logger("sluicemq")
 
 
-def run(settings: Settings, ready_file: Path | None, *, take_over: bool = False) -> int:
-    """Serve until SIGTERM, SIGINT or a failure of the store; gives the process's exit code."""
-    configure_logging(settings.log)
+def run(
+    settings: Settings, load: Callable[[], Settings], ready_file: Path | None, *, take_over: bool = False
+) -> int:
+    """Serve until SIGTERM, SIGINT or a failure of the store; gives the process's exit code.
+
+    SIGHUP has the settings read anew, by `load`.
+    """
+    level = configure_logging(settings.log)
     _tune_threads()
     raise_limit()
     if open_files_limit() < limits.OPEN_FILES_MIN:
@@ -48,12 +55,12 @@ def run(settings: Settings, ready_file: Path | None, *, take_over: bool = False)
         )
         return EXIT_FAILED
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(settings, ready_file, take_over=take_over))
+        return runner.run(_serve(Broker(settings, load=load), level, ready_file, take_over=take_over))
 
 
-async def _serve(settings: Settings, ready_file: Path | None, *, take_over: bool) -> int:
+async def _serve(broker: Broker, level: LogLevel, ready_file: Path | None, *, take_over: bool) -> int:
     manager = ServiceManager()
-    broker = Broker(settings)
+    broker.on_reload(level.follow)
     stopping = _stop_signals(broker)
     exit_code = await _start(broker, stopping, take_over=take_over)
     if exit_code is not None:
@@ -62,6 +69,7 @@ async def _serve(settings: Settings, ready_file: Path | None, *, take_over: bool
     _announce(broker)
     if ready_file is not None:
         _write_ready_file(ready_file, broker)
+    _reload_at_sighup(broker)
     watch = LoopWatch()
     watch.start()
     manager.ready(", ".join(f"{name} on port {port}" for name, port in broker.ports.items()))
@@ -99,6 +107,24 @@ def _stop_signals(broker: Broker) -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     return stopping
+
+
+def _reload_at_sighup(broker: Broker) -> None:
+    """Have SIGHUP read the settings anew; one signal after the other."""
+    wanted = asyncio.Event()
+
+    async def reload() -> None:
+        while True:
+            await wanted.wait()
+            wanted.clear()
+            try:
+                await broker.reload()
+            except (ConfigError, QueueManagerError, StorageError) as error:
+                problems = error.problems if isinstance(error, ConfigError) else [error.reason]
+                _log.error("config.not_reloaded", problems=problems)
+
+    broker.hub.spawn(reload())
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, wanted.set)
 
 
 async def _tell_alive(manager: ServiceManager) -> None:
@@ -200,9 +226,9 @@ def _write_ready_file(path: Path, broker: Broker) -> None:
     partial.replace(path)
 
 
-def configure_logging(settings: LogSettings) -> None:
-    """One line per event on standard error, as text or JSON."""
-    level = logging.getLevelNamesMapping()[settings.level.upper()]
+def configure_logging(settings: LogSettings) -> LogLevel:
+    """One line per event on standard error, as text or JSON; gives what changes the level."""
+    level = LogLevel(settings.level)
     renderer: structlog.typing.Processor
     if settings.format == "json":
         renderer = structlog.processors.JSONRenderer()
@@ -210,12 +236,14 @@ def configure_logging(settings: LogSettings) -> None:
         renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     structlog.configure(
         processors=[
+            level,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
             renderer,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+    return level

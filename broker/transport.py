@@ -242,6 +242,11 @@ class Transport(asyncio.Protocol):
         """See `broker.hub.Peer`."""
         self.guard(self.frontend.fail_storage)
 
+    def send_away(self, reason: str) -> None:
+        """The client may be in no more."""
+        self.guard(self.frontend.fail_access, reason)
+        self.want_flush()
+
     def abort(self) -> None:
         """See `broker.hub.Peer`."""
         self.transport.abort()

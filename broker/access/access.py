@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import secrets
 from collections import OrderedDict
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
@@ -15,9 +16,10 @@ import structlog
 
 from broker.access import passwords
 from broker.access.credentials import Anonymous, Certificate, Credentials, LoginRefused, Password, Peer
-from broker.access.login import Login
+from broker.access.login import Identity, Login
+from broker.access.present import Present
 from broker.access.throttle import Throttle
-from broker.access.users import GUEST, Users, grants_of, guest
+from broker.access.users import GUEST, USERS_FILE, Users, grants_of, guest
 from broker.clock import Clock
 from config import limits
 from config.access import AccessSettings
@@ -26,23 +28,24 @@ from config.users_file import load_users
 _log: Final = structlog.get_logger("sluicemq.access")
 
 GUEST_FROM_ELSEWHERE: Final = "without a users file clients may only connect from the broker's own machine"
+ANONYMOUS: Final = "anonymous"
 NO_STRANGERS: Final = "clients have to say who they are"
 
 
 class Access:
     """Decides who comes in, and knows the identities of who is in.
 
-    `login` finds out who somebody is; `Login.enter` gives the identity for a virtual host, to be told to
-    `entered` and `left`. Call it from the broker's event loop.
+    `login` finds out who somebody is; `Login.enter` gives the identity for a virtual host, which a connection
+    that stays tells `present`. Call it from the broker's event loop.
     """
 
     def __init__(self, settings: AccessSettings, clock: Clock) -> None:
         """Raises `config.loader.ConfigError` for a users file that cannot be used."""
         self._settings = settings
         self._clock = clock
-        self._users = Users(load_users(settings.users_file)) if settings.users_file else None
-        if self._users is not None:
-            passwords.nobodys_hash()  # made now, that the first stranger does not wait longer
+        self._users = _load(settings)
+        self.present = Present()
+        self._listeners: list[Callable[[], None]] = []
         self._throttle = Throttle()
         self._known = _KnownPasswords()
         self._waiting_count = 0
@@ -52,6 +55,39 @@ class Access:
     def has_users(self) -> bool:
         """Whether there is a users file: without one there are no accounts but that of the guest."""
         return self._users is not None
+
+    def check(self, settings: AccessSettings) -> None:
+        """Raise ConfigError if the settings could not be used."""
+        _load(settings)
+
+    def reload(self, settings: AccessSettings) -> int:
+        """Read the users anew; gives how many connections ended, of users who are gone or may do less.
+
+        Raises ConfigError; then nothing changes.
+        """
+        users = _load(settings)
+        self._settings = settings
+        self._users = users
+        ended = self.present.review(self._login_now)
+        for listener in self._listeners:
+            listener()
+        return ended
+
+    def on_reload(self, listener: Callable[[], None]) -> None:
+        """Have it called once the users have been read anew."""
+        self._listeners.append(listener)
+
+    def _login_now(self, identity: Identity) -> Login | None:
+        """What somebody who is in may do by now; None: not be in."""
+        login = identity.login
+        if login.source == ANONYMOUS:
+            is_admitted = self._settings.anonymous != "never"
+            return self._anonymous_login() if is_admitted else None
+        if login.source == GUEST:
+            return guest() if self._users is None else None
+        if login.source == USERS_FILE:
+            return None if self._users is None else self._users.find(login.user)
+        return login
 
     @property
     def admits_others(self) -> bool:
@@ -114,7 +150,10 @@ class Access:
         if allowed == "loopback" and not peer.is_local:
             reason = GUEST_FROM_ELSEWHERE if self._users is None else NO_STRANGERS
             raise LoginRefused(reason, reason)
-        return Login("", grants_of(self._settings.anonymous_permissions), source="anonymous")
+        return self._anonymous_login()
+
+    def _anonymous_login(self) -> Login:
+        return Login("", grants_of(self._settings.anonymous_permissions), source=ANONYMOUS)
 
     async def _slowed_login(self, credentials: Password, peer: Peer) -> Login:
         throttle = self._throttle
@@ -143,6 +182,13 @@ class Access:
         login = await loop.run_in_executor(self._threads, call)
         self._known.keep(credentials, users.password_hash(credentials.user), self._clock.monotonic())
         return login
+
+
+def _load(settings: AccessSettings) -> Users | None:
+    if not settings.users_file:
+        return None
+    passwords.nobodys_hash()  # made now, that the first stranger does not wait longer
+    return Users(load_users(settings.users_file))
 
 
 class _KnownPasswords:

@@ -167,6 +167,11 @@ class Identity:
         self._rights = rights
         return False
 
+    def revoke(self) -> None:
+        """Nothing is allowed any more, whatever is still to be done for the connection."""
+        self._rights = Rights(Grant(groups=""), user="", client_id="", vhost="")
+        self._allowed.clear()
+
     def _keep(self, asked: tuple[Action, Kind | str, str]) -> None:
         if len(self._allowed) >= limits.ACCESS_DECISIONS_KEPT_MAX:
             self._allowed.clear()

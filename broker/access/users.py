@@ -68,7 +68,7 @@ class Users:
 
 def guest() -> Login:
     """Who there is without a users file."""
-    return Login(GUEST, {"*": EVERYTHING}, tags=frozenset((ADMINISTRATOR,)), source="guest")
+    return Login(GUEST, {"*": EVERYTHING}, tags=frozenset((ADMINISTRATOR,)), source=GUEST)
 
 
 def itself() -> Login:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +14,8 @@ from broker.clock import Clock
 from broker.configured import declaration_of, groups_of
 from broker.engine.answers import Answer
 from broker.engine.client import ShardClient
+from broker.reloading import Reloaded
+from config.loader import ConfigError
 from config.names import check_queue_name
 from config.queue_settings import QueueSettings
 from config.settings import Settings
@@ -27,7 +29,7 @@ from queue_manager.api import (
     QueueDeclaration,
     read_start,
 )
-from queue_manager.errors import InvalidAddress
+from queue_manager.errors import InvalidAddress, InvalidArgument
 from queue_manager.patterns import MATCH_ALL
 
 Start = str | int | datetime
@@ -42,8 +44,15 @@ class Admin:
     (a StorageError), also those that wait then.
     """
 
-    def __init__(self, client: ShardClient, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self,
+        client: ShardClient,
+        settings: Settings,
+        clock: Clock,
+        reload: Callable[[], Awaitable[Reloaded]],
+    ) -> None:
         self._its_client = client
+        self._reload = reload
         self._settings = settings
         self._clock = clock
 
@@ -56,6 +65,17 @@ class Admin:
     def check(self) -> None:
         """Raise BrokerStopped once the broker has stopped, or its store has failed."""
         self._its_client.check()
+
+    async def reload(self) -> Reloaded:
+        """Read the configuration, users and certificates anew, as at SIGHUP.
+
+        Raises InvalidArgument, with all problems, for what cannot be used; then nothing changes.
+        """
+        self.check()
+        try:
+            return await self._reload()
+        except ConfigError as error:
+            raise InvalidArgument(str(error)) from None
 
     # queues
 

@@ -27,6 +27,7 @@ class AmqpClient:
     """
 
     __slots__ = (
+        "_is_in",
         "caller",
         "cancel_notify",
         "client_properties",
@@ -48,6 +49,7 @@ class AmqpClient:
         self.vhost = DEFAULT_VHOST
         self.login: Login
         self.identity: Identity
+        self._is_in = False
         self.cancel_notify = False
         self.client_properties: dict[str, str] = {}
 
@@ -57,9 +59,18 @@ class AmqpClient:
         return self.login.user
 
     def enter(self, vhost: str) -> None:
-        """The virtual host the client works in; raises VhostRefused."""
-        self.identity = self.login.enter(vhost)
+        """The virtual host the client works in; raises VhostRefused, LoginRefused."""
+        identity = self.login.enter(vhost)
+        self.hub.access.present.enter(identity, self.transport.send_away)
+        self.identity = identity
         self.vhost = vhost
+        self._is_in = True
+
+    def leave(self) -> None:
+        """The client is gone."""
+        if self._is_in:
+            self._is_in = False
+            self.hub.access.present.leave(self.identity)
 
     def identify(self, login: Login, client_properties: dict[str, Any]) -> None:
         """Who a client is that was let in, and what it says of itself."""

@@ -115,6 +115,7 @@ class AmqpFrontend(Frontend):
         """See `Frontend.gone`."""
         self._close_channels()
         self.channels.clear()
+        self.client.leave()
         self.client.hub.client.queues.forget_caller(self.client.caller)
 
     def dissolve(self) -> None:
@@ -147,6 +148,10 @@ class AmqpFrontend(Frontend):
     def fail_slow(self, reason: str) -> None:
         """See `Frontend.fail_slow`."""
         self._fail(c.RESOURCE_ERROR, reason)
+
+    def fail_access(self, reason: str) -> None:
+        """See `Frontend.fail_access`."""
+        self._fail(c.ACCESS_REFUSED, reason)
 
     def fail_internal(self) -> None:
         """See `Frontend.fail_internal`."""
@@ -206,7 +211,7 @@ class AmqpFrontend(Frontend):
             return
         try:
             self.client.enter(event.vhost)
-        except VhostRefused as refused:
+        except (LoginRefused, VhostRefused) as refused:
             self._fail(c.NOT_ALLOWED, refused.reason, c.CLASS_CONNECTION, 40)
             return
         self.connection.accept_open()

@@ -26,6 +26,7 @@ class MqttClient:
 
     __slots__ = (
         "_is_end_logged",
+        "_is_in",
         "caller",
         "client_id",
         "connection",
@@ -48,12 +49,21 @@ class MqttClient:
         self.client_id = ""
         self.has_assigned_id = False
         self._is_end_logged = False
+        self._is_in = False
 
     def identify(self, identity: Identity, client_id: str, *, is_assigned: bool) -> None:
         """Who it is, and the client identifier of the CONNECT, or what the broker assigned instead."""
+        self.hub.access.present.enter(identity, self.transport.send_away)
         self.identity = identity
+        self._is_in = True
         self.client_id = client_id
         self.has_assigned_id = is_assigned
+
+    def leave(self) -> None:
+        """The client is gone."""
+        if self._is_in:
+            self._is_in = False
+            self.hub.access.present.leave(self.identity)
 
     def own_group(self) -> str:
         """The group this client is by itself; '@' stands before a pattern in group IDs."""

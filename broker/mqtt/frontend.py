@@ -59,6 +59,7 @@ class MqttFrontends:
         self.methods = methods
         self.clients = Clients()
         self.pubsub = PubSub(settings.shared_subscriptions)
+        hub.access.on_reload(self.pubsub.forget_routes)
         self.wills = Wills(hub, self.pubsub)
         self.offer = offer_of(settings)
         hub.topics.join(ForeignPublishes(hub, self.pubsub))
@@ -141,6 +142,7 @@ class MqttFrontend(Frontend):
     def gone(self) -> None:
         """See `Frontend.gone`."""
         self._shared.clients.leave(self.client)
+        self.client.leave()
         self._subscriptions.end()
         session_s = 0
         if self._link is not None:
@@ -192,6 +194,10 @@ class MqttFrontend(Frontend):
     def fail_slow(self, reason: str) -> None:
         """See `Frontend.fail_slow`."""
         self.client.disconnect(c.QUOTA_EXCEEDED, reason)
+
+    def fail_access(self, reason: str) -> None:
+        """See `Frontend.fail_access`."""
+        self.client.disconnect(c.NOT_AUTHORIZED, reason)
 
     def fail_internal(self) -> None:
         """See `Frontend.fail_internal`."""
@@ -248,7 +254,11 @@ class MqttFrontend(Frontend):
         if other is not None and other.identity.user != identity.user:
             client.refuse(packet.client_id, c.NOT_AUTHORIZED, "another user's client has this identifier")
             return
-        client.identify(identity, client_id, is_assigned=bool(assigned_id))
+        try:
+            client.identify(identity, client_id, is_assigned=bool(assigned_id))
+        except LoginRefused as refused:
+            client.refuse(packet.client_id, c.QUOTA_EXCEEDED, refused.reason)
+            return
         if packet.will is not None and not self._take_will(packet.will):
             return
         try:

@@ -163,6 +163,10 @@ class PubSub:
             self._routes[topic] = found
         return found
 
+    def forget_routes(self) -> None:
+        """Who may read what has changed."""
+        self._changed()
+
     def retain(self, message: Retained) -> bool:
         """Keep a message as its topic's last, or clear it (empty payload); False if there is no room."""
         old = self.retained.pop(message.topic, None)

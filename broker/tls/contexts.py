@@ -30,10 +30,10 @@ class TlsContexts:
         """That of a listener, None: it has no TLS."""
         return self._contexts.get(listener)
 
-    def reload(self, settings: Mapping[str, TlsSettings]) -> None:
-        """Read the files again, for connections to come. Raises ConfigError; then nothing changes."""
-        self._contexts = _contexts_of(settings)
-        self._taking_plain = _taking_plain(settings)
+    def take(self, others: TlsContexts) -> None:
+        """Use those of `others` for connections to come."""
+        self._contexts = others._contexts
+        self._taking_plain = others._taking_plain
 
 
 def make_context(listener: str, settings: TlsSettings) -> ssl.SSLContext:

@@ -1,0 +1,251 @@
+"""SIGHUP: users, permissions, certificates, log level and queues change while clients are served."""
+
+import os
+import signal
+import ssl
+import threading
+import time
+
+import pika
+import pytest
+import yaml
+
+from broker.access.passwords import hashed
+from broker.tls.making import Authority, write_pair
+from config.access import PermissionSettings, UserSettings, UsersSettings
+from config.users_file import save_users
+from tests.e2e import amqp
+from tests.e2e.broker_process import BrokerProcess
+from tests.e2e.mqtt import MqttClient, MqttRefused
+
+KEPT = hashed(b"pw")
+EVERYTHING = {"configure": ".*", "write": ".*", "read": ".*"}
+USERS = {"boss": EVERYTHING, "worker": EVERYTHING, "gone": EVERYTHING}
+
+
+def wait_for(condition, timeout_s=20.0):
+    deadline = time.monotonic() + timeout_s
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert condition()
+
+
+class Guarded:
+    """A broker with a users file and a certificate, both of which can be changed."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.users = dict(USERS)
+        self.authority = Authority.made()
+        write_pair(directory, "ca", self.authority.key, self.authority.certificate)
+        self.write_certificate("first")
+        self.write_users()
+        pem = {"cert": str(directory / "server.crt"), "key": str(directory / "server.key")}
+        config = {
+            "access": {"users_file": str(directory / "users.yaml"), "anonymous": "never"},
+            "listeners": {"amqps": {"port": 0, "tls": pem}},
+            "queues": [{"name": "there"}],
+        }
+        self.process = BrokerProcess(directory, config).start()
+
+    def write_users(self):
+        users = [
+            UserSettings(name=name, password=KEPT, permissions=(PermissionSettings(**granted),))
+            for name, granted in self.users.items()
+        ]
+        save_users(self.directory / "users.yaml", UsersSettings(users=tuple(users)))
+
+    def write_certificate(self, name):
+        pair = self.authority.issue(name, ["localhost"], is_server=True)
+        write_pair(self.directory, "server", *pair)
+
+    def write_config(self):
+        self.process.config_file.write_text(yaml.safe_dump(self.process.config), "utf-8")
+
+    def reload(self, told="config.reloaded"):
+        """Have the broker reload; gives the line that tells so."""
+        before = self.process.log.count(told)
+        os.kill(self.process.pid, signal.SIGHUP)
+        wait_for(lambda: self.process.log.count(told) > before)
+        return [line for line in self.process.log.splitlines() if told in line][-1]
+
+    def amqp(self, user):
+        return amqp.connect(self.process.amqp_port, user=user, password="pw")
+
+    def mqtt(self, user):
+        return MqttClient(self.process.mqtt_port, username=user, password="pw").connect()
+
+
+@pytest.fixture
+def guarded(tmp_path):
+    guarded = Guarded(tmp_path)
+    yield guarded
+    guarded.process.kill9()
+
+
+def is_closed(connection):
+    if connection.is_closed:
+        return True
+    try:
+        connection.process_data_events(0.05)
+    except amqp.AMQPError:
+        return True
+    return bool(connection.is_closed)
+
+
+def test_removed_and_narrowed_users_are_sent_away_and_the_others_stay(guarded):
+    boss, gone = guarded.amqp("boss"), guarded.amqp("gone")
+    staying, narrowed = guarded.amqp("worker"), guarded.amqp("worker")
+    device, lost_device = guarded.mqtt("boss"), guarded.mqtt("gone")
+    staying.channel().basic_publish("", "allowed", b"x")
+    narrowed.channel().basic_publish("", "forbidden", b"x")
+    wait_for(lambda: amqp.count(boss.channel(), "there") == 0)  # both were looked at
+    narrowed.process_data_events(0.1)
+    del guarded.users["gone"]
+    guarded.users["worker"] = {**EVERYTHING, "write": "^allowed$"}
+    guarded.write_users()
+    started = time.monotonic()
+    line = guarded.reload()
+    assert "connections_ended=3" in line
+    wait_for(lambda: is_closed(gone) and is_closed(narrowed) and lost_device.disconnected.is_set())
+    assert time.monotonic() - started < 10
+    assert lost_device.disconnect_reason.value == 0x87
+    assert not is_closed(boss)
+    assert not is_closed(staying)
+    assert not device.disconnected.is_set()
+    channel = staying.channel()
+    channel.confirm_delivery()
+    with pytest.raises(amqp.ChannelClosedByBroker, match="access to queue 'forbidden'"):
+        channel.basic_publish("", "forbidden", b"x")
+    with pytest.raises(pika.exceptions.ProbableAuthenticationError):
+        guarded.amqp("gone")
+    with pytest.raises(MqttRefused):
+        guarded.mqtt("gone")
+    for connection in (boss, staying):
+        amqp.close_quietly(connection)
+    device.end()
+    lost_device.end()
+
+
+def test_a_new_user_comes_in_and_more_permissions_hold_at_once(guarded):
+    guarded.users["worker"] = {"read": "^there$"}
+    guarded.write_users()
+    guarded.reload()
+    device = guarded.mqtt("worker")
+    assert device.publish("news") == 0x87
+    guarded.users["worker"] = EVERYTHING
+    guarded.users["new"] = EVERYTHING
+    guarded.write_users()
+    guarded.reload()
+    assert device.publish("news") in (0, 0x10)
+    guarded.amqp("new").close()
+    device.end()
+
+
+@pytest.mark.parametrize(
+    "breaking", ["users", "certificate", "config"], ids=["users file", "certificate", "configuration"]
+)
+def test_what_is_invalid_changes_nothing(guarded, breaking):
+    connection = guarded.amqp("gone")
+    del guarded.users["gone"]
+    guarded.write_users()
+    if breaking == "users":
+        with (guarded.directory / "users.yaml").open("a") as file:
+            file.write("  unknown: 1\n")
+    elif breaking == "certificate":
+        (guarded.directory / "server.crt").write_text("no certificate")
+    else:
+        guarded.process.config["queue"] = []
+        guarded.write_config()
+    line = guarded.reload("config.not_reloaded")
+    assert "problems=" in line
+    assert not is_closed(connection)
+    amqp.close_quietly(connection)
+    guarded.amqp("gone").close()
+
+
+def test_it_is_told_what_changed_and_what_waits_for_a_restart(guarded):
+    config = guarded.process.config
+    config["queues"] = [{"name": "there"}, {"name": "added"}]
+    config["log"] = {"level": "warning", "format": "json"}
+    config["queue_manager"] = {"auto_create": False}
+    guarded.write_config()
+    os.kill(guarded.process.pid, signal.SIGHUP)
+    boss = guarded.amqp("boss")
+
+    def is_added():
+        try:
+            return boss.channel().queue_declare("added", passive=True) is not None
+        except amqp.ChannelClosedByBroker:
+            return False
+
+    wait_for(is_added)
+    boss.close()
+    config["log"] = {"level": "info", "format": "json"}
+    guarded.write_config()
+    line = guarded.reload()
+    changed, _, waiting = line.partition("needs_restart=")
+    for key in ("log.format", "queue_manager.auto_create"):
+        assert key in changed
+        assert key in waiting
+    assert "log.level" not in waiting
+
+
+def test_new_connections_get_the_new_certificate_and_nobody_is_dropped(guarded):
+    port = guarded.process.ports["amqps"]
+
+    def connect():
+        context = ssl.create_default_context(cafile=guarded.directory / "ca.crt")
+        options = pika.SSLOptions(context, "localhost")
+        credentials = pika.PlainCredentials("boss", "pw")
+        return pika.BlockingConnection(
+            pika.ConnectionParameters("127.0.0.1", port, ssl_options=options, credentials=credentials)
+        )
+
+    def shown_name():
+        certificate = ssl.get_server_certificate(("127.0.0.1", port))
+        return ssl.PEM_cert_to_DER_cert(certificate)
+
+    connection = connect()
+    first = shown_name()
+    guarded.write_certificate("second")
+    guarded.reload()
+    assert shown_name() != first
+    assert not is_closed(connection)
+    connect().close()
+    connection.close()
+
+
+def test_reloading_under_load_drops_nobody_and_loses_nothing(guarded):
+    boss = guarded.amqp("boss")
+    boss.channel().queue_declare("load", durable=True)
+    stop = threading.Event()
+    published = [0, 0]
+    failed = []
+
+    def publish(index):
+        try:
+            connection = guarded.amqp("worker")
+            channel = connection.channel()
+            channel.confirm_delivery()
+            while not stop.is_set():
+                amqp.publish(channel, "load", b"x")
+                published[index] += 1
+            connection.close()
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=publish, args=(index,)) for index in range(2)]
+    for thread in threads:
+        thread.start()
+    for number in range(5):
+        guarded.users[f"added-{number}"] = EVERYTHING
+        guarded.write_users()
+        guarded.write_certificate(f"number-{number}")
+        guarded.reload()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    assert amqp.count(boss.channel(), "load") == sum(published) > 0
+    boss.close()
