@@ -191,6 +191,12 @@ class Bucket:
         self.is_plain = False
         self.claims[index] = None
 
+    def dissolve(self) -> None:
+        """It is closed and written: its claims go with whoever else knows them, without the collector of
+        cycles.
+        """
+        self.claims = []
+
     def restore(self, claims: list[Claim | None], open_count: int) -> None:
         """Take over what was written."""
         self.is_plain = False

@@ -622,6 +622,7 @@ class Cursor:
             self.retention.release_unshared(self, runs)
         for bucket in closed:
             self._schedule_purge(bucket, now_ms)
+            bucket.dissolve()
         if closed or any(bucket.done_written for bucket in self.claims.buckets.values()):
             self.want_purge()
         self.reader.advance_sequence()
