@@ -3,7 +3,16 @@
 import os
 from collections.abc import Mapping
 
-from config.loader import ConfigError, QueueCheck, load_settings, nothing_more
+from config.loader import ConfigError, QueueCheck, load_settings, load_text, nothing_more
+
+
+def check_text(text: str, *, queue_check: QueueCheck = nothing_more) -> list[str]:
+    """As `check_file`, for the text of a file and no environment."""
+    try:
+        load_text(text, queue_check=queue_check)
+    except ConfigError as error:
+        return error.problems
+    return []
 
 
 def check_file(

@@ -303,6 +303,7 @@ RABBITMQ_PAGE_ITEMS_MAX: Final = 500
 RABBITMQ_PATTERN_CHARACTERS_MAX: Final = 256  # of a name to search for
 RABBITMQ_GET_MESSAGES_MAX: Final = 1_000
 RABBITMQ_DEFINITIONS_BYTES_MAX: Final = 32 * MIB
+READINESS_TIMEOUT_S: Final = 5
 RATE_SAMPLES: Final = 3  # of all queues; rates are over as many
 RATE_INTERVAL_S: Final = 4
 RATE_SPAN_S_MAX: Final = 60  # an older sample tells nothing of now

@@ -10,6 +10,7 @@ from pydantic_core import ErrorDetails
 
 from config import limits, schema
 from config.fields import FROM_TEXT, Section
+from config.queue_settings import QueueSettings
 from config.settings import Settings, duplicate_names
 from config.sources import Layers
 from config.yaml_tree import Path, YamlTree, read_yaml
@@ -50,6 +51,23 @@ def load_settings(
     layers.add_environment(env or {})
     layers.add_overrides(overrides or {})
     return _validated(layers, queue_check)
+
+
+def load_text(text: str, *, queue_check: QueueCheck = nothing_more) -> Settings:
+    """As `load_settings`, from the text of a file alone; raises ConfigError."""
+    layers = Layers("")
+    layers.add_file(read_yaml(text))
+    return _validated(layers, queue_check)
+
+
+def load_queue(entry: Mapping[str, Any], *, queue_check: QueueCheck = nothing_more) -> QueueSettings:
+    """One entry of `queues`, as a file would have it; raises ConfigError."""
+    layers = Layers("")
+    layers.value = {"queues": [dict(entry)]}
+    try:
+        return _validated(layers, queue_check).queues[0]
+    except ConfigError as error:
+        raise ConfigError([problem.removeprefix("queues[0].") for problem in error.problems]) from None
 
 
 def default_file_text() -> str:

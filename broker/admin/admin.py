@@ -114,6 +114,17 @@ class Admin:
         await client.commits.durable()
         return await client.queues.view(settings.name)
 
+    async def configure(self, settings: QueueSettings) -> QueueView:
+        """Have a queue as an entry of `queues:` in the configuration says: made if it is not there, else
+        given its policy, topics and groups. Raises PreconditionFailed when it exists as another type.
+        """
+        client = self._client
+        await client.queues.configure(declaration_of(self._settings, settings))
+        for group in groups_of(settings):
+            await client.groups.ensure(settings.name, group)
+        await client.commits.durable()
+        return await client.queues.view(settings.name)
+
     async def declare_queue(self, declaration: QueueDeclaration) -> bool:
         """A queue by its whole declaration, as AMQP has it; whether it is new. Raises Inequivalent,
         PreconditionFailed, InvalidAddress, LimitReached.

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from broker.admin.admin import Admin
-from broker.http.endpoints import Endpoint, openapi_of, routes_of
+from broker.http.endpoints import OPEN_PATHS, Endpoint, openapi_of, routes_of
 from broker.http.guard import Guard
 from broker.http.metrics import metrics_endpoint
 from broker.http.mqcore.application import MqCore
@@ -23,14 +23,19 @@ from broker.http.problems import Problem, answer_of
 from broker.http.rabbitmq.application import rabbitmq_routes
 from broker.http.server import HttpServer
 from broker.http.site import Site
+from broker.http.v1.configuration import configuration
+from broker.http.v1.connections import connections
+from broker.http.v1.exchanges import exchanges
+from broker.http.v1.groups import groups
+from broker.http.v1.messages import messages
 from broker.http.v1.overview import overview
 from broker.http.v1.queues import queues
 from broker.hub import Hub
 from broker.node import Node
 
 V1: Final = "/api/v1"
-OPEN_PATHS: Final = frozenset({f"{V1}/health"})
-ENDPOINTS: Final[tuple[Endpoint, ...]] = tuple(chain(overview.all, queues.all))
+_SUBJECTS: Final = (overview, queues, groups, messages, exchanges, connections, configuration)
+ENDPOINTS: Final[tuple[Endpoint, ...]] = tuple(chain.from_iterable(subject.all for subject in _SUBJECTS))
 
 
 def http_servers(hub: Hub, admin: Admin, node: Node, names: Collection[str]) -> dict[str, HttpServer]:
@@ -38,7 +43,9 @@ def http_servers(hub: Hub, admin: Admin, node: Node, names: Collection[str]) -> 
     servers: dict[str, HttpServer] = {}
     if "http" in names:
         site = application(Site(hub, admin, node, hub.settings))
-        servers["http"] = HttpServer(Guard(site, hub.access, OPEN_PATHS), hub.loop)
+        servers["http"] = HttpServer(
+            Guard(site, hub.access, frozenset(V1 + path for path in OPEN_PATHS)), hub.loop
+        )
     if "mqcore" in names:
         servers["mqcore"] = HttpServer(Guard(MqCore(Queues(hub, admin)), hub.access), hub.loop)
     return servers

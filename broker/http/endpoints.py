@@ -15,15 +15,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from broker.access.login import Identity
+from broker.access.rights import Action, Kind
+from broker.http.guard import check_operator, identity_of
 from broker.http.problems import Problem, answer_of
 from broker.http.site import Site
 from broker.version import PRODUCT, VERSION
 from config import limits
 
-Q = TypeVar("Q")
-B = TypeVar("B")
+Q = TypeVar("Q", covariant=True)
+B = TypeVar("B", covariant=True)
 
 _SCHEMA_PLACE: Final = "#/components/schemas/{model}"
+OPEN_PATHS: Final = frozenset({"/health", "/ready"})
+
 _PATH_PARAMETER: Final = re.compile(r"{(\w+)}")
 
 
@@ -61,7 +66,11 @@ Call = Callable[[Site, Ask[Any, Any]], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One call. `answer` None: nothing is told but `status`."""
+    """One call. `answer` None: nothing is told but `status`.
+
+    Whoever has the tag `administrator` may make it, and those who may look at everything one that only looks;
+    others need the rights `needs` to the queue in the path, and `also` to the one in `to` of the body.
+    """
 
     method: str
     path: str
@@ -71,6 +80,29 @@ class Endpoint:
     answer: Any
     status: int
     tag: str
+    needs: Action | None
+    also: Action | None
+
+    def check(self, identity: Identity, ask: Ask[Any, Any]) -> None:
+        """Raise Problem or NotPermitted where somebody may not make the call."""
+        if identity.is_administrator or (self.method == "GET" and identity.is_monitoring):
+            return
+        if self.needs is None or "queue" not in ask.path:
+            check_operator(identity, is_looking=self.method == "GET")
+            return
+        identity.check(self.needs, Kind.QUEUE, ask.path["queue"])
+        group = getattr(ask.query, "group", None) or getattr(ask.body, "group", None)
+        if group:
+            identity.check(Action.READ, Kind.GROUP, group)
+        if self.also is not None and ask.body.to is not None:
+            identity.check(self.also, Kind.QUEUE, ask.body.to)
+        elif self.also is not None:
+            check_operator(identity, is_looking=False)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anybody may make it."""
+        return self.path in OPEN_PATHS
 
     @property
     def summary(self) -> str:
@@ -85,26 +117,45 @@ class Endpoints:
         self.tag = tag
         self.all: list[Endpoint] = []
 
-    def get(self, path: str, answer: Any, query: type[Query] = NoQuery) -> Callable[[Call], Call]:
+    def get(
+        self, path: str, answer: Any, query: type[Query] = NoQuery, *, needs: Action | None = None
+    ) -> Callable[[Call], Call]:
         """Declare a call that only looks."""
-        return self._declare("GET", path, answer, query, NoBody, 200)
+        return self._declare("GET", path, answer, query, NoBody, needs)
 
     def post(
-        self, path: str, answer: Any, body: type[Body] = NoBody, query: type[Query] = NoQuery
+        self,
+        path: str,
+        answer: Any,
+        body: type[Body] = NoBody,
+        *,
+        needs: Action | None = None,
+        also: Action | None = None,
     ) -> Callable[[Call], Call]:
         """Declare a call that does something."""
-        return self._declare("POST", path, answer, query, body, 200)
+        return self._declare("POST", path, answer, NoQuery, body, needs, also)
 
-    def put(self, path: str, answer: Any, body: type[Body] = NoBody) -> Callable[[Call], Call]:
+    def put(
+        self, path: str, answer: Any, body: type[Body] = NoBody, *, needs: Action | None = None
+    ) -> Callable[[Call], Call]:
         """Declare a call that makes or sets something."""
-        return self._declare("PUT", path, answer, NoQuery, body, 200)
+        return self._declare("PUT", path, answer, NoQuery, body, needs)
 
-    def delete(self, path: str, answer: Any, query: type[Query] = NoQuery) -> Callable[[Call], Call]:
+    def delete(
+        self, path: str, answer: Any, query: type[Query] = NoQuery, *, needs: Action | None = None
+    ) -> Callable[[Call], Call]:
         """Declare a call that takes something away."""
-        return self._declare("DELETE", path, answer, query, NoBody, 200)
+        return self._declare("DELETE", path, answer, query, NoBody, needs)
 
     def _declare(
-        self, method: str, path: str, answer: Any, query: type[Query], body: type[Body], status: int
+        self,
+        method: str,
+        path: str,
+        answer: Any,
+        query: type[Query],
+        body: type[Body],
+        needs: Action | None,
+        also: Action | None = None,
     ) -> Callable[[Call], Call]:
         def declare(call: Call) -> Call:
             self.all.append(
@@ -115,8 +166,10 @@ class Endpoints:
                     query=query,
                     body=body,
                     answer=answer,
-                    status=204 if answer is None else status,
+                    status=204 if answer is None else 200,
                     tag=self.tag,
+                    needs=needs,
+                    also=also,
                 )
             )
             return call
@@ -138,6 +191,8 @@ def _served(site: Site, endpoint: Endpoint) -> Callable[[Request], Awaitable[Res
     async def serve(request: Request) -> Response:
         try:
             ask = await _read(request, endpoint)
+            if not endpoint.is_open:
+                endpoint.check(identity_of(request.scope), ask)
             given = await endpoint.call(site, ask)
         except Exception as error:
             return answer_of(error)

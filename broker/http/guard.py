@@ -84,6 +84,16 @@ def identity_of(scope: Scope) -> Identity:
     return identity
 
 
+def check_operator(identity: Identity, *, is_looking: bool) -> None:
+    """Raise Problem unless somebody may look at, or change, everything."""
+    if identity.is_administrator or (is_looking and identity.is_monitoring):
+        return
+    if identity.is_anonymous:
+        raise Problem(401, "not_authorised", "log in first", headers=CHALLENGE)
+    tag = "monitoring" if is_looking else "administrator"
+    raise Problem(403, "refused", f"user {identity.user!r} has not the tag {tag}")
+
+
 def _credentials(scope: Scope) -> Credentials:
     """What the request shows; raises Problem where that cannot be read."""
     found = [value for name, value in scope["headers"] if name == b"authorization"]

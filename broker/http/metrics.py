@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from broker.admin.views import QueueView
+from broker.http.guard import check_operator, identity_of
 from broker.http.problems import answer_of
 from broker.http.site import Site
 from config import limits
@@ -45,6 +46,7 @@ def metrics_endpoint(site: Site) -> Callable[[Request], object]:
 
     async def metrics(request: Request) -> Response:
         try:
+            check_operator(identity_of(request.scope), is_looking=True)
             site.admin.check()
             views = await site.admin.queues()
         except Exception as error:

@@ -10,6 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from broker.http.guard import check_operator, identity_of
 from broker.http.problems import problem_of
 from broker.http.site import Site
 
@@ -50,10 +51,13 @@ class Pages:
 
         async def serve(request: Request) -> Response:
             try:
+                check_operator(identity_of(request.scope), is_looking=True)
                 made: Response = await make(request)
                 return made
             except Exception as error:
                 problem = problem_of(error)
-                return self.page("problem.html", problem.status, problem=problem)
+                answer = self.page("problem.html", problem.status, problem=problem)
+                answer.headers.update(problem.headers or {})
+                return answer
 
         return serve

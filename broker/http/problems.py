@@ -74,6 +74,8 @@ def problem_of(error: Exception) -> Problem:
         kinds = [kind for kind in type(error).__mro__ if kind in _REFUSALS]
         status, title = _REFUSALS[kinds[0]] if kinds else (400, "refused")
         return Problem(status, title, error.reason)
+    if isinstance(error, TimeoutError):
+        error = StorageError("it took too long")
     if isinstance(error, StorageError):
         reason = error.reason if isinstance(error, BrokerStopped) else "the store does not answer"
         return Problem(503, "unavailable", reason, headers={"retry-after": str(RETRY_AFTER_S)})

@@ -6,7 +6,6 @@ Plain ASGI, for publishing has to be quick: what a request asks for is told from
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
@@ -22,6 +21,7 @@ from broker.http.mqcore.document import document
 from broker.http.mqcore.queues import CONTENT_TYPE, Queues
 from broker.http.problems import Problem, answer_of
 from broker.http.station import Delivery
+from broker.http.values import payload, shown
 from broker.properties import amqp
 from broker.properties.templates import as_amqp
 from config import limits, units
@@ -53,14 +53,9 @@ class Batch(BaseModel):
         body: str
         encoding: str = Field(default="text", pattern="^(text|base64)$")
 
-        def payload(self) -> bytes:
+        def data(self) -> bytes:
             """The bytes of the body; raises InvalidArgument where they cannot be told."""
-            if self.encoding == "text":
-                return self.body.encode("utf-8", "surrogatepass")
-            try:
-                return base64.b64decode(self.body, validate=True)
-            except ValueError:
-                raise InvalidArgument("a body is not base64") from None
+            return payload(self.body, self.encoding)
 
     messages: list[Item] = Field(min_length=1, max_length=limits.MQCORE_BATCH_MESSAGES_MAX)
     content_type: str = Field(default="", max_length=255)
@@ -153,7 +148,7 @@ class MqCore:
             raise InvalidArgument("batch: give batch=true, or leave it out")
         self._queues.find(name)
         batch = Batch.model_validate_json(await self._body(receive, limits.MQCORE_BATCH_BYTES_MAX))
-        bodies = [item.payload() for item in batch.messages]
+        bodies = [item.data() for item in batch.messages]
         offsets = await self._queues.add(name, bodies, batch.content_type)
         return _json(201, {"ids": list(map(str, offsets))})
 
@@ -254,12 +249,8 @@ def _json(status: int, value: Any) -> Answer:
 
 def _item(delivery: Delivery) -> dict[str, Any]:
     message, claim = delivery
-    body = message.body or b""
-    item: dict[str, Any] = {"id": str(message.offset), "attempts": claim.attempts}
-    try:
-        item |= {"body": body.decode("utf-8"), "encoding": "text"}
-    except UnicodeDecodeError:
-        item |= {"body": base64.b64encode(body).decode(), "encoding": "base64"}
+    body, encoding = shown(message.body or b"")
+    item = {"id": str(message.offset), "attempts": claim.attempts, "body": body, "encoding": encoding}
     return item | {"content_type": _content_type(message)}
 
 

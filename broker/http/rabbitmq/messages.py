@@ -16,6 +16,7 @@ from broker.http.rabbitmq.asking import Asking, answer, table
 from broker.http.rabbitmq.queues import exchange_name
 from broker.http.site import Site
 from broker.http.station import Delivery, Station
+from broker.http.values import plain
 from broker.properties import amqp
 from broker.properties.templates import as_amqp
 from config import limits
@@ -143,17 +144,3 @@ def _properties(message: Message) -> dict[str, Any]:
     if headers:
         properties["headers"] = plain(headers)
     return properties
-
-
-def plain(value: Any) -> Any:
-    """A header's value as JSON can have it."""
-    if isinstance(value, dict):
-        return {str(name): plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    timestamp = getattr(value, "timestamp", None)
-    return int(timestamp()) if timestamp is not None else str(value)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from broker.http.endpoints import Ask, Endpoints, NoBody, NoQuery
 from broker.http.site import Site
 from broker.node import CounterView, NodeView
+from config import limits
 
 overview: Final = Endpoints("overview")
 
@@ -60,6 +62,21 @@ async def show_overview(site: Site, ask: Ask[NoQuery, NoBody]) -> Overview:
         ),
         counters=site.node.counters(),
     )
+
+
+@overview.get("/node", NodeView)
+async def show_node(site: Site, ask: Ask[NoQuery, NoBody]) -> NodeView:
+    """The process and its listeners."""
+    return site.node.view()
+
+
+@overview.get("/ready", Health)
+async def show_readiness(site: Site, ask: Ask[NoQuery, NoBody]) -> Health:
+    """Whether a message that comes now is made durable: 200, or 503. Waits for the store."""
+    site.admin.check()
+    async with asyncio.timeout(limits.READINESS_TIMEOUT_S):
+        await site.hub.client.commits.durable()
+    return Health("ok")
 
 
 @overview.get("/health", Health)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
+from broker.access.rights import Action
 from broker.admin.views import QueuePage, QueueView
-from broker.http.endpoints import Ask, Endpoints, NoBody, NoQuery, Query
+from broker.engine.group_settings import problems_of
+from broker.http.endpoints import Ask, Body, Endpoints, NoBody, NoQuery, Query
 from broker.http.site import Site
 from config import limits
+from config.loader import ConfigError, load_queue
+from queue_manager.errors import InvalidArgument
 
 queues: Final = Endpoints("queues")
 
@@ -20,6 +25,26 @@ class QueueListing(Query):
     after: str = ""
     limit: int = Field(default=limits.HTTP_PAGE_ITEMS_DEFAULT, ge=1, le=limits.HTTP_PAGE_ITEMS_MAX)
     name: str = ""
+
+
+class QueueDefinition(Body):
+    """The keys of an entry of `queues:` in the configuration file, but `name`."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+class Deletion(Query):
+    """Refuse the deletion of a queue that has consumers, or messages."""
+
+    if_unused: bool = False
+    if_empty: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many messages it were."""
+
+    count: int
 
 
 @queues.get("/queues", QueuePage, QueueListing)
@@ -33,3 +58,32 @@ async def list_queues(site: Site, ask: Ask[QueueListing, NoBody]) -> QueuePage:
 async def show_queue(site: Site, ask: Ask[NoQuery, NoBody]) -> QueueView:
     """One queue."""
     return await site.admin.queue(ask.path["queue"])
+
+
+@queues.put("/queues/{queue}", QueueView, QueueDefinition, needs=Action.CONFIGURE)
+async def set_queue(site: Site, ask: Ask[NoQuery, QueueDefinition]) -> QueueView:
+    """Have a queue as the body says: made if it is not there, else given its policy, topics and groups.
+
+    The body has the keys of `queues:` in the configuration file. What a queue that exists cannot become is
+    refused with 409.
+    """
+    entry = {**(ask.body.model_extra or {}), "name": ask.path["queue"]}
+    try:
+        settings = load_queue(entry, queue_check=problems_of)
+    except ConfigError as error:
+        raise InvalidArgument("; ".join(error.problems)) from None
+    return await site.admin.configure(settings)
+
+
+@queues.delete("/queues/{queue}", Count, Deletion, needs=Action.CONFIGURE)
+async def delete_queue(site: Site, ask: Ask[Deletion, NoBody]) -> Count:
+    """Delete a queue with all it holds; how many messages waited in it."""
+    query = ask.query
+    name = ask.path["queue"]
+    return Count(await site.admin.delete(name, if_unused=query.if_unused, if_empty=query.if_empty))
+
+
+@queues.post("/queues/{queue}/purge", Count, needs=Action.READ)
+async def purge_queue(site: Site, ask: Ask[NoQuery, NoBody]) -> Count:
+    """Drop what waits in every group; how many messages it were."""
+    return Count(await site.admin.purge(ask.path["queue"]))

@@ -1,0 +1,218 @@
+"""Administration over HTTP: every subject of `/api/v1`, who may do what, and requests made up at random."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import argon2
+import httpx
+import pika
+import pytest
+import yaml
+
+from tests.e2e import amqp
+from tests.e2e.broker_process import BrokerProcess
+
+
+@pytest.fixture
+def api(broker: BrokerProcess) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=f"{broker.http_url}/api/v1", trust_env=False, timeout=20) as client:
+        yield client
+
+
+def test_queue_is_made_changed_purged_and_deleted(api: httpx.Client, name: str) -> None:
+    made = api.put(f"/queues/{name}", json={"limits": {"max_depth": 5}, "groups": ["kitchen"]})
+    assert made.status_code == 200, made.text
+    assert (made.json()["policy"]["depth_max"], made.json()["groups"]) == (5, ["kitchen"])
+    changed = api.put(f"/queues/{name}", json={"visibility_timeout": "7s"})
+    assert changed.json()["policy"]["visibility_timeout_ms"] == 7000
+    assert api.put(f"/queues/{name}", json={"type": "stream"}).status_code == 409
+    assert api.put(f"/queues/{name}", json={"limit": 1}).status_code == 400
+    for _ in range(3):
+        assert api.post(f"/queues/{name}/messages", json={"body": "x"}).status_code == 200
+    assert api.delete(f"/queues/{name}", params={"if_empty": True}).status_code == 409
+    assert api.post(f"/queues/{name}/purge").json() == {"count": 3}
+    assert api.delete(f"/queues/{name}", params={"if_empty": True}).json() == {"count": 0}
+    assert api.get(f"/queues/{name}").status_code == 404
+
+
+def test_messages_are_published_browsed_moved_and_copied(api: httpx.Client, name: str) -> None:
+    api.put(f"/queues/{name}", json={})
+    api.put(f"/queues/{name}-2", json={})
+    message = {
+        "body": "/w==",
+        "encoding": "base64",
+        "headers": {"a": 1},
+        "properties": {"content_type": "x/y"},
+    }
+    published = api.post(f"/queues/{name}/messages", json=message)
+    assert published.json() == {"queues": [name]}
+    api.post(f"/queues/{name}/messages", json={"body": "second"})
+    page = api.get(f"/queues/{name}/messages", params={"limit": 1}).json()
+    [first] = page["items"]
+    assert (first["body"], first["encoding"], first["body_bytes"]) == ("/w==", "base64", 1)
+    assert (first["headers"], first["properties"]) == ({"a": 1}, {"content_type": "x/y"})
+    rest = api.get(f"/queues/{name}/messages", params={"after": page["next"]}).json()
+    assert [each["body"] for each in rest["items"]] == ["second"]
+    assert api.post(f"/queues/{name}/move", json={"to": f"{name}-2", "limit": 1}).json() == {"count": 1}
+    assert api.post(f"/queues/{name}/copy", json={"to": f"{name}-2"}).json() == {"count": 1}
+    assert (api.get(f"/queues/{name}").json()["ready"], api.get(f"/queues/{name}-2").json()["ready"]) == (
+        1,
+        2,
+    )
+
+
+def test_group_is_made_shown_reset_and_deleted(api: httpx.Client, name: str) -> None:
+    api.put(f"/queues/{name}", json={})
+    group = f"/queues/{name}/groups/vip%40eu%2F%23"  # vip@eu/#
+    assert api.put(f"/queues/{name}/groups/vip", json={"pattern": "eu/#"}).status_code == 200
+    assert api.put(f"/queues/{name}/groups/vip", json={"pattern": "eu/#"}).status_code == 409
+    api.post(f"/queues/{name}/messages", json={"body": "x", "topic": f"$queue/{name}/eu/1"})
+    assert api.get(group).json()["lag"] == 1
+    assert api.post(f"{group}/reset", json={"to": "latest"}).json()["lag"] == 0
+    assert [each["group_id"] for each in api.get(f"/queues/{name}/groups").json()] == ["vip@eu/#"]
+    assert api.delete(group).status_code == 204
+    assert api.get(group).status_code == 404
+
+
+def test_failed_message_is_listed_with_its_group_and_tried_again(
+    api: httpx.Client, channel: amqp.BlockingChannel, name: str
+) -> None:
+    api.put(f"/queues/{name}", json={})
+    api.post(f"/queues/{name}/messages", json={"body": "bad"})
+    method, _, _ = channel.basic_get(name)
+    channel.basic_reject(method.delivery_tag, requeue=False)
+    channel.connection.process_data_events(0)
+    [failed] = api.get(f"/queues/{name}/messages", params={"state": "failed", "group": ""}).json()["items"]
+    assert (failed["body"], failed["attempts"]) == ("bad", 1)
+    assert api.post(f"/queues/{name}/redrive", json={"offsets": [failed["offset"]]}).json() == {"count": 1}
+    assert api.get(f"/queues/{name}").json()["ready"] == 1
+
+
+def test_scheduled_message_is_cancelled(api: httpx.Client, channel: amqp.BlockingChannel, queue: str) -> None:
+    headers = pika.BasicProperties(headers={"x-delay": 600_000})
+    channel.basic_publish("", queue, b"later", headers)
+    [item] = api.get(f"/queues/{queue}/messages", params={"state": "scheduled"}).json()["items"]
+    path = f"/queues/{queue}/scheduled/{item['message_id'].replace('/', '%2F')}"
+    assert api.delete(path).status_code == 204
+    assert api.delete(path).status_code == 404
+
+
+def test_exchange_is_declared_bound_and_deleted(
+    api: httpx.Client, channel: amqp.BlockingChannel, queue: str, name: str
+) -> None:
+    assert api.put(f"/exchanges/x-{name}", json={"type": "topic"}).status_code == 204
+    assert api.put(f"/exchanges/x-{name}", json={"type": "fanout"}).status_code == 409
+    binding = {"source": f"x-{name}", "destination": queue, "routing_key": "a.*"}
+    assert api.post("/bindings", json=binding).status_code == 204
+    [found] = api.get("/bindings", params={"source": f"x-{name}"}).json()
+    assert (found["destination"], found["routing_key"]) == (queue, "a.*")
+    assert api.delete(f"/exchanges/x-{name}", params={"if_unused": True}).status_code == 409
+    assert api.post("/bindings/remove", json=binding).status_code == 204
+    assert api.delete(f"/exchanges/x-{name}", params={"if_unused": True}).status_code == 204
+
+
+def test_connection_is_listed_with_its_consumers_and_closed(
+    api: httpx.Client, broker: BrokerProcess, queue: str
+) -> None:
+    connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.amqp_port))
+    connection.channel().basic_consume(queue, lambda *_: None)
+    found = None
+    after = 0
+    while after is not None:
+        page = api.get("/connections", params={"after": after, "limit": 1}).json()
+        for each in page["items"]:
+            for channel in each["description"]["channels"]:
+                found = each if any(c["queue"] == queue for c in channel["consumers"]) else found
+        after = page["next"]
+    assert found is not None
+    assert api.get(f"/connections/{found['id']}").json()["peer"] == found["peer"]
+    assert api.delete(f"/connections/{found['id']}", params={"reason": "go away"}).status_code == 204
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="go away"):
+        connection.process_data_events(time_limit=10)
+    assert api.delete("/connections/999999").status_code == 404
+
+
+def test_configuration_is_shown_and_checked(api: httpx.Client) -> None:
+    assert api.get("/configuration").json()["queue_manager"]["auto_create"] is True
+    wrong = {"text": "log: {level: loud}\nqueue: []\n"}
+    problems = api.post("/configuration/check", json=wrong).json()["problems"]
+    assert len(problems) == 2
+    assert "log.level" in problems[0]
+    assert api.post("/configuration/check", json={"text": "log: {level: info}"}).json() == {"problems": []}
+
+
+def test_readiness_waits_for_the_store(api: httpx.Client) -> None:
+    assert api.get("/ready").json() == {"status": "ok"}
+
+
+def test_users_may_do_what_their_permissions_and_tags_say(
+    own_broker: Callable[..., BrokerProcess], tmp_path: Path
+) -> None:
+    hashed = argon2.PasswordHasher(time_cost=1, memory_cost=1024).hash("secret")
+    worker = {"vhost": "/", "configure": "", "write": "^out$", "read": "^in$"}
+    users = [
+        {"name": "worker", "password": hashed, "permissions": [worker]},
+        {"name": "watcher", "password": hashed, "tags": ["monitoring"], "permissions": [{"vhost": "/"}]},
+        {"name": "boss", "password": hashed, "tags": ["administrator"], "permissions": [{"vhost": "/"}]},
+    ]
+    path = tmp_path / "users.yaml"
+    path.write_text(yaml.safe_dump({"users": users}))
+    access = {"users_file": str(path), "anonymous": "never"}
+    config = {"access": access, "queues": [{"name": "in"}, {"name": "out"}]}
+    broker = own_broker(config)
+    table = [
+        # method, path, body, statuses of: nobody, worker, watcher, boss
+        ("GET", "/api/v1/health", None, (200, 200, 200, 200)),
+        ("GET", "/api/v1/overview", None, (401, 403, 200, 200)),
+        ("GET", "/metrics", None, (401, 403, 200, 200)),
+        ("GET", "/", None, (401, 403, 200, 200)),
+        ("GET", "/api/v1/queues/in/messages", None, (401, 200, 200, 200)),
+        ("GET", "/api/v1/queues/out/messages", None, (401, 403, 200, 200)),
+        ("POST", "/api/v1/queues/out/messages", {"body": "x"}, (401, 200, 403, 200)),
+        ("POST", "/api/v1/queues/in/messages", {"body": "x"}, (401, 403, 403, 200)),
+        ("POST", "/api/v1/queues/in/move", {"to": "out"}, (401, 200, 403, 200)),
+        ("POST", "/api/v1/queues/out/move", {"to": "in"}, (401, 403, 403, 200)),
+        ("PUT", "/api/v1/queues/new", {}, (401, 403, 403, 200)),
+        ("PUT", "/api/v1/exchanges/new", {}, (401, 403, 403, 204)),
+        ("DELETE", "/api/v1/connections/1", None, (401, 403, 403, 404)),
+        ("GET", "/api/v1/configuration", None, (401, 403, 200, 200)),
+        ("GET", "/api/overview", None, (401, 401, 200, 200)),
+        ("GET", "/api/definitions", None, (401, 401, 401, 200)),
+    ]
+    with httpx.Client(base_url=broker.http_url, trust_env=False, timeout=20) as client:
+        for method, target, body, wanted in table:
+            statuses = []
+            for user in (None, "worker", "watcher", "boss"):
+                auth = None if user is None else (user, "secret")
+                answer = client.request(method, target, json=body, auth=auth)
+                statuses.append(answer.status_code)
+            assert tuple(statuses) == wanted, (method, target)
+
+
+@pytest.mark.timeout(110)
+@pytest.mark.parametrize("which", ["http", "mqcore"])
+def test_requests_made_up_at_random_are_answered_as_documented(
+    own_broker: Callable[..., BrokerProcess], tmp_path: Path, which: str
+) -> None:
+    broker = own_broker({"queues": [{"name": "q"}]}, arguments=["--mqcore", "0"])
+    document = "/api/v1/openapi.json" if which == "http" else "/"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "schemathesis.cli", "run"),
+            f"http://127.0.0.1:{broker.ports[which]}{document}",
+            "--checks=not_a_server_error,status_code_conformance,content_type_conformance,"
+            "response_schema_conformance",
+            *("--max-examples=6", "--phases=fuzzing", "--seed=1", "--request-timeout=20", "--no-color"),
+            "--exclude-operation-id=fetch_message",
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert broker.alive
+    assert "internal_error" not in broker.log
