@@ -11,6 +11,7 @@ import structlog
 from broker.connection_views import ConnectionView
 from broker.frontend import Frontend
 from broker.hub import Hub
+from broker.paced_output import PacedOutput
 from broker.tls.peers import certificate_names
 from config import limits
 
@@ -43,6 +44,7 @@ class Transport(asyncio.Protocol):
         "_make",
         "_monotonic",
         "_number",
+        "_paced",
         "_store_holds",
         "_unread_holds",
         "frontend",
@@ -69,6 +71,7 @@ class Transport(asyncio.Protocol):
         self._held_since = 0.0  # if so
         self._unread_holds = False  # whether answers the peer does not read are one of them
         self._number = 0
+        self._paced: PacedOutput | None = None  # once a large message was written
         self._connected_at_ms = hub.clock.now_ms()
         self.paused = False
         self.peer = ""
@@ -150,6 +153,9 @@ class Transport(asyncio.Protocol):
         """The transport is gone, whatever the cause."""
         self._lost()
         self._hub.disconnected(self)
+        if self._paced is not None:
+            self._paced.clear()
+            self._paced = None
         said, self._later = self._later, []
         self._handle([*said, *self.frontend.connection.receive_eof()])
         self.end()
@@ -158,16 +164,23 @@ class Transport(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The peer reads too slowly: consumers get nothing more until it has caught up."""
-        self.paused = True
-        self.frontend.pause()
+        if not self.paused:
+            self.paused = True
+            self.frontend.pause()
 
     def resume_writing(self) -> None:
-        """The peer caught up."""
+        """The peer caught up, or large messages were written to their end."""
+        if self._paced is not None:
+            self._paced.go_on()
+        if not self.paused or self._dissolved or self.buffered_bytes() > limits.WRITE_BUFFER_BYTES_HIGH:
+            return
         if self._unread_holds:
             self._unread_holds = False
             self.release_reading()
         self.paused = False
         self.frontend.resume()
+        if self.frontend.connection.closed:
+            self.want_flush()
         self._hub.settle_turn()
 
     def check_deadline(self, now: float) -> None:
@@ -198,16 +211,32 @@ class Transport(asyncio.Protocol):
         connection = self.frontend.connection
         output = connection.output
         if output:
-            data = output[0] if len(output) == 1 else b"".join(output)
-            output.clear()
-            self.transport.write(data)
+            if connection.has_large_output or (self._paced is not None and self._paced.pending_bytes):
+                self._write_in_steps()
+            else:
+                data = output[0] if len(output) == 1 else b"".join(output)
+                output.clear()
+                self.transport.write(data)
         if connection.closed and not self._later:
             self.end()
-            if not self.transport.is_closing():
+            if self._paced is not None and self._paced.pending_bytes:
+                self._hub.loop.call_later(limits.GOODBYE_TIMEOUT_S, self.transport.abort)
+            elif not self.transport.is_closing():
                 self.transport.close()
                 if self.buffered_bytes():
                     # a peer who reads nothing more would keep its last words, and all this, in memory
                     self._hub.loop.call_later(limits.GOODBYE_TIMEOUT_S, self.transport.abort)
+
+    def _write_in_steps(self) -> None:
+        connection = self.frontend.connection
+        connection.has_large_output = False
+        paced = self._paced
+        if paced is None:
+            paced = self._paced = PacedOutput(self._hub.loop, self.transport, self.resume_writing)
+        paced.add(connection.output)
+        connection.output.clear()
+        if paced.pending_bytes:
+            self.pause_writing()
 
     def end(self) -> None:
         """The client is gone as far as the broker goes, even if its transport takes longer."""
@@ -282,7 +311,8 @@ class Transport(asyncio.Protocol):
 
     def buffered_bytes(self) -> int:
         """What was written and the peer has not taken yet."""
-        return self.transport.get_write_buffer_size()
+        waiting_bytes = 0 if self._paced is None else self._paced.pending_bytes
+        return self.transport.get_write_buffer_size() + waiting_bytes
 
     def hold_reading(self) -> None:
         """Read nothing more before as many `release_reading` as there were holds."""

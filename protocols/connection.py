@@ -12,7 +12,10 @@ class Connection(ABC):
     once `closed` is set and `output` is flushed. `now` is always monotonic seconds.
     """
 
-    __slots__ = ("closed", "output")
+    __slots__ = ("closed", "has_large_output", "output")
+
+    has_large_output: bool
+    """There is a message in `output` that is better written in steps. The driver sets it back."""
 
     output: list[bytes]
     """Bytes to write, in order. Hot paths append directly; the driver empties it (in place)."""
@@ -22,6 +25,7 @@ class Connection(ABC):
 
     def __init__(self) -> None:
         self.output = []
+        self.has_large_output = False
         self.closed = False
 
     @abstractmethod

@@ -1,5 +1,6 @@
 """What may happen on a channel, as a table, and the content being put together on it."""
 
+from io import BytesIO
 from typing import Final
 
 from protocols.amqp091 import constants as c
@@ -84,7 +85,7 @@ class Channel:
         self.address: PublishAddress | None = None
         self.shape: PublishShape | None = None
         self.body_bytes = 0
-        self.body: bytearray | None = None
+        self.body: BytesIO | None = None
 
     def begin_publish(self, address: PublishAddress) -> None:
         """basic.publish arrived: a content header must follow."""
@@ -102,16 +103,16 @@ class Channel:
         if self.body is None:
             if end - start == self.body_bytes:
                 return data[start:end]
-            self.body = bytearray()
+            self.body = BytesIO()
         # one buffer that grows, not a list: a peer may cut a body into frames of one byte
-        self.body += memoryview(data)[start:end]
-        if len(self.body) < self.body_bytes:
+        self.body.write(memoryview(data)[start:end])
+        if self.body.tell() < self.body_bytes:
             return None
-        return bytes(self.body)
+        return self.body.getvalue()  # the buffer itself, not a copy of it
 
     def missing_bytes(self) -> int:
         """How much of the announced body has not arrived."""
-        return self.body_bytes - (0 if self.body is None else len(self.body))
+        return self.body_bytes - (0 if self.body is None else self.body.tell())
 
     def end_content(self, state: int) -> None:
         """Forget the content under way and go to `state`."""

@@ -255,7 +255,7 @@ class AmqpConnection(Connection):
         """Send a method with content (deliver, get-ok, return), its body split by the negotiated size."""
         if not self.channel_is_open(channel):
             return
-        output = self.output
+        output: list[Any] = self.output  # bytes, or views of parts of the body
         output.append(encode_method(channel, method))
         size = len(body)
         output.append(
@@ -270,8 +270,11 @@ class AmqpConnection(Connection):
             )
         )
         payload_max = self.frame_max - c.FRAME_OVERHEAD_BYTES
+        if size > payload_max:
+            self.has_large_output = True
+        whole = memoryview(body)
         for start in range(0, size, payload_max):
-            part = body[start : start + payload_max]
+            part = whole[start : start + payload_max]
             output.append(_FRAME_HEAD.pack(c.FRAME_BODY, channel, len(part)))
             output.append(part)
             output.append(c.FRAME_END_BYTE)

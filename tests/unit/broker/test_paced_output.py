@@ -1,0 +1,75 @@
+"""broker.paced_output: a bounded part in each turn, and nothing while the transport is full."""
+
+import asyncio
+
+import pytest
+
+from broker.paced_output import PacedOutput
+from config import limits
+
+PART = 64 * limits.KIB
+
+
+class Transport:
+    """Takes everything; `is_full` as one whose peer reads nothing."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.is_full = False
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    def get_write_buffer_size(self) -> int:
+        return limits.WRITE_BUFFER_BYTES_HIGH + 1 if self.is_full else 0
+
+    def total(self) -> int:
+        return sum(map(len, self.written))
+
+
+@pytest.fixture
+async def paced():
+    transport = Transport()
+    told = []
+    output = PacedOutput(asyncio.get_running_loop(), transport, lambda: told.append(transport.total()))
+    return output, transport, told
+
+
+async def test_small_output_is_written_at_once(paced):
+    output, transport, told = paced
+    output.add([b"a", memoryview(b"bc")])
+    assert (transport.written, output.pending_bytes, told) == ([b"abc"], 0, [])
+
+
+async def test_large_output_is_written_turn_by_turn_in_order(paced):
+    output, transport, told = paced
+    parts = [bytes([number]) * PART for number in range(40)]
+    output.add(parts)
+    assert transport.total() == limits.WRITE_TURN_BYTES_MAX
+    output.add([b"behind"])
+    assert output.pending_bytes == 24 * PART + 6
+    while output.pending_bytes:
+        before = transport.total()
+        await asyncio.sleep(0)
+        assert transport.total() - before <= limits.WRITE_TURN_BYTES_MAX
+    assert b"".join(transport.written) == b"".join([*parts, b"behind"])
+    assert told == [40 * PART + 6]
+
+
+async def test_nothing_is_written_while_the_transport_is_full(paced):
+    output, transport, told = paced
+    transport.is_full = True
+    output.add([bytes(PART)])
+    await asyncio.sleep(0)
+    assert (transport.written, output.pending_bytes) == ([], PART)
+    transport.is_full = False
+    output.go_on()
+    assert (transport.total(), output.pending_bytes, told) == (PART, 0, [PART])
+
+
+async def test_cleared_output_is_not_written(paced):
+    output, transport, told = paced
+    output.add([bytes(PART)] * 40)
+    output.clear()
+    await asyncio.sleep(0)
+    assert (transport.total(), output.pending_bytes, told) == (limits.WRITE_TURN_BYTES_MAX, 0, [])
