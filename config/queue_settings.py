@@ -150,6 +150,10 @@ class GroupSettings(Section):
 class QueueSettings(Section):
     """One queue that exists from the start."""
 
+    unsupported_keys: ClassVar[Mapping[str, str]] = {
+        "replication": "replication is not supported by this version: one broker keeps a queue; leave it out",
+    }
+
     name: QueueName
     """1 to 255 bytes of UTF-8, one topic level."""
     topics: tuple[TopicFilter, ...] = ()

@@ -33,7 +33,9 @@ def fields_of(template: EnvelopeTemplate) -> Fields:
 
 def _add(fields: dict[str, object], properties: MessageProperties) -> None:
     for key, header in properties.header_values().items():
-        fields[key] = fields[APPLICATION_PREFIX + key] = _compared(header)
+        fields[APPLICATION_PREFIX + key] = value = _compared(header)
+        if "." not in key:  # such a name is that of another section's field
+            fields[key] = value
     # what has a name of its own in JMS and another in AMQP 1.0
     fields["JMSMessageID"] = fields["properties.message-id"] = _compared(properties.message_id)
     fields["JMSCorrelationID"] = fields["properties.correlation-id"] = _text(properties.correlation_id)

@@ -132,6 +132,7 @@ class Builder(Transformer[Token, Part]):
         return Part(part.node, part.position, grouped=True)
 
     def string(self, token: Token) -> Part:
+        self.check_text(token)
         return Part(Literal(_unquoted(token)), position(token))
 
     def approximate(self, token: Token) -> Part:
@@ -142,9 +143,11 @@ class Builder(Transformer[Token, Part]):
 
     def exact(self, token: Token) -> Part:
         value = self.integer(token)
-        if value > values.INTEGER_MAX:
-            raise SelectorError(f"an integer is at most {values.INTEGER_MAX} (64 bits)", position(token))
+        self.check_integer(value, token)
         return Part(Literal(value), position(token))
+
+    def minimum(self, token: Token) -> Part:
+        return Part(Literal(values.INTEGER_MIN), position(token))
 
     def true(self, token: Token) -> Part:
         return Part(Literal(True), position(token))
@@ -154,6 +157,12 @@ class Builder(Transformer[Token, Part]):
 
     def integer(self, digits: str) -> int:
         return int(digits)
+
+    def check_integer(self, value: int, token: Token) -> None:
+        """Refuse an integer that is too large."""
+
+    def check_text(self, token: Token) -> None:
+        """Refuse a text."""
 
     def check_ordered(self, part: Part) -> None:
         """Refuse an operand that has no order."""
@@ -208,6 +217,10 @@ class JmsBuilder(Builder):
         if digits[:2] in ("0x", "0X"):
             return int(digits, 16)
         return int(digits, 8 if digits[0] == "0" else 10)
+
+    def check_integer(self, value: int, token: Token) -> None:
+        if value > values.INTEGER_MAX:
+            raise SelectorError(f"an integer is at most {values.INTEGER_MAX} (64 bits)", position(token))
 
     def check_ordered(self, part: Part) -> None:
         if isinstance(part.node, Literal) and isinstance(part.node.value, str | bool):
@@ -270,6 +283,10 @@ class AmqpSqlBuilder(Builder):
         super().check_name(part, word)
         if part.node == Name(NOW):
             raise SelectorError(f"{word.upper()} needs a property name on its left", part.position)
+
+    def check_text(self, token: Token) -> None:
+        if len(token) == 2:
+            raise SelectorError("a text holds at least one character", position(token))
 
     def check_pattern(self, token: Token) -> None:
         if _CONTROL.search(token):

@@ -35,7 +35,19 @@ _EXPECTED: Final = (
     ("$END", "the end"),
 )
 _OPERANDS: Final = frozenset(
-    {"STRING", "EXACT", "APPROXIMATE", "BINARY", "TRUE", "FALSE", "NAME", "QUALIFIED", "DELIMITED", "_RPAR"}
+    {
+        "STRING",
+        "EXACT",
+        "MINIMUM",
+        "APPROXIMATE",
+        "BINARY",
+        "TRUE",
+        "FALSE",
+        "NAME",
+        "QUALIFIED",
+        "DELIMITED",
+        "_RPAR",
+    }
 )
 _WORD: Final = re.compile(r"[\w$.]+")
 

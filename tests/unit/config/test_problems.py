@@ -69,7 +69,7 @@ def _refused() -> list[tuple[str, str]]:
 
 
 def test_unsupported_keys_are_exactly_the_known_ones() -> None:
-    assert {key for _, key in _refused()} == {"overflow"}
+    assert {key for _, key in _refused()} == {"overflow", "replication"}
     assert set(ListenersSettings.unsupported_keys) == {"mqtt_ws"}
 
 

@@ -68,7 +68,7 @@ def test_headers_keep_their_types():
     fields = amqp(headers)
     assert {name: fields.get(name) for name, _ in headers} == {
         "text": "x", "flag": True, "count": 5, "part": 1.5, "raw": b"\xff", "money": 2.5, "nothing": None,
-        "a.b-c": 1,
+        "a.b-c": None,
     }  # fmt: skip
     assert fields["application-properties.a.b-c"] == 1
     selector = parse_selector("flag AND count = 5 AND nothing IS NULL AND part > 1 AND text = 'x'")
@@ -83,6 +83,14 @@ def test_a_header_named_like_a_property_does_not_replace_it():
     assert (fields["JMSPriority"], fields["JMSType"], fields["properties.subject"]) == (4, "real", "real")
     assert fields["application-properties.JMSPriority"] == 9
     assert "JMSMessageID" not in amqp([("JMSMessageID", "fake")])
+
+
+def test_a_header_with_a_dot_reaches_no_filter_of_another_section():
+    fields = amqp([("properties.to", "x"), ("application-properties.region", "eu"), ("header.priority", 9)])
+    assert "properties.to" not in fields
+    assert "application-properties.region" not in fields
+    assert fields["header.priority"] == 4
+    assert fields["application-properties.properties.to"] == "x"
 
 
 def test_mqtt_user_properties_are_texts_and_the_first_counts():

@@ -18,7 +18,7 @@ SQL_NAMES = [
     NOW,
 ]
 TEXTS = st.one_of(st.sampled_from(["", "a", "ab", "a%", "O'Reilly", "ß\n"]), st.text(max_size=5))
-SIMPLE_TEXTS = st.text(string.ascii_letters + string.digits + " '\"%_\\!ß", max_size=5)
+SIMPLE_TEXTS = st.text(string.ascii_letters + string.digits + " '\"%_\\!ß", min_size=1, max_size=5)
 INTEGERS = st.one_of(st.integers(0, 3), st.integers(0, 2**63 - 1), st.sampled_from([2**53, 2**53 + 1]))
 FLOATS = st.one_of(
     st.sampled_from([0.0, 0.5, 1.0, 2.0, 2.0**53, 1e300]),
