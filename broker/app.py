@@ -35,6 +35,7 @@ from broker.start_log import StartLog
 from broker.tls.contexts import TlsContexts
 from broker.transport import Transport
 from broker.trouble_log import TroubleLog
+from broker.websocket import WebSocketGate
 from config import limits
 from config.loader import ConfigError
 from config.settings import (
@@ -44,6 +45,8 @@ from config.settings import (
     Settings,
     StorageSettings,
 )
+from protocols.mqtt.constants import WEBSOCKET_SUBPROTOCOLS
+from protocols.websocket.server import WebSocketServer
 from storage.errors import StorageError
 from storage.fast_batch import fast_batch_status
 from storage.open import open_store, storage_holder_pid
@@ -319,9 +322,23 @@ class Broker:
         node = Node(hub, self.settings, self.storage_description, lambda: self._listeners.ports)
         self._http = http_servers(hub, self.admin, node, listeners.ports)
         makers |= {f"{name}s": maker for name, maker in makers.items()}  # over TLS
+        makers |= self._websocket_makers()
         makers |= {name: server.accept for name, server in self._http.items()}
         listeners.open(makers, room, self._tls)
         self.ports = listeners.ports
+
+    def _websocket_makers(self) -> dict[str, MakeProtocol]:
+        """What lets in who comes by WebSocket, by listener."""
+        hub = self.hub
+        make = partial(Transport, hub, self._frontends["mqtt"].accept)
+        listeners = self.settings.listeners
+        named = {"mqtt_ws": listeners.mqtt_ws, "mqtt_wss": listeners.mqtt_wss}
+        servers = {
+            name: partial(WebSocketServer, settings.path, WEBSOCKET_SUBPROTOCOLS, settings.origins)
+            for name, settings in named.items()
+            if settings is not None
+        }
+        return {name: partial(WebSocketGate, hub, make, server) for name, server in servers.items()}
 
     async def _drain(self, hub: Hub) -> Collection[Peer]:
         """Have what came confirmed, for who is told nothing publishes it again; gives the transports that are

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import socket
+import ssl
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
@@ -15,6 +16,7 @@ import structlog
 from broker.clock import Clock
 from broker.descriptors import ConnectionRoom
 from broker.log_pace import LogPace
+from broker.proxy_protocol import Proxied, read_header
 from broker.tls.contexts import TlsContexts
 from broker.tls.gate import drive
 from broker.transport import peer_text
@@ -64,7 +66,7 @@ class Listeners:
         self._room = ConnectionRoom(0, "")
         self._tls = TlsContexts({})
         self._refusals = LogPace(limits.REFUSAL_LOG_INTERVAL_MS)
-        self._tls_failures = LogPace(limits.REFUSAL_LOG_INTERVAL_MS)
+        self._failures = LogPace(limits.REFUSAL_LOG_INTERVAL_MS)
         self._shortages = LogPace(limits.REFUSAL_LOG_INTERVAL_MS)
 
     @property
@@ -167,29 +169,39 @@ class Listeners:
             name, maker = self._open_to[listening]
             context = self._tls.get(name)
             takes_plain = self._tls.takes_plain(name)
-            task = loop.create_task(drive(partial(maker, lost), connection, context, takes_plain=takes_plain))
+            make = partial(maker, lost)
+            proxied = self._settings[name].is_proxied
+            begins_with = (
+                "tls.handshake_failed" if context is not None else "proxy.refused" if proxied else ""
+            )
+            task = loop.create_task(
+                _drive(make, connection, context, takes_plain=takes_plain, is_proxied=proxied)
+            )
             self._handing_over.add(task)
-            task.add_done_callback(partial(self._handed_over, connection, peer, context is not None))
+            task.add_done_callback(partial(self._handed_over, connection, peer, begins_with))
 
     def _handed_over(
-        self, connection: socket.socket, peer: object, has_tls: bool, task: asyncio.Task[None]
+        self, connection: socket.socket, peer: object, failure: str, task: asyncio.Task[None]
     ) -> None:
+        """The connection is driven, or could not be: `failure` names that where there is more to a connection
+        than the socket.
+        """
         self._handing_over.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is None and not task.cancelled():
             return
-        self._let_in.discard(connection)
-        connection.close()
-        if has_tls and isinstance(error, OSError):
-            self._note_tls_failure(peer, error)
+        if failure and isinstance(error, OSError):
+            self._note_failure(failure, peer, error)
         elif error is not None and not isinstance(error, OSError):  # that is a client who is gone already
             _log.error("connection.internal_error", exc_info=error)
+        self._let_in.discard(connection)
+        connection.close()
 
-    def _note_tls_failure(self, peer: object, error: OSError) -> None:
-        count = self._tls_failures.turn(self._clock.now_ms())
+    def _note_failure(self, event: str, peer: object, error: OSError) -> None:
+        count = self._failures.turn(self._clock.now_ms())
         if count:
-            reason = getattr(error, "reason", "") or error.strerror or type(error).__name__
-            _log.warning("tls.handshake_failed", peer=peer_text(peer), reason=reason, count=count)
+            reason = getattr(error, "reason", "") or error.strerror or str(error) or type(error).__name__
+            _log.warning(event, peer=peer_text(peer), reason=reason, count=count)
 
     def _refuse(self, connection: socket.socket, peer: object) -> None:
         connection.close()
@@ -211,6 +223,26 @@ class Listeners:
         count = self._shortages.turn(self._clock.now_ms())
         if count:
             _log.error("connection.not_accepted", reason=os.strerror(error.errno or 0), count=count)
+
+
+async def _drive(
+    make: Callable[[], asyncio.Protocol],
+    connection: socket.socket,
+    context: ssl.SSLContext | None,
+    *,
+    takes_plain: bool,
+    is_proxied: bool,
+) -> None:
+    if is_proxied:
+        make = partial(_proxied, make, await read_header(connection))
+    await drive(make, connection, context, takes_plain=takes_plain)
+
+
+def _proxied(make: Callable[[], asyncio.Protocol], peer: str) -> asyncio.Protocol:
+    protocol = make()
+    if peer and isinstance(protocol, Proxied):
+        protocol.come_from(peer)
+    return protocol
 
 
 async def _bound(name: str, listener: ListenerSettings) -> list[socket.socket]:

@@ -182,6 +182,8 @@ def _announce(broker: Broker) -> None:
     names = {
         "mqtt": "MQTT 3.1.1 and 5",
         "mqtts": "the same over TLS",
+        "mqtt_ws": "over WebSocket",
+        "mqtt_wss": "over WebSocket, TLS",
         "amqp": "AMQP 0.9.1",
         "amqps": "the same over TLS",
         "http": "HTTP",

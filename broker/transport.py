@@ -82,9 +82,13 @@ class Transport(asyncio.Protocol):
         """A peer connected."""
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=limits.WRITE_BUFFER_BYTES_HIGH)
-        self.peer = peer_text(transport.get_extra_info("peername"))
+        self.peer = self.peer or peer_text(transport.get_extra_info("peername"))
         self.frontend = self._make(self)
         self._number = self._hub.connected(self)
+
+    def come_from(self, peer: str) -> None:
+        """See `broker.proxy_protocol.Proxied`."""
+        self.peer = peer
 
     @property
     def certificate_names(self) -> tuple[str, ...]:

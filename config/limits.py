@@ -246,6 +246,7 @@ LOOP_STALL_LOG_INTERVAL_MS: Final = 1_000  # one line for all stalls of this tim
 TROUBLE_LOG_INTERVAL_MS: Final = 10_000  # what keeps the store from working is told again so often
 START_LOG_DELAY_MS: Final = 1_000  # a start that takes longer says what it is doing
 START_LOG_INTERVAL_MS: Final = 5_000  # and again so often
+PROXY_HEADER_TIMEOUT_S: Final = 5  # for a proxy to say where a connection comes from
 LISTEN_BACKLOG: Final = 4_096
 LISTEN_RETRY_MS: Final = 50  # between two tries to get a port that a broker is about to give back
 LISTEN_TAKE_OVER_TIMEOUT_S: Final = 10  # how long it may take that broker

@@ -1,8 +1,8 @@
 """The settings of a broker, as data. Defaults here are those of `config/default.yaml`."""
 
 import ipaddress
-from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Sequence
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -23,6 +23,7 @@ __all__ = [
     "LogSettings",
     "MqcoreListenerSettings",
     "MqttListenerSettings",
+    "MqttWsListenerSettings",
     "QueueLimitsSettings",
     "QueueManagerSettings",
     "QueueSettings",
@@ -49,27 +50,60 @@ class ListenerSettings(Section):
     port: Count = Field(default=0, ge=0, le=65_535)
     """0: any free port."""
 
+    @property
+    def is_proxied(self) -> bool:
+        """Whether connections begin with a header of the PROXY protocol."""
+        return False
 
-class MqttListenerSettings(ListenerSettings):
+
+class ClientListenerSettings(ListenerSettings):
+    """A listener for clients of a messaging protocol."""
+
+    proxy_protocol: bool = False
+    """Whether a proxy says, by the PROXY protocol, where each connection comes from. Then all must."""
+
+    @property
+    def is_proxied(self) -> bool:
+        """See `ListenerSettings.is_proxied`."""
+        return self.proxy_protocol
+
+
+class MqttListenerSettings(ClientListenerSettings):
     """MQTT 3.1.1 and 5 on one port."""
 
     port: Count = Field(default=1883, ge=0, le=65_535)
 
 
-class AmqpListenerSettings(ListenerSettings):
+class AmqpListenerSettings(ClientListenerSettings):
     """AMQP 0.9.1."""
 
     port: Count = Field(default=5672, ge=0, le=65_535)
 
 
-class MqttsListenerSettings(ListenerSettings):
+class MqttsListenerSettings(ClientListenerSettings):
     """MQTT over TLS."""
 
     port: Count = Field(default=8883, ge=0, le=65_535)
     tls: TlsSettings
 
 
-class AmqpsListenerSettings(ListenerSettings):
+class MqttWsListenerSettings(ClientListenerSettings):
+    """MQTT over WebSocket."""
+
+    port: Count = Field(default=8083, ge=0, le=65_535)
+    path: Annotated[str, Field(pattern=r"^/[!-~]*$", max_length=255)] = "/mqtt"
+    origins: tuple[Annotated[str, Field(max_length=255)], ...] = ()
+    """Origins of pages that may connect beside those of the broker's own host; `*`: any."""
+
+
+class MqttWssListenerSettings(MqttWsListenerSettings):
+    """MQTT over WebSocket over TLS."""
+
+    port: Count = Field(default=8084, ge=0, le=65_535)
+    tls: TlsSettings
+
+
+class AmqpsListenerSettings(ClientListenerSettings):
     """AMQP 0.9.1 over TLS."""
 
     port: Count = Field(default=5671, ge=0, le=65_535)
@@ -96,12 +130,10 @@ class MqcoreListenerSettings(ListenerSettings):
 class ListenersSettings(Section):
     """The listeners that open; None does not."""
 
-    unsupported_keys: ClassVar[Mapping[str, str]] = {
-        name: f"listener {name} is not supported by this version" for name in ("mqtt_ws",)
-    }
-
     mqtt: MqttListenerSettings | None = None
     mqtts: MqttsListenerSettings | None = None
+    mqtt_ws: MqttWsListenerSettings | None = None
+    mqtt_wss: MqttWssListenerSettings | None = None
     amqp: AmqpListenerSettings | None = None
     amqps: AmqpsListenerSettings | None = None
     http: HttpListenerSettings | None = None
@@ -112,6 +144,8 @@ class ListenersSettings(Section):
         known: dict[str, ListenerSettings | None] = {
             "mqtt": self.mqtt,
             "mqtts": self.mqtts,
+            "mqtt_ws": self.mqtt_ws,
+            "mqtt_wss": self.mqtt_wss,
             "amqp": self.amqp,
             "amqps": self.amqps,
             "http": self.http,
@@ -121,7 +155,7 @@ class ListenersSettings(Section):
 
     def with_tls(self) -> dict[str, TlsSettings]:
         """The TLS settings of those that have some, by name."""
-        known = {"mqtts": self.mqtts, "amqps": self.amqps}
+        known = {"mqtts": self.mqtts, "mqtt_wss": self.mqtt_wss, "amqps": self.amqps}
         return {name: listener.tls for name, listener in known.items() if listener is not None}
 
     @model_validator(mode="after")

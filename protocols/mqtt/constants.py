@@ -135,4 +135,5 @@ CONNECT_FLAG_WILL_RETAIN: Final = 0x20
 CONNECT_FLAG_PASSWORD: Final = 0x40
 CONNECT_FLAG_USERNAME: Final = 0x80
 
+WEBSOCKET_SUBPROTOCOLS: Final = ("mqtt", "mqttv3.1")  # [MQTT-6.0.0-3], and what MQTT 3.1 used
 SHARED_PREFIX: Final = "$share/"

@@ -53,14 +53,6 @@ def test_every_problem_is_reported_in_file_order(problems: Problems) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["mqtt_ws"])
-@pytest.mark.parametrize("value", ["null", "{bind: 127.0.0.1, port: 8083, path: /mqtt}"])
-def test_unsupported_listener_is_refused_by_name(problems: Problems, name: str, value: str) -> None:
-    assert problems(f"listeners:\n  mqtt: {{}}\n  {name}: {value}\n") == [
-        f"broker.yaml:3: listeners.{name}: listener {name} is not supported by this version"
-    ]
-
-
 def _refused() -> list[tuple[str, str]]:
     entries = [("queue_manager", key) for key in QueueManagerSettings.unsupported_keys]
     entries += [("queues[0]", key) for key in QueueSettings.unsupported_keys]
@@ -70,7 +62,7 @@ def _refused() -> list[tuple[str, str]]:
 
 def test_unsupported_keys_are_exactly_the_known_ones() -> None:
     assert {key for _, key in _refused()} == {"overflow", "replication"}
-    assert set(ListenersSettings.unsupported_keys) == {"mqtt_ws"}
+    assert not ListenersSettings.unsupported_keys
 
 
 @pytest.mark.parametrize(("section", "key"), _refused())
@@ -217,7 +209,6 @@ def test_more_queues_than_the_limit_are_refused(problems: Problems, monkeypatch:
         ("SLUICEMQ_STORAGE_URL", "x", '(did you mean "SLUICEMQ_STORAGE__URL"?)'),
         ("SLUICEMQ_QUEUES__0__NAME", "x", "SLUICEMQ_QUEUES__0__NAME: unknown variable"),
         ("SLUICEMQ_QUEUE_MANAGER__VISIBILITY_TIMEOUT_MS", "1", "unknown variable"),
-        ("SLUICEMQ_LISTENERS__MQTT_WS__PORT", "1", "listener mqtt_ws is not supported by this version"),
         ("SLUICEMQ_QUEUE_MANAGER__AUTO_COMMIT_INTERVAL", "1", "1 has no unit"),
         (
             "SLUICEMQ_LISTENERS__MQTT__PORT",
