@@ -190,6 +190,10 @@ STORE_REMOTE_FLUSH_INTERVAL_MS: Final = 50  # commits to an object store start n
 JOURNAL_SEGMENT_BYTES: Final = 16 * MIB  # a file of the journal; larger only for a commit that is
 JOURNAL_SEGMENTS_MIN: Final = 2  # so that a start leaves the newest commits readable
 JOURNAL_SEGMENTS_MAX: Final = 8  # commits that SlateDB has not made durable wait in them; then writers wait
+COMMIT_INLINE_BYTES_MAX: Final = (
+    8 * MIB
+)  # the payload of a larger commit is encoded and handed on in a thread
+VALUE_PART_BYTES: Final = 1 * MIB  # a larger value is copied in parts, between which other threads run
 JOURNAL_INLINE_BYTES_MAX: Final = 16 * KIB  # a larger commit is written by the journal's thread
 JOURNAL_INLINE_SYNC_US_MAX: Final = 500  # so is any while the disk takes longer than that to sync
 JOURNAL_PENDING_BYTES_MAX: Final = 8 * MIB  # confirmed and not handed to SlateDB; one commit may pass it

@@ -8,9 +8,10 @@ class WriteOps:
     as a put and a delete: stores need not check it and their answers would differ.
     """
 
-    __slots__ = ("deletes", "prepared", "puts")
+    __slots__ = ("deletes", "is_large", "prepared", "puts")
 
     def __init__(self) -> None:
+        self.is_large = False  # so many bytes that the event loop is not to go through them
         self.prepared: object = None  # what a store's `prepare` made of it
         self.puts: list[tuple[bytes, bytes]] = []
         self.deletes: list[bytes] = []

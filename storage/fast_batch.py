@@ -101,12 +101,22 @@ class NativeBatch:
             key_buffer = alloc(size, status)
             memmove(key_buffer.data, lowered, size)
             key_buffer.len = size
-            lowered = _pack_length(len(value)) + value
-            size = len(lowered)
+            size = len(value) + 4
             value_buffer = alloc(size, status)
-            memmove(value_buffer.data, lowered, size)
+            memmove(value_buffer.data, _pack_length(len(value)), 4)
+            self._copy(value_buffer.data + 4, value)
             value_buffer.len = size
             put(clone(handle, status), key_buffer, value_buffer, status)
+
+    def _copy(self, target: Any, value: bytes) -> None:
+        """Copy a value, a large one in parts: other threads have their turn between them."""
+        if len(value) <= limits.VALUE_PART_BYTES:
+            self._memmove(target, value, len(value))
+            return
+        whole = memoryview(value)
+        for start in range(0, len(value), limits.VALUE_PART_BYTES):
+            part = whole[start : start + limits.VALUE_PART_BYTES]
+            self._memmove(target + start, part, len(part))
 
     def _put_run(self, handle: int, puts: list[tuple[bytes, bytes]], status: Any) -> None:
         fields = [field for pair in puts for field in pair]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from config import limits
 from storage.batch import WriteOps
 
 
@@ -94,4 +95,5 @@ class Commit:
         ops = WriteOps()
         ops.puts = list(self.puts.items())
         ops.deletes = list(self.deletes)
+        ops.is_large = self.held_bytes > limits.COMMIT_INLINE_BYTES_MAX
         return ops

@@ -54,8 +54,8 @@ class Appender:
         if (
             self.pending_count
             or self._sync_s >= limits.JOURNAL_INLINE_SYNC_US_MAX / 1e6
-            or len(body.raw) > limits.JOURNAL_INLINE_BYTES_MAX
-            or not self._files.fits(len(body.raw))
+            or body.size > limits.JOURNAL_INLINE_BYTES_MAX
+            or not self._files.fits(body.size)
         ):
             return False
         end = self._files.append(body)
@@ -109,7 +109,7 @@ class Appender:
     ) -> None:
         self.pending_count -= 1
         if end is not None:
-            if len(job.body.raw) <= limits.JOURNAL_INLINE_BYTES_MAX:
+            if job.body.size <= limits.JOURNAL_INLINE_BYTES_MAX:
                 self._learn(sync_s)
             self._on_durable(end, job.body, job.rows)
             if not job.done.done():

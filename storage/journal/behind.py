@@ -155,8 +155,11 @@ class Behind:
         self._collected, self._collected_bytes = None, 0
         batch = WriteBatch()
         for step in _steps(self._applying, size):
-            fill_batch(batch, step)
-            await asyncio.sleep(0)
+            if size > limits.COMMIT_INLINE_BYTES_MAX and _has_large(step):
+                await self._loop.run_in_executor(None, fill_batch, batch, step)
+            else:
+                fill_batch(batch, step)
+                await asyncio.sleep(0)
         state = WriteOps()
         value = journal_state.encode(JournalState(self._database_id, commit.sequence, commit.checksum))
         state.put(journal_state.key(), value)
@@ -232,6 +235,10 @@ class Behind:
         if self._flush_timer is not None:
             self._flush_timer.cancel()
             self._flush_timer = None
+
+
+def _has_large(ops: WriteOps) -> bool:
+    return any(len(value) > limits.VALUE_PART_BYTES for _, value in ops.puts)
 
 
 def _steps(rows: Rows, size_bytes: int) -> Iterator[WriteOps]:

@@ -93,13 +93,13 @@ class JournalFiles:
         """
         if self._broken:
             raise StorageError(self._broken)
-        if not self.fits(len(body.raw)):
-            self._begin_segment(frames.frame_bytes(len(body.raw)))
+        if not self.fits(body.size):
+            self._begin_segment(frames.frame_bytes(body.size))
         segment = self._current
         assert segment is not None
         sequence = self._sequence + 1
         parts, checksum = frames.encode_frame(body, sequence, segment.generation, self._previous)
-        size = frames.frame_bytes(len(body.raw))
+        size = frames.frame_bytes(body.size)
         try:
             written = os.pwritev(segment.fd, parts, self._at)
             if written != size:

@@ -18,6 +18,7 @@ import struct
 import zlib
 from typing import Final, NamedTuple
 
+from config import limits
 from storage.batch import WriteOps
 from storage.errors import FormatTooNew
 
@@ -53,9 +54,13 @@ class SegmentHead(NamedTuple):
 
 
 class FrameBody(NamedTuple):
-    """A commit encoded, as far as that does not depend on its place; `checksum` is that of the body."""
+    """A commit encoded, as far as that does not depend on its place; `checksum` is that of the body.
 
-    raw: bytes
+    The body is its `parts`, `size` bytes in all: one, or some more where values are large.
+    """
+
+    parts: list[bytes]
+    size: int
     checksum: int
     puts: int
     deletes: int
@@ -109,10 +114,35 @@ def encode_body(ops: WriteOps, seed: int) -> FrameBody:
     """The commit's operations as the body of a frame. Raises ValueError if there are too many bytes."""
     fields = [field for pair in ops.puts for field in pair]
     fields += ops.deletes
-    raw = struct.pack(f"<{len(fields)}I", *map(len, fields)) + b"".join(fields)
-    if len(raw) > BODY_BYTES_MAX:
-        raise ValueError(f"a commit of {len(raw)} bytes does not fit a frame")
-    return FrameBody(raw, zlib.crc32(raw, seed), len(ops.puts), len(ops.deletes))
+    lengths = struct.pack(f"<{len(fields)}I", *map(len, fields))
+    if not ops.is_large:
+        raw = lengths + b"".join(fields)
+        parts = [raw]
+        size = len(raw)
+        checksum = zlib.crc32(raw, seed)
+    else:
+        parts = _uncopied([lengths, *fields])
+        size = sum(map(len, parts))
+        checksum = seed
+        for part in parts:
+            checksum = zlib.crc32(part, checksum)
+    if size > BODY_BYTES_MAX:
+        raise ValueError(f"a commit of {size} bytes does not fit a frame")
+    return FrameBody(parts, size, checksum, len(ops.puts), len(ops.deletes))
+
+
+def _uncopied(fields: list[bytes]) -> list[bytes]:
+    """The fields in fewer parts: those between large ones joined, the large ones as they are."""
+    parts: list[bytes] = []
+    small: list[bytes] = []
+    for field in fields:
+        if len(field) > limits.VALUE_PART_BYTES:
+            parts += (b"".join(small), field)
+            small = []
+        else:
+            small.append(field)
+    parts.append(b"".join(small))
+    return parts
 
 
 def decode_body(raw: bytes, puts: int, deletes: int) -> dict[bytes, bytes | None]:
@@ -140,10 +170,10 @@ def frame_bytes(body_bytes: int) -> int:
 
 def encode_frame(body: FrameBody, sequence: int, generation: int, previous: int) -> tuple[list[bytes], int]:
     """The parts of the frame in the order they are written, and its checksum."""
-    rest = _FRAME_REST.pack(previous, len(body.raw), body.puts, body.deletes, sequence, generation)
+    rest = _FRAME_REST.pack(previous, body.size, body.puts, body.deletes, sequence, generation)
     checksum = zlib.crc32(rest, body.checksum)
     head = _FRAME_START.pack(FRAME_MAGIC, checksum) + rest
-    return [head, body.raw, _PADDING[-len(body.raw) % 8]], checksum
+    return [head, *body.parts, _PADDING[-body.size % 8]], checksum
 
 
 def read_frame(data: memoryview, at: int, generation: int, seed: int) -> Frame | None:

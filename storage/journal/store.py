@@ -121,7 +121,7 @@ class JournaledStore:
 
     def prepare(self, ops: WriteOps) -> None:
         """Encode the commit, while an earlier one may be waiting for the disk."""
-        if ops.puts or ops.deletes:
+        if (ops.puts or ops.deletes) and not ops.is_large:
             ops.prepared = self._encode(ops)
 
     def write_now(self, ops: WriteOps) -> bool:
@@ -132,7 +132,7 @@ class JournaledStore:
         self._check_open()
         if not ops.puts and not ops.deletes:
             return True
-        if self._turn.locked() or self._late is not None or self._behind.is_crowded:
+        if ops.is_large or self._turn.locked() or self._late is not None or self._behind.is_crowded:
             return False
         prepared = self._prepared(ops)
         try:
@@ -223,9 +223,12 @@ class JournaledStore:
 
     async def _begin(self, ops: WriteOps) -> Append:
         """Give the commit to the thread once there is room for it."""
-        prepared = self._prepared(ops)
+        if ops.is_large:
+            prepared = await asyncio.get_running_loop().run_in_executor(None, self._prepared, ops)
+        else:
+            prepared = self._prepared(ops)
         while self._behind.is_crowded or not (
-            self._files.fits(len(prepared.body.raw)) or self._files.has_free_segment
+            self._files.fits(prepared.body.size) or self._files.has_free_segment
         ):
             self._behind.hurry()
             await self._behind.progress()
@@ -235,7 +238,7 @@ class JournaledStore:
     def _taken(self, commit: EndRecord, body: FrameBody, rows: Rows) -> None:
         """A commit is on disk in the journal."""
         if self._failure is None:
-            self._behind.add(commit, rows, len(body.raw))
+            self._behind.add(commit, rows, body.size)
 
     async def _release(self, sequence: int) -> None:
         """The database has everything up to `sequence` on disk."""

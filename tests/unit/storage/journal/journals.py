@@ -94,7 +94,7 @@ class Written:
         segment = self.files._current
         assert segment is not None
         body = encode_body(ops_of(self.commits[-1]), seed_of(DATABASE_ID))
-        return segment.path, self.files._at - frames.frame_bytes(len(body.raw)), self.files._at
+        return segment.path, self.files._at - frames.frame_bytes(body.size), self.files._at
 
     def close(self) -> None:
         self.files.close()
