@@ -22,6 +22,12 @@ class MqttSessionSettings(Section):
     """
     max_expiry_ms: RetentionMs = Field(default=None, validation_alias="max_expiry")
     """The longest an MQTT 5 client may ask for, in ms; None: as long as it likes."""
+    max_queued_messages: Count = Field(default=100_000, ge=0, le=limits.SESSION_QUEUED_MESSAGES_MAX)
+    """Messages that may wait for one session; 0: no limit."""
+    max_queued_bytes: SizeBytes = 256 * limits.MIB
+    """Bytes of payload that may wait for one session; 0: no limit."""
+    drop: Literal["oldest", "newest", "reject"] = "oldest"
+    """Which message gives way where there is no room, or whether publishers are refused."""
 
 
 class MqttSettings(Section):

@@ -49,6 +49,7 @@ from queue_manager.api import (
 from queue_manager.filters.consumer_filter import ConsumerFilter
 from queue_manager.options import PLAIN, PublishOptions
 from queue_manager.routing.exchange_types.base import Headers
+from queue_manager.sessions.bounds import Bounds
 from queue_manager.sessions.filter_log import FilterLog
 from queue_manager.sessions.session import Session
 from queue_manager.sessions.subscription import SubscriptionOptions
@@ -368,6 +369,9 @@ class SessionClient(Protocol):
     def on_log(self, call: Callable[[FilterLog, bool], None]) -> None:
         """Have `call` called with each log that begins and, with False, that ends."""
 
+    def limit(self, bounds: Bounds) -> None:
+        """Let so much wait for each session."""
+
     def find(self, client_id: str) -> Session | None:
         """The session of a client."""
         ...
@@ -396,8 +400,11 @@ class SessionClient(Protocol):
         retain: bool,
         publisher: Session | None,
         bodies: list[bytes],
-    ) -> None:
-        """Add messages of QoS 1 or 2 to logs; they are durable once the open commit is."""
+    ) -> bool:
+        """Add messages of QoS 1 or 2 to logs; they are durable once the open commit is. False: a session has
+        no room, and publishers are to be told.
+        """
+        ...
 
 
 class PublishingClient(Protocol):

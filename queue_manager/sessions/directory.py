@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
-from typing import Final
+from typing import Final, cast
 
 from config import limits
 from queue_manager.errors import LimitReached
 from queue_manager.sessions.blocks import Blocks
-from queue_manager.sessions.filter_log import FilterLog
+from queue_manager.sessions.bounds import OLDEST, REJECT, Bounds, BoundsInForce
+from queue_manager.sessions.filter_log import EMPTY, Extent, FilterLog
 from queue_manager.sessions.session import Session
 from queue_manager.sessions.subscription import SessionSubscription, SubscriptionOptions, options_of
 from queue_manager.shard.context import Context
@@ -32,6 +33,7 @@ class Sessions:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._blocks = Blocks()
+        self._bounds = BoundsInForce()
         self._by_client: dict[str, Session] = {}
         self._logs: dict[str, FilterLog] = {}
         self._ends: list[tuple[int, int, Session]] = []
@@ -65,7 +67,7 @@ class Sessions:
         if len(self._by_client) >= limits.MQTT_SESSIONS_MAX:
             raise LimitReached(f"there are {limits.MQTT_SESSIONS_MAX} sessions already")
         value = SessionValue(self._context.new_number(), expiry_s, CONNECTED, user)
-        session = Session(self._context, client_id, value, self._next_id)
+        session = Session(self._context, self._bounds, client_id, value, self._next_id)
         self._by_client[client_id] = session
         return session
 
@@ -139,9 +141,9 @@ class Sessions:
             self._context.commit.put(filter_log.key(number), filter_log.encode(topic_filter))
         return log
 
-    def _new_log(self, number: int, topic_filter: str, counts: tuple[int, int] = (0, 0)) -> FilterLog:
+    def _new_log(self, number: int, topic_filter: str, extent: Extent = EMPTY) -> FilterLog:
         log = FilterLog(
-            self._context, self._blocks, number, topic_filter, self._next_id, self._unused, *counts
+            self._context, self._blocks, number, topic_filter, self._next_id, self._unused, extent
         )
         self._logs[topic_filter] = log
         self.on_log(log, True)
@@ -163,11 +165,17 @@ class Sessions:
         publisher: Session | None,
         bodies: list[bytes],
         now_ms: int,
-    ) -> None:
+    ) -> bool:
         """Add messages of QoS 1 or 2 to logs; they are durable once the open commit is. `publisher`: the
-        session they came from, if there is one.
+        session they came from, if there is one. False: nothing is taken, as a session has no room and
+        publishers are to be told.
         """
         context = self._context
+        if self._bounds.bounds.drop != OLDEST:
+            taking = self._with_room(logs, len(bodies))
+            if not taking:
+                return taking is not None
+            logs = taking
         first_id, put = context.message_ids.allocate(len(bodies))
         if put is not None:
             context.commit.put(*put)
@@ -181,6 +189,39 @@ class Sessions:
         context.commit.hold(len(logs) * body_bytes)
         for log in logs:
             log.append(messages, body_bytes)
+            self._trim(log)
+        return True
+
+    def _trim(self, log: FilterLog) -> None:
+        """Have the oldest deleted that no session would get, now and then."""
+        bounds = self._bounds.bounds
+        if bounds.drop != OLDEST:
+            return
+        count, body_bytes = log.end_count - log.head_count, log.end_bytes - log.head_bytes
+        if (bounds.messages_max and count > bounds.messages_max + bounds.slack_messages()) or (
+            bounds.bytes_max and body_bytes > bounds.bytes_max + bounds.slack_bytes()
+        ):
+            log.drop_oldest(bounds)
+
+    def _with_room(self, logs: Sequence[FilterLog], count: int) -> Sequence[FilterLog] | None:
+        """The logs that somebody has room in; None: a session has none, and publishers are to be told."""
+        bounds = self._bounds.bounds
+        taking = []
+        for log in logs:
+            sessions = [cast(Session, cast(SessionSubscription, reader).session) for reader in log.readers]
+            full = [session for session in sessions if bounds.is_full(*session.queued)]
+            if full and bounds.drop == REJECT:
+                return None
+            if len(full) < len(sessions):
+                taking.append(log)
+            else:
+                for session in full:
+                    session.note_dropped(count)
+        return taking
+
+    def limit(self, bounds: Bounds) -> None:
+        """Let so much wait for each session."""
+        self._bounds.change(bounds)
 
     @property
     def _next_id(self) -> int:
@@ -188,9 +229,9 @@ class Sessions:
 
     # after a start
 
-    def restore_log(self, number: int, topic_filter: str, end_count: int, end_bytes: int) -> FilterLog:
-        """A log that was stored; `end_unused` follows when all subscriptions are there."""
-        return self._new_log(number, topic_filter, (end_count, end_bytes))
+    def restore_log(self, number: int, topic_filter: str, extent: Extent) -> FilterLog:
+        """A log that was stored."""
+        return self._new_log(number, topic_filter, extent)
 
     def restore(
         self,
@@ -206,7 +247,7 @@ class Sessions:
         was_connected = value.ended_at_ms == CONNECTED
         if was_connected:
             value = value._replace(ended_at_ms=now_ms)
-        session = Session(self._context, client_id, value, read_to, sent)
+        session = Session(self._context, self._bounds, client_id, value, read_to, sent)
         if was_connected:
             session.write_record()  # or the time would begin anew with each crash
         session.received.update(received)
@@ -218,6 +259,8 @@ class Sessions:
     ) -> None:
         """A subscription that was stored."""
         subscription = SessionSubscription(session, topic_filter, options_of(value), log, value.from_id)
+        if log is not None:  # of a log without entries nobody knows what it ever got
+            subscription.begin_at(min(value.read_count, log.end_count), min(value.read_bytes, log.end_bytes))
         session.restore(subscription)
 
     def restored(self, now_ms: int) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from config import limits
 from queue_manager.sessions.blocks import (
@@ -17,6 +17,7 @@ from queue_manager.sessions.blocks import (
     Found,
     message_id_of,
 )
+from queue_manager.sessions.bounds import Bounds
 from queue_manager.shard.context import Context
 from queue_manager.shard.loads import ScanLoad
 from storage.encoding import prefix_end
@@ -37,11 +38,24 @@ class LogReader(Protocol):
         """Something came into the log, or was read back."""
 
 
+class Extent(NamedTuple):
+    """How many messages, and bytes of body, a log ever got, and what of that is gone from its head."""
+
+    end_count: int
+    end_bytes: int
+    head_count: int
+    head_bytes: int
+
+
+EMPTY: Final = Extent(0, 0, 0, 0)
+
+
 class FilterLog:
     """What one filter matched, in order of message IDs: the newest in memory, the rest on the store.
 
     `readers` are the subscriptions to the filter, `live` those of sessions with a connection. `last_id`: no
-    message has a higher ID. `end_count` and `end_bytes`: what it ever got.
+    message has a higher ID. `end_count` and `end_bytes`: what it ever got; `head_count` and `head_bytes`:
+    what of that is known to be gone.
     """
 
     __slots__ = (
@@ -61,6 +75,8 @@ class FilterLog:
         "end_bytes",
         "end_count",
         "filter",
+        "head_bytes",
+        "head_count",
         "last_id",
         "live",
         "number",
@@ -76,8 +92,7 @@ class FilterLog:
         topic_filter: str,
         next_id: int,
         unused: Callable[[FilterLog], None],
-        end_count: int = 0,
-        end_bytes: int = 0,
+        extent: Extent,
     ) -> None:
         """`next_id`: the ID the next message of the broker gets; `unused` is called when nobody reads it."""
         self._context = context
@@ -90,8 +105,10 @@ class FilterLog:
         self.waiting: dict[LogReader, None] = {}
         self.last_id = next_id - 1
         self.durable_id = next_id
-        self.end_count = end_count
-        self.end_bytes = end_bytes
+        self.end_count = extent.end_count
+        self.end_bytes = extent.end_bytes
+        self.head_count = extent.head_count
+        self.head_bytes = extent.head_bytes
         self._memory_id = next_id  # from this ID on everything is in the tail
         self._tail: list[Kept] = []
         self._tail_bytes = 0
@@ -258,6 +275,34 @@ class FilterLog:
             del self._rows[:count]
             self._blocks.forget(self.number, low)
         self._shrink()
+
+    def drop_oldest(self, bounds: Bounds) -> None:
+        """Delete the oldest entries that no session would get, having too much that waits."""
+        if self._is_trimming or self._is_removed:
+            return
+        self._is_trimming = True
+        self._drop_from(filter_log_entry.prefix(self.number), bounds)
+
+    def _drop_from(self, start: bytes, bounds: Bounds) -> None:
+        limit = limits.FILTER_LOG_ROWS_PER_TRIM
+
+        def then(rows: list[tuple[bytes, bytes]], now_ms: int) -> None:
+            for key, value in rows:
+                head = filter_log_entry.decode_head(value)
+                count, body_bytes = head.first_count + head.message_count, head.first_bytes + head.body_bytes
+                if not bounds.excess(self.end_count - count + 1, self.end_bytes - body_bytes + 1):
+                    self._is_trimming = False
+                    self._context.trimmable[self] = None
+                    return
+                self._context.commit.delete(key)
+                self.head_count, self.head_bytes = count, body_bytes
+            if len(rows) < limit:
+                self._is_trimming = False
+            else:
+                self._drop_from(rows[-1][0] + b"\x00", bounds)
+
+        end = filter_log_entry.key(self.number, self.durable_id)
+        self._context.loads.append(ScanLoad(start, end, limit, then))
 
     def trim(self) -> None:
         """Delete what nobody needs although nobody here read it: found by looking through the store."""

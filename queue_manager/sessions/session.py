@@ -7,6 +7,7 @@ from typing import Protocol
 
 from config import limits
 from queue_manager.sessions.blocks import END
+from queue_manager.sessions.bounds import NEWEST, OLDEST, Bounds, BoundsInForce
 from queue_manager.sessions.filter_log import FilterLog
 from queue_manager.sessions.merging import Merged, merge
 from queue_manager.sessions.sent import Unfinished
@@ -62,10 +63,13 @@ class Session:
 
     __slots__ = (
         "_behind",
+        "_bounds",
         "_context",
         "_held",
         "_is_urgent",
+        "_kept_newest",
         "_next_id",
+        "_read",
         "_touched",
         "_unrepeated",
         "client_id",
@@ -87,12 +91,14 @@ class Session:
     def __init__(
         self,
         context: Context,
+        bounds: BoundsInForce,
         client_id: str,
         value: SessionValue,
         read_to: int,
         sent: Iterable[Sent] = (),
     ) -> None:
         self._context = context
+        self._bounds = bounds
         self.client_id = client_id
         self.number = value.number
         self.expiry_s = value.expiry_s
@@ -110,7 +116,9 @@ class Session:
         self._next_id = read_to
         self._behind: dict[SessionSubscription, None] = {}
         self._touched: dict[FilterLog, None] = {}
+        self._read: dict[SessionSubscription, None] = {}  # whose counts are to be written
         self._held: object = None  # what waits for its place in the unfinished to be durable
+        self._kept_newest: tuple[int, int] | None = None  # so many are taken still; below this ID none beyond
         self._is_urgent = False  # whether what is to be written is waited for
         self._unrepeated: set[int] = set()  # unfinished messages this client has not been sent again
 
@@ -217,6 +225,8 @@ class Session:
             merged = self._next(limits.MQTT_SESSION_INFLIGHT_MAX if repeats else room)
             if merged is None:
                 return
+            if not repeats:
+                merged = self._within_bounds(merged)
             deliveries = self._deliveries(merged, link, now_ms)
             if repeats and self._next_id >= self.read_to:
                 self._forget_unrepeated(link, now_ms)
@@ -256,6 +266,69 @@ class Session:
         elif merged:
             self._next_id = merged[-1].message.message_id + 1
         return merged
+
+    @property
+    def queued(self) -> tuple[int, int]:
+        """Messages, and bytes of body, that wait; what several filters matched counts for each."""
+        count = body_bytes = 0
+        for subscription in self.subscriptions.values():
+            log = subscription.log
+            if log is not None:
+                self.dropped_count += subscription.skip_to_head()
+                count += log.end_count - subscription.read_count
+                body_bytes += log.end_bytes - subscription.read_bytes
+        return count, body_bytes
+
+    def note_dropped(self, count: int) -> None:
+        """So many messages had no room."""
+        self.dropped_count += count
+
+    def _within_bounds(self, merged: list[Merged]) -> list[Merged]:
+        """Of what is read next without what gives way, as more waits than may; counts it all as read."""
+        count, body_bytes = self.queued
+        bounds = self._bounds.bounds
+        kept = []
+        if bounds.drop == OLDEST:
+            for each in merged:
+                if bounds.excess(count, body_bytes):
+                    self.dropped_count += 1
+                else:
+                    kept.append(each)
+                count -= len(each.subscriptions)
+                body_bytes -= len(each.subscriptions) * len(each.message.body)
+        else:
+            kept = self._without_newest(merged, bounds, count, body_bytes)
+        for each in merged:
+            for subscription in each.subscriptions:
+                subscription.note_read(len(each.message.body))
+                self._read[subscription] = None
+        return kept
+
+    def _without_newest(
+        self, merged: list[Merged], bounds: Bounds, count: int, body_bytes: int
+    ) -> list[Merged]:
+        """As `_within_bounds`, where the newest give way: as many of the oldest as may wait are kept."""
+        if self._kept_newest is None:
+            if bounds.drop != NEWEST or not bounds.excess(count, body_bytes):
+                return merged
+            mean_bytes = max(1, body_bytes // max(1, count))
+            by_bytes = bounds.bytes_max // mean_bytes if bounds.bytes_max else count
+            room = min(bounds.messages_max or count, by_bytes)
+            self._kept_newest = room, self._context.message_ids.next_value
+        room, end_id = self._kept_newest
+        kept = []
+        for each in merged:
+            if each.message.message_id >= end_id:
+                self._kept_newest = None
+                kept.append(each)
+            elif room:
+                room -= 1
+                kept.append(each)
+            else:
+                self.dropped_count += 1
+        if self._kept_newest is not None:
+            self._kept_newest = room, end_id
+        return kept
 
     def _deliveries(self, merged: list[Merged], link: Link, now_ms: int) -> list[Delivery]:
         deliveries = []
@@ -354,9 +427,14 @@ class Session:
     def write(self, commit: Commit, now_ms: int) -> None:
         """See `queue_manager.shard.context.Stateful`."""
         self._is_urgent = False
-        if not self.is_over:
-            value = session_progress.encode(self.read_to, self.unfinished)
-            commit.put(session_progress.key(self.number), value)
+        if self.is_over:
+            return
+        value = session_progress.encode(self.read_to, self.unfinished)
+        commit.put(session_progress.key(self.number), value)
+        for subscription in self._read:
+            if self.subscriptions.get(subscription.filter) is subscription:
+                commit.put(*subscription.record())
+        self._read.clear()
 
     # what the client publishes with QoS 2
 

@@ -79,6 +79,20 @@ class SessionSubscription:
         self.read_count = count
         self.read_bytes = body_bytes
 
+    def note_read(self, body_bytes: int) -> None:
+        """One more was given to the session, or dropped."""
+        self.read_count += 1
+        self.read_bytes += body_bytes
+
+    def skip_to_head(self) -> int:
+        """Pass what the log has dropped; gives how many messages it was."""
+        log = self.log
+        if log is None or self.read_count >= log.head_count:
+            return 0
+        skipped = log.head_count - self.read_count
+        self.begin_at(log.head_count, max(self.read_bytes, log.head_bytes))
+        return skipped
+
     def has_more(self) -> None:
         """See `queue_manager.sessions.filter_log.LogReader`."""
         self.session.has_more(self)
@@ -95,6 +109,8 @@ class SessionSubscription:
             options.encode(),
             options.identifier,
             self.from_id,
+            self.read_count,
+            self.read_bytes,
             options.properties,
         )
         key = session_subscription.key(self.session.number, self.filter)

@@ -1,13 +1,15 @@
 """Subscription of a session, type 29.
 
     key    01 29 ‖ session u64BE ‖ topic filter raw, as it was subscribed to (`$share/...` and all)
-    value  log u64LE ‖ options u8 ‖ identifier u32LE ‖ from_id u64LE ‖ properties VarBytes
+    value  log u64LE ‖ options u8 ‖ identifier u32LE ‖ from_id u64LE ‖ read_count u64LE ‖ read_bytes u64LE ‖
+           properties VarBytes
 
 `log` is the filter log (`2c`) that keeps the session's messages; `ff...ff`: none does. `options` is the
 byte of the SUBSCRIBE (bits 0-1 QoS, 2 no local, 3 retain as published, 4-5 retain handling), `identifier`
 the subscription identifier, 0 for none. Messages with IDs below `from_id` are not the session's.
 `properties` are the user properties of the SUBSCRIBE as an MQTT 5 property block: what a subscription to a
-queue asks for.
+queue asks for. Of what the log ever got, `read_count` messages with `read_bytes` of body came before what the
+session has yet to read.
 """
 
 import struct
@@ -19,7 +21,7 @@ from storage.encoding import U64_MAX, KeyReader, ValueReader, encode_var_bytes, 
 NAME: Final = "session subscription"
 PREFIX: Final = layout.record_prefix(layout.SESSION_SUBSCRIPTION)
 NO_LOG: Final = U64_MAX
-_pack: Final = struct.Struct("<QBIQ").pack
+_pack: Final = struct.Struct("<QBIQQQ").pack
 
 
 class SubscriptionValue(NamedTuple):
@@ -29,6 +31,8 @@ class SubscriptionValue(NamedTuple):
     options: int
     identifier: int
     from_id: int
+    read_count: int
+    read_bytes: int
     properties: bytes
 
 
@@ -48,8 +52,7 @@ def prefix() -> bytes:
 
 
 def encode(subscription: SubscriptionValue) -> bytes:
-    log, options, identifier, from_id, properties = subscription
-    return _pack(log, options, identifier, from_id) + encode_var_bytes(properties)
+    return _pack(*subscription[:-1]) + encode_var_bytes(subscription.properties)
 
 
 def decode(value: bytes) -> SubscriptionValue:
@@ -59,6 +62,8 @@ def decode(value: bytes) -> SubscriptionValue:
         reader.u8("options"),
         reader.u32("identifier"),
         reader.u64("from_id"),
+        reader.u64("read_count"),
+        reader.u64("read_bytes"),
         reader.var_bytes("properties"),
     )
     reader.finish()

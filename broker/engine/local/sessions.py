@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from broker.engine.shard import Shard
+from queue_manager.sessions.bounds import Bounds
 from queue_manager.sessions.filter_log import FilterLog
 from queue_manager.sessions.session import Delivery, Link, Session
 from queue_manager.sessions.subscription import SessionSubscription, SubscriptionOptions
@@ -17,6 +18,7 @@ from storage.records.session import NEVER_S
 
 __all__ = [
     "NEVER_S",
+    "Bounds",
     "Delivery",
     "FilterLog",
     "Link",
@@ -42,6 +44,10 @@ class LocalSessions:
     def on_log(self, call: Callable[[FilterLog, bool], None]) -> None:
         """Have `call` called with each log that begins and, with False, that ends."""
         self._sessions.on_log = call
+
+    def limit(self, bounds: Bounds) -> None:
+        """Let so much wait for each session."""
+        self._sessions.limit(bounds)
 
     def find(self, client_id: str) -> Session | None:
         """The session of a client."""
@@ -73,7 +79,9 @@ class LocalSessions:
         retain: bool,
         publisher: Session | None,
         bodies: list[bytes],
-    ) -> None:
-        """Add messages of QoS 1 or 2 to logs; they are durable once the open commit is."""
+    ) -> bool:
+        """Add messages of QoS 1 or 2 to logs; they are durable once the open commit is. False: a session has
+        no room, and publishers are to be told.
+        """
         now_ms = self._clock.now_ms()
-        self._sessions.publish(logs, template, qos, retain, publisher, bodies, now_ms)
+        return self._sessions.publish(logs, template, qos, retain, publisher, bodies, now_ms)

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from broker.engine.scan import scan_prefix
 from queue_manager.manager import QueueManager
-from queue_manager.sessions.filter_log import FilterLog
+from queue_manager.sessions.filter_log import EMPTY, Extent, FilterLog
 from queue_manager.sessions.session import Session
 from storage.encoding import prefix_end
 from storage.errors import CorruptRecord
@@ -43,15 +43,27 @@ async def _restore_logs(store: Store, manager: QueueManager) -> dict[int, Filter
     logs = {}
     async for key, raw in scan_prefix(store, filter_log.PREFIX):
         number = filter_log.parse_key(key)
-        start = filter_log_entry.prefix(number)
-        newest = await store.scan(start, prefix_end(start), limit=1, reverse=True)
-        end_count = end_bytes = 0
-        if newest:
-            head = filter_log_entry.decode_head(newest[0][1])
-            end_count = head.first_count + head.message_count
-            end_bytes = head.first_bytes + head.body_bytes
-        logs[number] = manager.sessions.restore_log(number, filter_log.decode(raw), end_count, end_bytes)
+        logs[number] = manager.sessions.restore_log(
+            number, filter_log.decode(raw), await _extent_of(store, number)
+        )
     return logs
+
+
+async def _extent_of(store: Store, log: int) -> Extent:
+    """What a log got and has let go of, by its last and its first entry."""
+    start = filter_log_entry.prefix(log)
+    end = prefix_end(start)
+    newest = await store.scan(start, end, limit=1, reverse=True)
+    if not newest:
+        return EMPTY
+    last = filter_log_entry.decode_head(newest[0][1])
+    first = filter_log_entry.decode_head((await store.scan(start, end, limit=1))[0][1])
+    return Extent(
+        last.first_count + last.message_count,
+        last.first_bytes + last.body_bytes,
+        first.first_count,
+        first.first_bytes,
+    )
 
 
 async def _restore_sessions(store: Store, manager: QueueManager, now_ms: int) -> dict[int, Session]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from broker.engine.local.sessions import NEVER_S, Session
+from broker.engine.local.sessions import NEVER_S, Bounds, Session
 from broker.hub import Hub
 from broker.mqtt.client import MqttClient
 from broker.mqtt.outbound import Outbound
@@ -37,6 +37,7 @@ class LastingSessions:
         self._expiry_s = _seconds(settings.expiry_ms)
         self._max_expiry_s = _seconds(settings.max_expiry_ms)
         self._sessions = hub.client.sessions
+        self._sessions.limit(Bounds(settings.max_queued_messages, settings.max_queued_bytes, settings.drop))
         logged = LoggedFilters(pubsub, self._sessions.logs)
         self._sessions.on_log(logged.changed)
 

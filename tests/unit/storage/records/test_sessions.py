@@ -39,10 +39,12 @@ def test_session_vector():
 
 def test_subscription_vector():
     key = session_subscription.key(5, "a/#")
-    wanted = SubscriptionValue(6, 1, 0, 7, b"")
+    wanted = SubscriptionValue(6, 1, 0, 7, 0, 0, b"")
     value = session_subscription.encode(wanted)
     assert key == unhex("0129 0000000000000005 612f23")
-    assert value == unhex("0600000000000000 01 00000000 0700000000000000 00000000")
+    assert value == unhex(
+        "0600000000000000 01 00000000 0700000000000000 0000000000000000 0000000000000000 00000000"
+    )
     assert session_subscription.parse_key(key) == (5, "a/#")
     assert session_subscription.decode(value) == wanted
     check_strict(session_subscription.decode, value)

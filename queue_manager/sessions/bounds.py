@@ -1,0 +1,54 @@
+"""How much may wait for a session, and what gives way then."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from config import limits
+
+OLDEST: Final = "oldest"
+NEWEST: Final = "newest"
+REJECT: Final = "reject"
+
+
+class Bounds(NamedTuple):
+    """At most so many messages, and bytes of body, wait for each session; 0 is no bound.
+
+    `drop`: beyond that the oldest go, or the newest do not come in, or publishers are refused.
+    """
+
+    messages_max: int = 0
+    bytes_max: int = 0
+    drop: str = OLDEST
+
+    def excess(self, count: int, body_bytes: int) -> bool:
+        """Whether so much is too much."""
+        return bool(
+            (self.messages_max and count > self.messages_max)
+            or (self.bytes_max and body_bytes > self.bytes_max)
+        )
+
+    def is_full(self, count: int, body_bytes: int) -> bool:
+        """Whether there is no room for one more."""
+        return self.excess(count + 1, body_bytes + 1)
+
+    def slack_messages(self) -> int:
+        """So much more may lie on the store before the oldest are looked for."""
+        return self.messages_max // 8 + limits.SESSION_TRIM_SLACK_MESSAGES
+
+    def slack_bytes(self) -> int:
+        """The same in bytes."""
+        return self.bytes_max // 8 + limits.SESSION_TRIM_SLACK_BYTES
+
+
+class BoundsInForce:
+    """The bounds of all sessions."""
+
+    __slots__ = ("bounds",)
+
+    def __init__(self) -> None:
+        self.bounds = Bounds()
+
+    def change(self, bounds: Bounds) -> None:
+        """Hold all sessions to these."""
+        self.bounds = bounds

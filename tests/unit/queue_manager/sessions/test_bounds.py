@@ -1,0 +1,132 @@
+"""What waits for a session is bounded: the oldest go, new ones stay out, or publishers are told."""
+
+import pytest
+
+from config import limits
+from queue_manager.sessions.bounds import NEWEST, OLDEST, REJECT, Bounds
+from queue_manager.sessions.session import Delivery
+from queue_manager.sessions.subscription import SubscriptionOptions
+from storage.envelope import EnvelopeTemplate
+from storage.memory_store import MemoryStore
+from storage.records import filter_log_entry
+from storage.records.session import NEVER_S
+from tests.model.harness import FakeClock, load, open_shard, run
+
+TEMPLATE = EnvelopeTemplate("a", persistent=True)
+OPTIONS = SubscriptionOptions(1, False, False, 0, 0, b"")
+
+
+class Taker:
+    """A link that takes everything and acknowledges it."""
+
+    def __init__(self, session, clock):
+        self.session = session
+        self.clock = clock
+        self.packet_id = 0
+        self.bodies = []
+
+    def room(self):
+        return 100
+
+    def take_packet_id(self):
+        self.packet_id += 1
+        return self.packet_id
+
+    def deliver(self, deliveries: list[Delivery]):
+        self.bodies += [d.merged.message.body for d in deliveries]
+        self.session.acknowledge([d.packet_id for d in deliveries], self.clock.ms)
+
+
+class Away:
+    """A shard with a session that is away and subscribed to `a`; publishes are written one by one."""
+
+    def __init__(self, bounds, clients=("dev",)):
+        self.bounds = bounds
+        self.clock = FakeClock()
+        self.store = MemoryStore()
+        self.open()
+        for client in clients:
+            session = self.sessions.begin(client, "", NEVER_S)
+            self.sessions.subscribe(session, "a", OPTIONS, is_logged=True)
+            session.detach(self.clock.ms)
+        self.commit()
+
+    def open(self):
+        self.shard = open_shard(self.store, self.clock)
+        self.sessions = self.shard.manager.sessions
+        self.sessions.limit(self.bounds)
+
+    def restart(self):
+        self.commit()
+        self.store = MemoryStore(rows=dict(self.store._rows))
+        self.open()
+
+    def commit(self):
+        while run(self.shard.commit_once(everything=True)) or load(self.shard):
+            pass
+
+    def publish(self, bodies):
+        taken = []
+        for body in bodies:
+            taken.append(self.sessions.publish(self.sessions.logs, TEMPLATE, 1, False, None, [body], 0))
+            self.commit()
+        return taken
+
+    def receive(self, client="dev"):
+        session = self.sessions.find(client, self.clock.ms)
+        taker = Taker(session, self.clock)
+        session.attach(taker)
+        for _ in range(1000):
+            self.shard.manager.dispatch(self.clock.ms)
+            if not load(self.shard) and not self.shard.manager.context.dispatchable:
+                break
+        session.detach(self.clock.ms)
+        self.commit()
+        return taker.bodies, session.dropped_count
+
+    def rows(self):
+        return [key for key in self.store._rows if key.startswith(filter_log_entry.PREFIX)]
+
+
+NUMBERS = [str(number).encode() for number in range(10)]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize(
+    ("bounds", "expected"),
+    [
+        (Bounds(4, 0, OLDEST), NUMBERS[6:]),
+        (Bounds(0, 4, OLDEST), NUMBERS[6:]),
+        (Bounds(4, 0, NEWEST), NUMBERS[:4]),
+        (Bounds(0, 4, NEWEST), NUMBERS[:4]),
+        (Bounds(4, 0, REJECT), NUMBERS[:4]),
+        (Bounds(), NUMBERS),
+    ],
+)
+def test_bounds_hold_to_the_message(bounds, expected, restarts):
+    away = Away(bounds)
+    taken = away.publish(NUMBERS)
+    assert taken == [number < 4 or bounds.drop != REJECT for number in range(10)]
+    if restarts:
+        away.restart()
+    received, dropped = away.receive()
+    assert received == expected
+    if not restarts and bounds.drop != REJECT:
+        assert dropped == 10 - len(expected)
+    assert away.receive() == ([], dropped)
+    assert away.publish([b"x"]) == [True]
+    assert away.receive()[0] == [b"x"]
+
+
+@pytest.mark.parametrize("drop", [OLDEST, NEWEST])
+def test_store_holds_little_more_than_a_session_would_get(drop, monkeypatch):
+    monkeypatch.setattr(limits, "SESSION_TRIM_SLACK_MESSAGES", 10)
+    away = Away(Bounds(40, 0, drop), clients=("dev", "other"))
+    away.publish([str(number).encode() for number in range(200)])
+    assert len(away.rows()) <= 40 + 5 + 10 + 1
+    away.restart()
+    for client in ("dev", "other"):
+        received, _ = away.receive(client)
+        numbers = range(160, 200) if drop == OLDEST else range(40)
+        assert received == [str(number).encode() for number in numbers]
+    assert not away.rows()
