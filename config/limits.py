@@ -94,6 +94,7 @@ LOAD_MESSAGES_MAX: Final = 2_048  # messages read back from the store at a time 
 LOAD_BYTES_MAX: Final = 16 * MIB
 PATTERN_SCAN_MESSAGES_MAX: Final = 16_384  # messages one dispatch of a group may look at in vain
 GROUP_REMOVALS_PER_QUEUE_MAX: Final = 100  # deleted or reset groups whose remains are still being taken away
+BROWSED_PER_TURN_MAX: Final = 128  # of a page sent before others have their turn
 LISTED_MESSAGES_MAX: Final = 1_000  # on one page of a listing
 BROWSES_AT_ONCE_MAX: Final = 16  # pages that clients have asked for and that are being read
 EXPIRY_WINDOW_MESSAGES: Final = 10_000  # next messages to expire by themselves, per queue, in memory

@@ -8,18 +8,21 @@ the `correlation_id`.
 
 from __future__ import annotations
 
+import asyncio
+import struct
 from typing import Any, Final, cast
 
 import structlog
 
-from broker.amqp.replying import publish_json, publish_reply
+from broker.amqp.replying import publish_json, publish_replies
 from broker.hub import Hub
-from broker.properties.amqp import routing_key, stamp
+from broker.properties.amqp import add_headers, encode_headers, routing_key, stamp, without_headers
 from broker.properties.model import Header
 from broker.properties.templates import as_amqp, template_of
 from config import limits
+from protocols.amqp091.tables import encode_name
 from queue_manager import stage_tags as tags
-from queue_manager.api import STATES, BrowsedMessage, BrowseRequest, State
+from queue_manager.api import STATES, BrowsedMessage, BrowseRequest, PublishedAs, State
 from queue_manager.errors import InvalidArgument, LimitReached, QueueManagerError
 from storage.errors import StorageError
 
@@ -30,6 +33,19 @@ GROUP: Final = "x-group-id"
 AFTER: Final = "x-after"
 LIMIT: Final = "x-limit"
 LIMIT_DEFAULT: Final = 100
+
+TIME: Final = "x-browse-time"
+CONSUMER: Final = "x-browse-consumer"
+TOLD: Final = ("x-browse-id", "x-browse-offset", "x-browse-attempts", "x-browse-timestamp", TIME, CONSUMER)
+"""Of each message; all of a listing are written by the thousand."""
+
+_INTEGER: Final = b"l"
+_TEXT: Final = b"S"
+_OFFSET: Final = encode_name("x-browse-offset") + _INTEGER
+_ATTEMPTS: Final = encode_name("x-browse-attempts") + _INTEGER
+_TIMESTAMP: Final = encode_name("x-browse-timestamp") + _INTEGER
+_ID: Final = encode_name("x-browse-id") + _TEXT
+_TOLD: Final = struct.Struct(f">{len(_OFFSET)}sq{len(_ATTEMPTS)}sq{len(_TIMESTAMP)}sq{len(_ID)}sI")
 
 
 class BrowseSlots:
@@ -102,15 +118,9 @@ class Browse:
         hub = self._hub
         try:
             page = await hub.client.messages.browse(self._queue, self._request, self._caller)
-            sent = 0
-            for found in page.messages:
-                if found.body is None:
-                    continue
-                if not publish_reply(hub, self._reply_to, self._properties(found), found.body):
-                    break
-                sent += 1
-            else:
-                self._end({"status": "ok", "messages": sent, "next": page.next})
+            kept = [found for found in page.messages if found.body is not None]
+            if await self._send(kept):
+                self._end({"status": "ok", "messages": len(kept), "next": page.next})
                 return
             self._end({"status": "refused", "reason": f"queue {self._reply_to!r} does not take the messages"})
         except QueueManagerError as error:
@@ -122,23 +132,45 @@ class Browse:
             self._slots.give_back()
             hub.settle_turn()
 
-    def _properties(self, found: BrowsedMessage) -> bytes:
-        published = found.published
+    async def _send(self, messages: list[BrowsedMessage]) -> bool:
+        """Send the messages, a part in each turn of the loop; whether they were taken."""
+        hub = self._hub
+        shared: dict[PublishedAs, bytes] = {}  # messages published alike have most of it in common
+        count = limits.BROWSED_PER_TURN_MAX
+        for start in range(0, len(messages), count):
+            part = messages[start : start + count]
+            properties = [self._properties(found, shared) for found in part]
+            bodies = [found.body or b"" for found in part]
+            if not publish_replies(hub, self._reply_to, properties, bodies):
+                return False
+            hub.settle_turn()
+            await asyncio.sleep(0)
+        return True
+
+    def _properties(self, found: BrowsedMessage, shared: dict[PublishedAs, bytes]) -> bytes:
+        base = shared.get(found.published)
+        if base is None:
+            base = shared[found.published] = self._shared_properties(found.published)
+        name = f"{self._queue}:{found.name}".encode()
+        told = _TOLD.pack(
+            _OFFSET, found.offset, _ATTEMPTS, found.attempts, _TIMESTAMP, found.received_at_ms, _ID, len(name)
+        )
+        told += name
+        if found.time_ms:
+            told += encode_headers([(TIME, found.time_ms)])
+        if found.consumer:
+            told += encode_headers([(CONSUMER, found.consumer)])
+        return add_headers(base, told)
+
+    def _shared_properties(self, published: PublishedAs) -> bytes:
+        raw = without_headers(as_amqp(template_of(published)), TOLD)
         told: list[Header] = [
             ("x-browse-state", self._request.state),
-            ("x-browse-id", f"{self._queue}:{found.name}"),
-            ("x-browse-offset", found.offset),
             ("x-browse-routing-key", routing_key(published.topic)),
-            ("x-browse-attempts", found.attempts),
-            ("x-browse-timestamp", found.received_at_ms),
         ]
         if published.exchange:
             told.append(("x-browse-exchange", published.exchange))
-        if found.time_ms:
-            told.append(("x-browse-time", found.time_ms))
-        if found.consumer:
-            told.append(("x-browse-consumer", found.consumer))
-        return stamp(as_amqp(template_of(published)), told)
+        return stamp(raw, told)
 
     def _end(self, answer: dict[str, object]) -> None:
         publish_json(self._hub, self._reply_to, self._correlation_id, answer)

@@ -7,7 +7,7 @@ import json
 from broker.hub import Hub
 from protocols.amqp091 import content
 from queue_manager.outcomes import ACCEPTED
-from storage.envelope import PROPERTIES_AMQP
+from storage.envelope import PROPERTIES_AMQP, vary
 
 
 def publish_reply(hub: Hub, reply_to: str, properties: bytes, body: bytes) -> bool:
@@ -19,6 +19,18 @@ def publish_reply(hub: Hub, reply_to: str, properties: bytes, body: bytes) -> bo
     plan = publishing.plan(reply_to, PROPERTIES_AMQP, properties, False)
     publishing.aim(plan, targets)
     return publishing.publish(plan, [body], hub.clock.now_ms()) == ACCEPTED
+
+
+def publish_replies(hub: Hub, reply_to: str, properties: list[bytes], bodies: list[bytes]) -> bool:
+    """As `publish_reply`, of several messages; all of them or none are taken."""
+    publishing = hub.client.publishing
+    targets = publishing.named(reply_to)
+    if not targets:
+        return False
+    plan = publishing.plan(reply_to, PROPERTIES_AMQP, b"", False)
+    publishing.aim(plan, targets)
+    templates = vary(plan.template, properties, [False] * len(properties))
+    return publishing.publish(plan, bodies, hub.clock.now_ms(), templates) == ACCEPTED
 
 
 def publish_json(hub: Hub, reply_to: str, correlation_id: str, answer: dict[str, object]) -> bool:

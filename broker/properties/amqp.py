@@ -15,7 +15,7 @@ from uuid import UUID
 
 from broker.properties.model import Header, HeaderValue, Identifier, MessageProperties
 from broker.properties.single import single_values
-from protocols.amqp091 import content
+from protocols.amqp091 import content, tables
 from protocols.errors import LocalProtocolError
 from queue_manager.errors import InvalidArgument
 from queue_manager.options import DELIVER_AT, NAMES, PLAIN, PublishOptions, read_options
@@ -225,6 +225,16 @@ def stamp(raw: bytes, headers: Sequence[Header]) -> bytes:
     without an expiration; the rest stays byte for byte.
     """
     return content.without_expiration(content.append_headers(raw, headers))
+
+
+def add_headers(raw: bytes, headers: bytes) -> bytes:
+    """`raw` with headers added that are encoded, see `encode_headers`, and that it does not have."""
+    return content.append_encoded(raw, headers)
+
+
+def encode_headers(headers: Sequence[Header]) -> bytes:
+    """Headers as `add_headers` takes them."""
+    return b"".join([tables.encode_entry(name, value) for name, value in headers])
 
 
 def without_headers(raw: bytes, names: Iterable[str]) -> bytes:

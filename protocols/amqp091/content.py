@@ -328,6 +328,11 @@ def append_headers(raw: bytes, extra: Sequence[tuple[str, Any]]) -> bytes:
     return _append(raw, added, [tables.encode_name(name) for name, _ in extra])
 
 
+def append_encoded(raw: bytes, entries: bytes) -> bytes:
+    """`raw` with encoded table entries added, of names that it does not have."""
+    return _append(raw, entries, ())
+
+
 def _append(raw: bytes, added: bytes, names: Sequence[bytes]) -> bytes:
     """Add encoded entries; `names` are theirs, with their length octets."""
     flags = _FLAGS.unpack_from(raw)[0]

@@ -55,16 +55,23 @@ async def read_page(
         texts, read_count = await read_bodies(shard, [item.message for item in found])
         more |= read_count < len(found)
         del found[read_count:]
-    messages = tuple([_browsed(state, item, texts.get(item.message.message_id)) for item in found])
+    published: dict[EnvelopeTemplate, PublishedAs] = {}
+    messages = tuple([_browsed(state, item, texts.get(item.message.message_id), published) for item in found])
     return BrowsedPage(messages, found[-1].cursor if found and more else None)
 
 
-def _browsed(state: State, found: Found, body: bytes | None) -> BrowsedMessage:
+def _browsed(
+    state: State, found: Found, body: bytes | None, published: dict[EnvelopeTemplate, PublishedAs]
+) -> BrowsedMessage:
     message = found.message
+    template = message.template
+    published_as = published.get(template)
+    if published_as is None:
+        published_as = published[template] = _published(template)
     return BrowsedMessage(
         name=found.cursor if state == "scheduled" else str(message.offset),
         offset=message.offset,
-        published=_published(message.template),
+        published=published_as,
         received_at_ms=message.received_at_ms,
         attempts=found.attempts,
         time_ms=found.time_ms,
