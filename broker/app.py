@@ -139,12 +139,12 @@ class Broker:
         keys = changed_keys(self.settings, new)
         settings = merged(self.settings, new)
         hub = self.hub
-        hub.access.check(settings.access)
+        accounts = hub.access.prepare(settings.access)
         contexts = TlsContexts(settings.listeners.with_tls())
         await declare_configured(settings, hub.client)
         await hub.client.commits.durable()
         self._tls.take(contexts)
-        ended = hub.access.reload(settings.access)
+        ended = await hub.access.take(accounts)
         self.settings = settings
         for follow in self._followers:
             follow(settings)
@@ -297,7 +297,7 @@ class Broker:
             for server in self._http.values():
                 server.shut_down()
             await self._await_goodbyes()
-            self._hub.access.close()
+            await self._hub.access.close()
         await asyncio.wait_for(shard.close(), limits.DRAIN_TIMEOUT_S)
         self._is_started = False
 

@@ -2,13 +2,29 @@
 
 import re
 from typing import Annotated, Final, Literal
+from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from config import limits, names
-from config.fields import Count, Section
+from config.fields import Count, DurationMs, PositiveDurationMs, Section
 
 _CERTIFICATE_NAMES: Final = ("cn", "dns", "uri", "email", "dn", "sha256")
+Algorithm = Literal[
+    "HS256",
+    "HS384",
+    "HS512",
+    "RS256",
+    "RS384",
+    "RS512",
+    "PS256",
+    "PS384",
+    "PS512",
+    "ES256",
+    "ES384",
+    "ES512",
+    "EdDSA",
+]
 Tag = Literal["administrator", "monitoring", "management", "policymaker"]
 
 
@@ -124,6 +140,65 @@ class UsersSettings(Section):
         return self
 
 
+class TokenSettings(Section):
+    """JSON web tokens, which come as passwords."""
+
+    algorithms: tuple[Algorithm, ...] = ("RS256", "ES256", "EdDSA")
+    keys_file: str = ""
+    """Public keys: PEM, or a JSON web key set."""
+    jwks_url: str = ""
+    """Where a key set is, over https (or http on this machine)."""
+    jwks_refresh_ms: PositiveDurationMs = Field(default=300_000, validation_alias="jwks_refresh")
+    secret_file: str = ""
+    """A secret that the broker shares with whoever signs, for HS algorithms."""
+    issuer: str = ""
+    audience: str = ""
+    leeway_ms: DurationMs = Field(default=10_000, validation_alias="leeway")
+    user_claim: str = "sub"
+    permissions_claim: str = "sluicemq.permissions"
+    tags_claim: str = "sluicemq.tags"
+
+    @field_validator("jwks_url")
+    @classmethod
+    def _url_is_safe(cls, url: str) -> str:
+        return check_url(url)
+
+    @model_validator(mode="after")
+    def _keys_are_there(self) -> "TokenSettings":
+        if not (self.keys_file or self.jwks_url or self.secret_file):
+            raise ValueError("tokens need keys_file, jwks_url or secret_file")
+        return self
+
+
+class HookSettings(Section):
+    """A service that is asked by HTTP who somebody is."""
+
+    url: str
+    token_file: str = ""
+    """What the broker shows the service, as a bearer token."""
+    timeout_ms: PositiveDurationMs = Field(default=2_000, validation_alias="timeout")
+    cache_ms: DurationMs = Field(default=60_000, validation_alias="cache")
+    cache_refused_ms: DurationMs = Field(default=5_000, validation_alias="cache_refused")
+
+    @field_validator("url")
+    @classmethod
+    def _url_is_safe(cls, url: str) -> str:
+        if not url:
+            raise ValueError("must be a URL")
+        return check_url(url)
+
+
+def check_url(url: str) -> str:
+    """Give `url` back if secrets may go there: https, or http on this machine; else raise ValueError."""
+    parts = urlsplit(url)
+    is_local = parts.hostname in ("127.0.0.1", "::1", "localhost")
+    if url and not (parts.hostname and (parts.scheme == "https" or (parts.scheme == "http" and is_local))):
+        raise ValueError("must begin with https://, or with http:// and a name of this machine")
+    if parts.password is not None:
+        raise ValueError("must not have a password in it")
+    return url
+
+
 class AccessSettings(Section):
     """Who may come in."""
 
@@ -135,8 +210,19 @@ class AccessSettings(Section):
         PermissionSettings(vhost="*", configure=".*", write=".*", read=".*"),
     )
 
+    jwt: TokenSettings | None = None
+    http: HookSettings | None = None
+    order: tuple[Literal["users", "jwt", "http"], ...] = ("users", "jwt", "http")
+    """Who is asked about a password, one after the other, until somebody knows it."""
     certificate_user: Literal["none", "cn", "dns", "uri", "email", "dn"] = "none"
     """Which name of a client certificate is the name of the user; users may name certificates, too."""
+
+    @field_validator("order")
+    @classmethod
+    def _each_once(cls, order: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(order)) != len(order):
+            raise ValueError("names one of them twice")
+        return order
 
     @model_validator(mode="after")
     def _strangers_have_permissions(self) -> "AccessSettings":

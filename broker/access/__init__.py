@@ -6,7 +6,9 @@
 
 access.py        puts the rest together: what a running broker asks.
   v
-users.py         accounts, and who comes in by a password of theirs.
+accounts.py      all who know users, asked in order:
+  v
+user_passwords.py: the users file.  tokens.py: who signs tokens.  web_hook.py: a service.
   v
 login.py         `Login`: who somebody is. `Identity`: that of a connection in a virtual host.
   v

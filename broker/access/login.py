@@ -25,10 +25,11 @@ class Login:
     """Who somebody is: the user's name ("" for the anonymous), tags, and a grant for each virtual host.
 
     `source` says what vouched for it; `expires_at_ms` when that ends, None: never. `connections_max` bounds
-    the user's connections.
+    the user's connections. `is_borrowed`: the source only vouched for the name, the rest is from the users
+    file.
     """
 
-    __slots__ = ("_grants", "connections_max", "expires_at_ms", "source", "tags", "user")
+    __slots__ = ("_grants", "connections_max", "expires_at_ms", "is_borrowed", "source", "tags", "user")
 
     def __init__(
         self,
@@ -39,13 +40,27 @@ class Login:
         source: str,
         expires_at_ms: int | None = None,
         connections_max: int | None = None,
+        is_borrowed: bool = False,
     ) -> None:
         self.user = user
         self.tags = tags
         self.source = source
         self.expires_at_ms = expires_at_ms
         self.connections_max = connections_max
+        self.is_borrowed = is_borrowed
         self._grants = grants
+
+    def until(self, expires_at_ms: int | None, source: str) -> Login:
+        """The same, vouched for by another source until then."""
+        return Login(
+            self.user,
+            self._grants,
+            tags=self.tags,
+            source=source,
+            expires_at_ms=expires_at_ms,
+            connections_max=self.connections_max,
+            is_borrowed=True,
+        )
 
     @property
     def vhosts(self) -> list[str]:

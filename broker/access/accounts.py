@@ -1,0 +1,69 @@
+"""Who has an account, in all the places that know users, in the configured order."""
+
+from __future__ import annotations
+
+from broker.access.credentials import LoginRefused, Password, Peer
+from broker.access.login import Login
+from broker.access.tokens import Tokens
+from broker.access.user_passwords import UserPasswords
+from broker.access.users import USERS_FILE, Users
+from broker.access.way import Way
+from broker.access.web_hook import WebHook
+from broker.clock import Clock
+from config.access import AccessSettings
+from config.users_file import load_users
+
+
+class Accounts:
+    """As the settings have them; other settings make another. `users` are those of the users file."""
+
+    def __init__(self, settings: AccessSettings, clock: Clock) -> None:
+        """Raises ConfigError for a file that cannot be used."""
+        self.settings = settings
+        self.users = Users(load_users(settings.users_file)) if settings.users_file else None
+        ways: dict[str, Way] = {}
+        if self.users is not None:
+            ways["users"] = UserPasswords(self.users, clock)
+        if settings.jwt is not None:
+            ways["jwt"] = Tokens(settings.jwt, self.users, clock)
+        if settings.http is not None:
+            ways["http"] = WebHook(settings.http, clock)
+        self.ways = [ways[name] for name in settings.order if name in ways]
+
+    def login_at_once(self, credentials: Password) -> Login | None:
+        """Who that is, where nothing has to be waited for."""
+        for way in self.ways:
+            login = way.login_at_once(credentials)
+            if login is not None:
+                return login
+        return None
+
+    async def login(self, credentials: Password, peer: Peer) -> Login:
+        """Who that is, asked one after the other; raises LoginRefused with the last one's reason."""
+        refused = LoginRefused(LoginRefused.TOLD)
+        for way in self.ways:
+            try:
+                return await way.login(credentials, peer)
+            except LoginRefused as error:
+                refused = error
+        raise refused
+
+    def login_now(self, login: Login) -> Login | None:
+        """What somebody who came in before may do by now; None: not be in."""
+        if login.source == USERS_FILE:  # also by a certificate
+            return None if self.users is None else self.users.find(login.user)
+        for way in self.ways:
+            if way.source == login.source:
+                return way.login_now(login)
+        return None
+
+    def find_by_certificate(self, names: tuple[str, ...]) -> Login | None:
+        """Whose certificate that is."""
+        if self.users is None:
+            return None
+        return self.users.find_by_certificate(names, self.settings.certificate_user)
+
+    async def close(self) -> None:
+        """Nobody is asked any more."""
+        for way in self.ways:
+            await way.close()

@@ -1,0 +1,160 @@
+"""JSON web tokens (RFC 7519): who signs them says who somebody is, and may say what they may do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import jwt
+from pydantic import ValidationError
+
+from broker.access.credentials import LoginRefused, Password, Peer
+from broker.access.key_source import KeySource
+from broker.access.login import ADMINISTRATOR, MONITORING, Login
+from broker.access.rights import Grant
+from broker.access.users import Users, grants_of
+from broker.clock import Clock
+from config import limits
+from config.access import PermissionSettings, TokenSettings
+
+TOKEN: Final = "token"
+_TAGS: Final = frozenset((ADMINISTRATOR, MONITORING, "management", "policymaker"))
+
+
+class Tokens:
+    """A `broker.access.way.Way`: the token comes as the password, whatever the user name beside it."""
+
+    source = TOKEN
+
+    def __init__(self, settings: TokenSettings, users: Users | None, clock: Clock) -> None:
+        """A token without permissions has those of the user of its name in `users`. Raises ConfigError."""
+        self._settings = settings
+        self._users = users
+        self._keys = KeySource(settings, clock)
+
+    def login_at_once(self, credentials: Password) -> Login | None:
+        """See `Way`."""
+        if not looks_like_token(credentials.password) or not self._keys.is_fresh:
+            return None
+        try:
+            return self._login_of(self._claims(credentials.password))
+        except (LoginRefused, _UnknownKey):
+            return None  # to be looked at with the others that fail
+
+    async def login(self, credentials: Password, peer: Peer) -> Login:
+        """See `Way`."""
+        token = credentials.password
+        if not looks_like_token(token):
+            raise LoginRefused(LoginRefused.TOLD)
+        await self._keys.refresh()
+        try:
+            claims = self._claims(token)
+        except _UnknownKey:
+            await self._keys.refresh(even_if_fresh=True)  # it may be a new one
+            try:
+                claims = self._claims(token)
+            except _UnknownKey:
+                raise LoginRefused("the token is signed by an unknown key") from None
+        return self._login_of(claims)
+
+    def login_now(self, login: Login) -> Login | None:
+        """See `Way`: what was signed holds until it ends; what the user has in the file may change."""
+        if not login.is_borrowed:
+            return login
+        known = None if self._users is None else self._users.find(login.user)
+        return None if known is None else known.until(login.expires_at_ms, TOKEN)
+
+    async def close(self) -> None:
+        """See `Way`."""
+
+    def _claims(self, token: bytes) -> dict[str, Any]:
+        """What the token says, once that is certain; raises LoginRefused, _UnknownKey."""
+        settings = self._settings
+        try:
+            header = jwt.get_unverified_header(token)
+        except jwt.PyJWTError:
+            raise LoginRefused("no token") from None
+        algorithm = header.get("alg")
+        if algorithm not in settings.algorithms:  # `none` never is
+            raise LoginRefused(f"a token signed with {str(algorithm)[:20]!r} is not taken")
+        name = header.get("kid")
+        fitting = [
+            key
+            for key in self._keys.known()
+            if algorithm in key.algorithms and (name is None or key.name in (None, name))
+        ]
+        if not fitting:
+            raise _UnknownKey
+        refused: jwt.PyJWTError | None = None
+        for key in fitting:
+            try:
+                claims: dict[str, Any] = jwt.decode(
+                    token,
+                    key.key,
+                    algorithms=[str(algorithm)],
+                    audience=settings.audience or None,
+                    issuer=settings.issuer or None,
+                    leeway=settings.leeway_ms / 1000,
+                    options={"require": ["exp"], "verify_aud": bool(settings.audience)},
+                )
+            except jwt.InvalidSignatureError as error:
+                refused = error
+            except jwt.PyJWTError as error:
+                raise LoginRefused(f"token: {error}") from None
+            else:
+                return claims
+        raise _UnknownKey from refused
+
+    def _login_of(self, claims: Mapping[str, Any]) -> Login:
+        settings = self._settings
+        user = claims.get(settings.user_claim)
+        if not isinstance(user, str) or not user or len(user) > limits.USER_NAME_BYTES_MAX:
+            raise LoginRefused(f"the token has no {settings.user_claim} that could be a user")
+        expires_at_ms = int((claims["exp"] + settings.leeway_ms / 1000) * 1000)
+        granted = _find(claims, settings.permissions_claim)
+        if granted is not None:
+            return Login(
+                user,
+                _grants(granted),
+                tags=_tags(_find(claims, settings.tags_claim)),
+                source=TOKEN,
+                expires_at_ms=expires_at_ms,
+            )
+        known = None if self._users is None else self._users.find(user)
+        if known is None:
+            raise LoginRefused(f"the token has no {settings.permissions_claim}, and its user is not known")
+        return known.until(expires_at_ms, TOKEN)
+
+
+class _UnknownKey(Exception):
+    """No key that is known signed it."""
+
+
+def looks_like_token(password: bytes) -> bool:
+    """Whether a password could be a token at all."""
+    return password.startswith(b"eyJ") and password.count(b".") == 2
+
+
+def _find(claims: Mapping[str, Any], path: str) -> Any:
+    """The claim at a dotted path, such as `realm_access.roles`; a whole name comes first."""
+    if path in claims:
+        return claims[path]
+    found: Any = claims
+    for part in path.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found
+
+
+def _grants(granted: Any) -> Mapping[str, Grant]:
+    """Permissions as users have them in their file; raises LoginRefused for anything else."""
+    if not isinstance(granted, list) or len(granted) > limits.TOKEN_PERMISSIONS_MAX:
+        raise LoginRefused("the token's permissions are no list, or too long")
+    try:
+        return grants_of([PermissionSettings.model_validate(entry) for entry in granted])
+    except ValidationError:
+        raise LoginRefused("the token's permissions cannot be read") from None
+
+
+def _tags(found: Any) -> frozenset[str]:
+    names = found.split() if isinstance(found, str) else found if isinstance(found, list) else ()
+    return frozenset(name for name in names if isinstance(name, str)) & _TAGS
