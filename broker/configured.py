@@ -63,6 +63,7 @@ def declaration_of(settings: Settings, queue: QueueSettings) -> QueueDeclaration
         durable=queue.type != "ephemeral",
         policy=policy_of(settings, queue),
         topics=queue.topics,
+        description=queue.description,
     )
 
 

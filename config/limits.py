@@ -106,6 +106,7 @@ DEAD_LETTER_NESTING_MAX: Final = 8  # queues whose limits push messages on to ea
 SCHEDULE_WINDOW_MESSAGES: Final = 10_000  # next scheduled messages of a queue whose keys are in memory
 SCHEDULE_NEAR_MS: Final = 2_000  # payloads are read so long before they are due
 SCHEDULE_STEP_MESSAGES: Final = 1_000  # appended before others have their turn
+QUEUE_DESCRIPTION_BYTES_MAX: Final = 1_000
 PRIORITY_MAX: Final = 31  # each priority of a queue has a log of its own
 PRIORITY_ASKED_MAX: Final = 255  # by x-max-priority, as RabbitMQ has it; the queue gets PRIORITY_MAX at most
 DEDUPLICATION_IDS_MAX: Final = 250_000  # remembered for one queue

@@ -86,6 +86,13 @@ def check_storage_url(url: str) -> str:
     return url
 
 
+def check_description(text: str) -> str:
+    """Return `text` if it is short enough for a description; raise ValueError otherwise."""
+    if _utf8_bytes(text) > limits.QUEUE_DESCRIPTION_BYTES_MAX:
+        raise ValueError(f"is longer than {limits.QUEUE_DESCRIPTION_BYTES_MAX} bytes")
+    return text
+
+
 def _utf8_bytes(text: str) -> int:
     try:
         return len(text.encode())

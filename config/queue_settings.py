@@ -158,6 +158,8 @@ class QueueSettings(Section):
     """1 to 255 bytes of UTF-8, one topic level."""
     topics: tuple[TopicFilter, ...] = ()
     """MQTT topic filters whose publishes the queue takes; never empty (default `$queue/<name>/#`)."""
+    description: Annotated[str, AfterValidator(names.check_description)] = ""
+    """What the queue is for."""
     type: Literal["classic", "ephemeral", "stream"] = "classic"
     visibility_timeout_ms: PositiveDurationMs | None = Field(
         default=None, validation_alias="visibility_timeout"

@@ -72,6 +72,7 @@ class QueueDeclaration:
     reported: Mapping[str, object] = field(default_factory=dict)
     auto_delete: bool = False
     exclusive: bool = False
+    description: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +159,7 @@ class QueueView:
     type: Literal["classic", "ephemeral", "stream"]
     durable: bool
     topics: tuple[str, ...]
+    description: str
     policy: QueuePolicy
     exclusive: bool
     auto_delete: bool

@@ -1,8 +1,10 @@
 """What a queue or group is defined as, and its spec record (record layout, section 5.6).
 
-The RFC's fields hold topic filters, selector, attempts, done retention, bucket exponent; ours lie in spec
-extensions: `policy` (JSON: limits in milliseconds and bytes, log ID, declared arguments), `done` = 00 for
-"keep no done records", and for a group of its own `group` (JSON: name, pattern).
+The RFC's fields hold filters, attempts, done retention, bucket exponent, description; ours lie in spec
+extensions: `policy` (JSON: limits in milliseconds and bytes, log ID, bindings, declared arguments), `done` =
+00 for "keep no done records", and for a group of its own `group` (JSON: name, pattern). The filters say which
+messages of the queue's log are the group's: all of them but for a pattern and a selector. What comes into the
+log bindings have decided.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Any, Final
 
 from queue_manager.address import PREFIX, validate_queue_name
 from queue_manager.errors import Inequivalent, QueueManagerError, ResourceLocked
-from queue_manager.patterns import validate
+from queue_manager.patterns import MATCH_ALL, validate
 from queue_manager.policy import FOREVER, QueuePolicy
 from storage.errors import CorruptRecord
 from storage.records import queue_spec
@@ -31,7 +33,17 @@ class QueueDefinition:
     `auto_created`: it was not declared, but made because its name was used.
     """
 
-    __slots__ = ("arguments", "auto_created", "auto_delete", "durable", "name", "owner", "policy", "topics")
+    __slots__ = (
+        "arguments",
+        "auto_created",
+        "auto_delete",
+        "description",
+        "durable",
+        "name",
+        "owner",
+        "policy",
+        "topics",
+    )
 
     def __init__(
         self,
@@ -44,6 +56,7 @@ class QueueDefinition:
         auto_delete: bool = False,
         owner: object = None,
         auto_created: bool = False,
+        description: str = "",
     ) -> None:
         self.name = validate_queue_name(name)
         self.durable = durable
@@ -53,6 +66,7 @@ class QueueDefinition:
         self.auto_delete = auto_delete
         self.owner = owner
         self.auto_created = auto_created
+        self.description = description
 
     @classmethod
     def ephemeral(cls, name: str, policy: QueuePolicy) -> QueueDefinition:
@@ -101,31 +115,33 @@ def encode_queue_spec(
     arguments: Mapping[str, object] | None,
     default_selector: str | None,
     *,
+    description: str,
     awaits_history: bool,
 ) -> bytes:
     """The spec record of a log of a queue, with its default group (`default_selector` None: there
     is none).
     """
-    fields: dict[str, Any] = {**policy.fields(), "log": log_id, "arguments": arguments}
+    fields: dict[str, Any] = {**policy.fields(), "log": log_id, "arguments": arguments, "topics": topics}
     fields["default_group"] = default_selector is not None
     extensions = {"policy": _json(fields)}
-    return _encode(policy, topics, default_selector or "", extensions, awaits_history=awaits_history)
+    return _encode(policy, (), default_selector or "", extensions, description, awaits_history=awaits_history)
 
 
 def encode_group_spec(
-    policy: QueuePolicy, log_name: str, name: str, pattern: str, selector: str, *, awaits_history: bool
+    policy: QueuePolicy, queue_name: str, name: str, pattern: str, selector: str, *, awaits_history: bool
 ) -> bytes:
     """The spec record of another group in a log of a queue."""
     extensions = {"group": _json({"name": name, "pattern": pattern})}
-    topics = (f"{PREFIX}{log_name}/{pattern}",)
-    return _encode(policy, topics, selector, extensions, awaits_history=awaits_history)
+    filters = () if pattern == MATCH_ALL else (f"{PREFIX}{queue_name}/{pattern}", pattern)
+    return _encode(policy, filters, selector, extensions, awaits_history=awaits_history)
 
 
 def _encode(
     policy: QueuePolicy,
-    topics: tuple[str, ...],
+    filters: tuple[str, ...],
     selector: str,
     extensions: dict[str, bytes],
+    description: str = "",
     *,
     awaits_history: bool,
 ) -> bytes:
@@ -136,11 +152,12 @@ def _encode(
         extensions = {**extensions, AWAITS_HISTORY: b""}
     return queue_spec.encode(
         QueueSpec(
-            topic_filters=topics,
+            topic_filters=filters,
             selector=selector,
             max_attempts=policy.attempts_max,
             done_retention_s=0 if retention_ms == FOREVER else max(1, -(-retention_ms // 1000)),
             bucket_exponent=policy.bucket_size,
+            description=description,
             extensions=extensions,
         )
     )
@@ -149,7 +166,7 @@ def _encode(
 class StoredQueue:
     """A queue's spec record, read back."""
 
-    __slots__ = ("arguments", "has_default_group", "log_id", "policy", "topics")
+    __slots__ = ("arguments", "description", "has_default_group", "log_id", "policy", "topics")
 
     def __init__(self, spec: QueueSpec) -> None:
         try:
@@ -157,10 +174,12 @@ class StoredQueue:
             self.log_id: str = fields.pop("log")
             self.arguments: dict[str, object] | None = fields.pop("arguments")
             self.has_default_group: bool = fields.pop("default_group")
+            # bindings stood in the filters once
+            self.topics: tuple[str, ...] = tuple(fields.pop("topics", spec.topic_filters))
             self.policy = QueuePolicy(**fields)
         except (KeyError, ValueError, TypeError) as error:
             raise CorruptRecord(queue_spec.NAME, "extension policy", str(error)) from error
-        self.topics = spec.topic_filters
+        self.description = spec.description
 
 
 def stored_group(spec: QueueSpec) -> tuple[str, str]:

@@ -50,6 +50,7 @@ def queue_declaration(
             **({"durable": durable} if durable != is_stored else {}),
         },
         reported=queue_arguments.reported(table),
+        description=table.get(queue_arguments.DESCRIPTION, ""),
         auto_delete=auto_delete,
         exclusive=exclusive,
     )

@@ -9,12 +9,14 @@ from typing import Any, Final
 from broker.amqp.retry_arguments import LEASE_NAMES, RETRY_NAMES, lease_fields, retry_fields
 from broker.properties.amqp import field_type_name
 from config import limits
+from config.names import check_description
 from queue_manager.address import validate_queue_name
 from queue_manager.errors import InvalidAddress, InvalidArgument
 from queue_manager.log.stream_start import parse_interval_ms
 from queue_manager.policy import DROP_HEAD, REJECT, REJECT_DLX, QueuePolicy
 
 TYPE: Final = "x-queue-type"
+DESCRIPTION: Final = "x-description"
 CLASSIC: Final = "classic"
 QUORUM: Final = "quorum"
 STREAM: Final = "stream"
@@ -112,7 +114,7 @@ def equivalence(arguments: Mapping[str, Any]) -> dict[str, object]:
     return {
         name: float(value) if isinstance(value, Decimal) else value
         for name, value in arguments.items()
-        if name != TYPE and name not in _TAKEN
+        if name not in (TYPE, DESCRIPTION) and name not in _TAKEN
     }
 
 
@@ -187,6 +189,14 @@ def _one_of(values: tuple[object, ...], wrong: str) -> Callable[[str, Any], None
 def _text(name: str, value: Any) -> None:
     if not isinstance(value, str):
         raise _unacceptable(name, value)
+
+
+def _description(name: str, value: Any) -> None:
+    _text(name, value)
+    try:
+        check_description(value)
+    except ValueError as error:
+        raise BadArgument(name, f": {error}") from None
 
 
 def _size(name: str, value: Any) -> None:
@@ -266,6 +276,7 @@ _TAKEN: Final[dict[str, _Reader]] = {
 
 _READERS: Final[dict[str, _Reader]] = {
     **_TAKEN,
+    DESCRIPTION: _nothing(_description),
     "x-message-ttl": _number("message_ttl_ms", limits.DURATION_MS_MAX, least=1),  # 0: gone unless deliverable
     EXPIRES: _number("expires_ms", limits.DURATION_MS_MAX, low=1),
     "x-max-length": _number("depth_max", limits.QUEUE_DEPTH_MESSAGES_MAX, low=1),
@@ -285,6 +296,7 @@ _READERS: Final[dict[str, _Reader]] = {
 
 _STREAM_READERS: Final[dict[str, _Reader]] = {
     **_TAKEN,
+    DESCRIPTION: _nothing(_description),
     "x-max-length": _number("retention_count", limits.QUEUE_DEPTH_MESSAGES_MAX, low=1),
     "x-max-length-bytes": _number("retention_bytes", limits.SIZE_BYTES_MAX, low=1),
     "x-max-age": _max_age,

@@ -209,7 +209,11 @@ class Part:
     # records
 
     def write_spec(
-        self, topics: tuple[str, ...], arguments: Mapping[str, object] | None, default: Group | None
+        self,
+        topics: tuple[str, ...],
+        arguments: Mapping[str, object] | None,
+        default: Group | None,
+        description: str = "",
     ) -> None:
         """Put the spec of the log, with the default group's, into the open commit."""
         log = self.log
@@ -220,6 +224,7 @@ class Part:
             topics,
             arguments,
             None if default is None else default.selector,
+            description=description,
             awaits_history=cursor is not None and cursor.awaits_history,
         )
         log.context.commit.put(queue_spec.key(log.name), value)
@@ -230,7 +235,7 @@ class Part:
         cursor = self.cursors[group.group_id]
         value = encode_group_spec(
             log.policy,
-            log.name,
+            log.title,
             group.name,
             group.pattern,
             group.selector,

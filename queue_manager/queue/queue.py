@@ -66,6 +66,7 @@ class Queue:
         self.policy = definition.policy
         self.topics = definition.topics
         self.arguments: Mapping[str, object] | None = definition.arguments
+        self.description = definition.description
         self.owner = definition.owner
         self.auto_delete = definition.auto_delete
         self.auto_created = definition.auto_created
@@ -115,11 +116,13 @@ class Queue:
             auto_delete=self.auto_delete,
             owner=self.owner,
             auto_created=self.auto_created,
+            description=self.description,
         )
 
     def redefine(self, definition: QueueDefinition) -> None:
         """Follow another policy and have other bindings; messages stay."""
         self.topics = definition.topics
+        self.description = definition.description
         self.policy = definition.policy
         for part in self.parts:
             part.set_policy(definition.policy)
@@ -136,7 +139,7 @@ class Queue:
     def write_spec(self) -> None:
         """Put its specs into the open commit."""
         default = self.groups.get("")
-        self.parts[0].write_spec(self.topics, self.arguments, default)
+        self.parts[0].write_spec(self.topics, self.arguments, default, self.description)
         for part in self.parts[1:]:
             part.write_spec((), None, default)
 

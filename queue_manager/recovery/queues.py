@@ -40,7 +40,12 @@ def restore_queue(
     """A durable queue without its groups. `logs` are those of all queues, by name."""
     stored = StoredQueue(logs[name][0])
     definition = QueueDefinition(
-        name, durable=True, policy=stored.policy, topics=stored.topics, arguments=stored.arguments
+        name,
+        durable=True,
+        policy=stored.policy,
+        topics=stored.topics,
+        arguments=stored.arguments,
+        description=stored.description,
     )
     queue = directory.restore(_restore_log(context, name, logs[name]), definition, now_ms)
     for part in queue.parts:

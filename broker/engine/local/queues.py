@@ -107,7 +107,11 @@ class LocalQueues:
             kind = "classic" if declaration.durable else "ephemeral"
             wanted = "stream" if declaration.policy.stream else kind
             raise PreconditionFailed(f"queue {queue.name!r} exists, but not as {wanted}")
-        if queue.policy == definition.policy and queue.topics == definition.topics:
+        if (queue.policy, queue.topics, queue.description) == (
+            definition.policy,
+            definition.topics,
+            definition.description,
+        ):
             return False
         manager.queues.redefine(queue, definition)
         return True
@@ -190,4 +194,5 @@ def _definition(declaration: QueueDeclaration, owner: str | None) -> QueueDefini
         arguments=_arguments(declaration),
         auto_delete=declaration.auto_delete,
         owner=owner,
+        description=declaration.description,
     )

@@ -27,6 +27,7 @@ def queue_view(queue: Queue) -> QueueView:
         type="stream" if is_stream else "classic" if queue.durable else "ephemeral",
         durable=queue.durable,
         topics=queue.topics,
+        description=queue.description,
         policy=queue.policy,
         arguments=declared_arguments(queue.arguments),
         exclusive=queue.owner is not None,

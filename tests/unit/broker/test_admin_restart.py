@@ -8,9 +8,15 @@ from pathlib import Path
 import pytest
 
 from broker.admin.views import GroupView, QueueView
+from broker.amqp.declarations import queue_declaration
 from broker.app import Broker
+from broker.configured import declaration_of
 from config.queue_settings import QueueSettings
+from queue_manager.errors import InvalidArgument
+from queue_manager.policy import QueuePolicy
 from tests.unit.broker.test_admin import Worker, bodies, fill
+
+POLICY = QueuePolicy(visibility_timeout_ms=1_000, message_bytes_max=100)
 
 
 async def test_counts_are_right_at_once_after_a_start(tmp_path: Path) -> None:
@@ -73,3 +79,33 @@ async def test_what_a_reset_passed_over_goes_when_its_retention_ends(tmp_path: P
         await asyncio.sleep(0.3)
         view = await broker.admin.reset_group("q", "late", to="earliest")
         assert (view.lag, view.done) == (1, 0)
+
+
+async def test_a_description_is_kept_over_a_start_whoever_gave_it(tmp_path: Path) -> None:
+    storage = str(tmp_path / "data")
+    async with Broker(storage=storage) as broker:
+        await broker.admin.declare(QueueSettings(name="configured", description="what devices send"))
+        declaration = queue_declaration(
+            "declared",
+            {"x-description": "who asks"},
+            broker.hub.default_policy,
+            durable=True,
+            auto_delete=False,
+        )
+        await broker.hub.client.queues.declare(declaration)
+        await broker.admin.declare(QueueSettings(name="plain"))
+        described = QueueSettings(name="plain", description="a later one")
+        await broker.hub.client.queues.configure(declaration_of(broker.settings, described))
+    async with Broker(storage=storage) as broker:
+        found = {view.name: view.description for view in await broker.admin.queues()}
+        assert found == {
+            "configured": "what devices send",
+            "declared": "who asks",
+            "plain": "a later one",
+        }
+
+
+def test_a_description_that_is_too_long_or_no_text_is_refused() -> None:
+    for value in ("é" * 501, 7):
+        with pytest.raises(InvalidArgument):
+            queue_declaration("q", {"x-description": value}, POLICY, durable=True, auto_delete=False)

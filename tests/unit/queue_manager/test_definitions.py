@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +10,10 @@ from queue_manager.definitions import (
     stored_group,
 )
 from queue_manager.errors import Inequivalent, InvalidAddress, ResourceLocked
+from queue_manager.model import Message
+from queue_manager.patterns import compile_pattern
 from queue_manager.policy import FOREVER, QueuePolicy
+from storage.envelope import EnvelopeTemplate
 from storage.errors import CorruptRecord
 from storage.records import queue_spec
 from storage.records.queue_spec import QueueSpec
@@ -36,7 +41,9 @@ def test_a_spec_record_gives_back_what_the_queue_was_made_with(
     policy: QueuePolicy, arguments: dict[str, object] | None, topics: tuple[str, ...]
 ) -> None:
     manager = make_manager()
-    definition = QueueDefinition("jobs", durable=True, policy=policy, topics=topics, arguments=arguments)
+    definition = QueueDefinition(
+        "jobs", durable=True, policy=policy, topics=topics, arguments=arguments, description="what for"
+    )
     queue = manager.queues.declare(definition, 0)
     spec = queue_spec.decode(manager.context.commit.puts[queue_spec.key("jobs")])
     stored = StoredQueue(spec)
@@ -44,6 +51,8 @@ def test_a_spec_record_gives_back_what_the_queue_was_made_with(
     assert stored.arguments == arguments
     assert stored.topics == (topics or ("$queue/jobs/#",))
     assert stored.log_id == queue.log.log_id
+    assert stored.description == spec.description == "what for"
+    assert spec.topic_filters == ()  # bindings have decided what comes into its log
     assert not stored.has_default_group
     assert spec.bucket_exponent == policy.bucket_size
     assert spec.max_attempts == policy.attempts_max
@@ -66,7 +75,7 @@ def test_a_group_s_record_names_it(pattern: str) -> None:
     group = queue.group("billing", pattern)
     spec = queue_spec.decode(manager.context.commit.puts[queue_spec.key(group.cursors[0].storage_id)])
     assert stored_group(spec) == ("billing", pattern)
-    assert spec.topic_filters == (f"$queue/jobs/{pattern}",)
+    assert spec.topic_filters == (() if pattern == "#" else (f"$queue/jobs/{pattern}", pattern))
 
 
 @pytest.mark.parametrize("extensions", [{}, {"policy": b"{"}, {"policy": b"{}"}, {"policy": b"[]"}])
@@ -121,3 +130,23 @@ def test_the_definition_of_a_queue_agrees_with_it() -> None:
 def test_unusable_names_and_bindings_are_refused(name: str, topics: tuple[str, ...]) -> None:
     with pytest.raises(InvalidAddress):
         QueueDefinition(name, durable=True, policy=POLICY, topics=topics)
+
+
+def test_bindings_are_read_from_the_filters_of_older_records() -> None:
+    fields = {**POLICY.fields(), "log": "q1", "arguments": None, "default_group": False}
+    spec = QueueSpec(topic_filters=("a/+",), extensions={"policy": json.dumps(fields).encode()})
+    assert StoredQueue(spec).topics == ("a/+",)
+
+
+@pytest.mark.parametrize("pattern", ["#", "eu/#", "+", "shop/+/new"])
+@pytest.mark.parametrize(
+    "topic", ["$queue/jobs/eu/1", "$queue/jobs/eu", "$queue/jobs", "shop/eu/new", "eu", "other"]
+)
+def test_the_filters_of_a_group_decide_which_messages_of_the_log_are_its(pattern: str, topic: str) -> None:
+    manager = make_manager()
+    queue = manager.queues.declare(QueueDefinition("jobs", durable=True, policy=POLICY), 0)
+    group = queue.group("workers", pattern)
+    spec = queue_spec.decode(manager.context.commit.puts[queue_spec.key(f"jobs\x1f{group.group_id}")])
+    accepted = not spec.topic_filters or any(compile_pattern(each)(topic) for each in spec.topic_filters)
+    wanted = group.wants is None or group.wants(Message(0, 0, b"", EnvelopeTemplate(topic), 0))
+    assert accepted == wanted
