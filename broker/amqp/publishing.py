@@ -100,7 +100,7 @@ class Publisher:
 
     def publish_varied(self, run: VariedPublishRun) -> bool:
         """Take publishes with properties of their own; False: they have to be looked at one by one."""
-        if -1 in run.modes:
+        if -1 in run.modes or max(run.modes) > PERSISTENT_MODE:
             return False
         address = run.address
         if is_reply(address):
@@ -234,7 +234,12 @@ class Publisher:
         if request is not raw:
             plan = None
         if plan is None:
-            persistent = content.peek_fields(raw)[0] == PERSISTENT_MODE
+            mode = content.peek_fields(raw)[0]
+            if mode > PERSISTENT_MODE:
+                raise channel_error(
+                    c.PRECONDITION_FAILED, f"invalid message: {{delivery_mode_unknown,{mode}}}"
+                )
+            persistent = mode == PERSISTENT_MODE
             if raw in (amqp.NONE, amqp.PERSISTENT):
                 plan = publishing.plan(key, PROPERTIES_NONE, b"", persistent, exchange=shape.exchange)
             else:

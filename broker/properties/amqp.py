@@ -7,6 +7,7 @@ bytes), `JMSXGroupID`, `JMSXGroupSeq`, a topic above 255 bytes (`x-topic`; the r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -267,11 +268,23 @@ def options_of(raw: bytes) -> PublishOptions:
     ttl_ms = None
     if expiration:
         if not expiration.isdigit() or len(expiration) > 19:
-            raise InvalidArgument(
-                f"expiration must be milliseconds, not {expiration.decode(errors='replace')!r}"
-            )
+            raise InvalidArgument(_why_no_expiration(expiration.decode(errors="replace")))
         ttl_ms = int(expiration)
     return read_options(values, priority=priority, ttl_ms=ttl_ms)
+
+
+def _why_no_expiration(text: str) -> str:
+    """What is wrong with an expiration, in RabbitMQ's words."""
+    number = re.match(r"[+-]?\d+", text, re.ASCII)
+    if number is None:
+        reason = "no_integer"
+    elif number.end() < len(text):
+        reason = f'{{leftover_string,"{text[number.end() :]}"}}'
+    elif text.startswith("-"):
+        reason = f"{{value_negative,{text}}}"
+    else:
+        reason = f"{{value_too_large,{text}}}"
+    return f"invalid expiration '{text}': {reason}"
 
 
 def _neutral(value: Any) -> HeaderValue:

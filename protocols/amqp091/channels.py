@@ -19,7 +19,15 @@ _U32: Final = Struct(">I")
 _CONTENT_HEADER: Final = Struct(">HHQ")
 _CONTENT_HEADER_BYTES_MIN: Final = 14  # with the property flags
 
-_STATE_NAMES: Final = ("not open", "open", "waiting for a content header", "waiting for a body", "closing")
+# what is wrong with a frame that a channel in this state does not take
+_EXPECTED: Final = (
+    "expected 'channel.open'",
+    "expected method frame, got non method frame instead",
+    "expected content header for class 60, got non content header frame instead",
+    "expected content body, got non content body frame instead",
+    "expected 'channel.close-ok'",
+)
+_SECOND_OPEN: Final = "second 'channel.open' seen"
 
 
 class Channels:
@@ -98,7 +106,7 @@ class Channels:
         if verdict != ch.ACCEPT:
             raise ProtocolError(
                 verdict,
-                f"channel {number} is {_STATE_NAMES[state]}",
+                _SECOND_OPEN if given == ch.IN_OPEN and state == ch.OPEN else _EXPECTED[state],
                 class_id=index >> 16,
                 method_id=index & 0xFFFF,
             )
@@ -169,7 +177,7 @@ class Channels:
     @staticmethod
     def _not_allowed(index: int) -> ProtocolError:
         code = c.COMMAND_INVALID if is_known(index) else c.NOT_IMPLEMENTED
-        return ProtocolError(code, "method not allowed here", class_id=index >> 16, method_id=index & 0xFFFF)
+        return ProtocolError(code, "unimplemented method", class_id=index >> 16, method_id=index & 0xFFFF)
 
     # settling
 
@@ -217,13 +225,16 @@ class Channels:
         class_id, weight, body_bytes = _CONTENT_HEADER.unpack_from(payload)
         if class_id != c.CLASS_BASIC or weight:
             raise ProtocolError(
-                c.UNEXPECTED_FRAME, f"content header of class {class_id} with weight {weight}"
+                c.UNEXPECTED_FRAME,
+                f"expected content header for class 60, got one for class {class_id} instead"
+                if class_id != c.CLASS_BASIC
+                else f"content header with weight {weight}",
             )
         assert channel.address is not None
         shape = self._publishes.shape(channel.address, payload[12:])
         if body_bytes > self._message_bytes_max:
-            reason = f"message of {body_bytes} bytes is above the maximum of {self._message_bytes_max}"
-            self._refuse_content(number, c.CONTENT_TOO_LARGE, reason)
+            reason = f"message size {body_bytes} is larger than configured max size {self._message_bytes_max}"
+            self._refuse_content(number, c.PRECONDITION_FAILED, reason)
         elif not body_bytes:
             channel.end_content(ch.OPEN)
             self._publishes.add(number, shape, b"")

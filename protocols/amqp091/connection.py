@@ -424,10 +424,12 @@ class AmqpConnection(Connection):
     def _on_connection_method(self, payload: bytes) -> None:
         index: int = _U32.unpack_from(payload)[0]
         if index not in handshake.LEGAL[self._step]:
-            code = c.COMMAND_INVALID if is_known(index) else c.NOT_IMPLEMENTED
-            raise ProtocolError(
-                code, "method not allowed here", class_id=index >> 16, method_id=index & 0xFFFF
-            )
+            code, text = c.COMMAND_INVALID, "method not allowed here"
+            if not is_known(index):
+                code, text = c.NOT_IMPLEMENTED, "no such method"
+            elif self._step == handshake.RUNNING:
+                code, text = c.CHANNEL_ERROR, "unexpected method in connection state running"
+            raise ProtocolError(code, text, class_id=index >> 16, method_id=index & 0xFFFF)
         method: Any = decode_method(payload)
         if index == c.CONNECTION_START_OK:
             self._client_properties = method.client_properties

@@ -175,8 +175,6 @@ class Consumption:
         if queue is None:
             return 0
         group = self.current_group(queue, consumer)
-        if group.has_exclusive():
-            raise AccessRefused(f"queue {queue.name!r} is in exclusive use")
         group.drain(consumer)
         consumer.pull_without_ack(no_ack)
         queue.used(now_ms)

@@ -142,12 +142,12 @@ def test_methods_after_a_violation_are_not_carried_out(raw_amqp, channel, queue)
 
 
 @pytest.mark.extension
-def test_body_of_16_exabytes_is_refused_with_311(raw_amqp, bystander):
+def test_body_of_16_exabytes_is_refused_with_406(raw_amqp, bystander):
     """A channel error, before any of the body has come."""
     connection = raw_amqp()
     connection.open_channel()
     connection.send_bytes(publish_frame() + frame(HEADER, 1, content_header(2**64 - 1)))
-    assert connection.close_reason()[0] in (311, 501, 502)
+    assert connection.close_reason()[0] in (406, 501, 502)
 
 
 EARLY = {

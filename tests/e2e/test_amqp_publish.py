@@ -1,5 +1,6 @@
 """AMQP publishing: addresses and publisher confirms."""
 
+import pika
 import pytest
 from pamqp import commands
 
@@ -118,3 +119,29 @@ def test_immediate_is_540(raw_amqp, queue):
     connection.send(1, commands.Basic.Publish(0, "", queue, immediate=True))
     connection.send_bytes(frame(HEADER, 1, content_header(1)) + frame(BODY, 1, b"x"))
     assert connection.close_reason()[0] == 540
+
+
+@pytest.mark.parametrize(
+    ("properties", "reason"),
+    [
+        ({"expiration": "abc"}, "invalid expiration 'abc': no_integer"),
+        ({"expiration": "-1"}, "invalid expiration '-1': {value_negative,-1}"),
+        ({"expiration": "1.5"}, "invalid expiration '1.5': {leftover_string,\".5\"}"),
+        ({"delivery_mode": 3}, "invalid message: {delivery_mode_unknown,3}"),
+        ({"user_id": "bob"}, "user_id property set to 'bob' but authenticated user was 'guest'"),
+    ],
+)
+def test_property_that_means_nothing_closes_the_channel_with_406(channel, queue, properties, reason):
+    with pytest.raises(amqp.ChannelClosedByBroker) as closed:
+        channel.basic_publish("", queue, b"x", pika.BasicProperties(**properties))
+    assert (closed.value.reply_code, closed.value.reply_text) == (406, f"PRECONDITION_FAILED - {reason}")
+
+
+def test_unknown_delivery_modes_among_many_messages_are_found(amqp_connect, queue):
+    channel = amqp_connect().channel()
+    for number in range(50):
+        mode = 3 if number == 40 else 2
+        properties = pika.BasicProperties(message_id=str(number), delivery_mode=mode)
+        channel.basic_publish("", queue, b"x", properties)
+    with pytest.raises(amqp.ChannelClosedByBroker, match="delivery_mode_unknown"):
+        channel.queue_declare(queue, passive=True)

@@ -30,11 +30,14 @@ def test_next_consumer_takes_over_when_the_single_active_consumer_leaves(channel
     assert second.bodies() == ["a", "b", "c"]
 
 
-def test_basic_get_beside_an_exclusive_consumer_is_403(channel, amqp_connect, queue):
-    Collector(channel, queue, exclusive=True)
-    with pytest.raises(amqp.ChannelClosedByBroker) as closed:
-        amqp_connect().channel().basic_get(queue)
-    assert closed.value.reply_code == 403
+@pytest.mark.parametrize("arguments", [{}, {"x-single-active-consumer": True}])
+def test_basic_get_beside_the_only_consumer_gets_what_that_has_no_credit_for(channel, name, arguments):
+    channel.queue_declare(name, durable=True, arguments=arguments)
+    channel.basic_qos(prefetch_count=1)
+    Collector(channel, name, exclusive=not arguments).wait_quiet(0.05)
+    amqp.publish(channel, name, "consumed", "got")
+    assert channel.basic_get(name)[2] == b"got"
+    channel.queue_delete(name)
 
 
 def test_mqtt_consumer_of_higher_priority_is_served_first(mqtt, channel, queue):

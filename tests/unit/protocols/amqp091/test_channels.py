@@ -170,13 +170,13 @@ def test_interleaved_content_of_two_channels_arrives_on_each():
     assert [event[1] for event in flat(feed(running(channels=2), mixed))] == [1, 2]
 
 
-def test_message_above_the_limit_closes_the_channel_with_311_unbuffered():
+def test_message_above_the_limit_closes_the_channel_with_406_unbuffered():
     conn = running(message_bytes_max=1000)
     events = feed(conn, publish(1, "q", b"x" * 1001) + publish(1, "q", b"y"))
     (failed,) = events
-    assert (type(failed), failed.channel, failed.code) == (ev.ChannelFailed, 1, 311)
+    assert (type(failed), failed.channel, failed.code) == (ev.ChannelFailed, 1, 406)
     ((_, close),) = frames(conn)
-    assert (close.name, close.reply_code, close.class_id, close.method_id) == ("Channel.Close", 311, 60, 40)
+    assert (close.name, close.reply_code, close.class_id, close.method_id) == ("Channel.Close", 406, 60, 40)
     assert feed(conn, publish(1, "q", b"z" * 5000)) == []
     assert conn._channels._channels[1].body is None
     feed(conn, amqp.CHANNEL_1_CLOSE_OK + amqp.CHANNEL_1_OPEN)

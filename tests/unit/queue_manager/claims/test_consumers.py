@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from queue_manager.errors import AccessRefused
 from tests.unit.queue_manager.managers import NOW_MS, Sink, consume, make_manager, make_queue, publish
 
 
@@ -103,13 +102,16 @@ def test_a_sole_active_consumer_stays_active_when_its_lease_ends() -> None:
     assert sink.offsets == [0, 0]
 
 
-def test_pulling_beside_an_exclusive_consumer_is_refused() -> None:
+def test_pulling_beside_an_exclusive_consumer_gets_what_that_has_no_credit_for() -> None:
     manager = make_manager()
     queue = make_queue(manager)
-    puller = manager.consumption.puller(queue, Sink(), "get", lease_ms=1_000)
-    consume(manager, queue, exclusive=True)
-    with pytest.raises(AccessRefused):
-        manager.consumption.pull(puller, False, NOW_MS)
+    pulled = Sink()
+    puller = manager.consumption.puller(queue, pulled, "get", lease_ms=1_000)
+    consume(manager, queue, exclusive=True, credit_max=1)
+    publish(manager, 2)
+    manager.dispatch(NOW_MS)
+    assert manager.consumption.pull(puller, False, NOW_MS) == 1
+    assert pulled.offsets == [1]
 
 
 def test_on_takeover_everything_the_other_held_comes_back_first() -> None:
