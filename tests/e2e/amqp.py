@@ -96,6 +96,17 @@ def count(channel: BlockingChannel, queue: str) -> int:
     return int(channel.queue_declare(queue, passive=True).method.message_count)
 
 
+def until_settled(channel: BlockingChannel, other_queue: str) -> None:
+    """Return once what was settled before is on the store, however slow the machine is; the channel confirms.
+
+    Settlements go with a commit at least 20 ms later: the second one of these is such, for the broker had
+    seen them when it confirmed the first.
+    """
+    publish(channel, other_queue, "first")
+    time.sleep(0.1)
+    publish(channel, other_queue, "second")
+
+
 def bodies(deliveries: list[Delivery]) -> list[str]:
     return [delivery.body.decode() for delivery in deliveries]
 
