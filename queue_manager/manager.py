@@ -14,6 +14,7 @@ from queue_manager.policy import QueuePolicy
 from queue_manager.queue.groups import Place
 from queue_manager.queue.queue import Queue
 from queue_manager.queue.stream import Stream
+from queue_manager.retained import RetainedMessages
 from queue_manager.routing.consumption import Consumption
 from queue_manager.routing.directory import QueueDirectory
 from queue_manager.routing.publisher import Publisher
@@ -32,10 +33,11 @@ class QueueManager:
     """All queues of one shard. One thread calls it; it calls consumers' sinks before it returns.
 
     `queues` finds, declares and deletes them, `publisher` publishes, `consumption` has consumers and their
-    claims, `sessions` are MQTT's that last, `context` the open commit and what there is to do. Whatever
-    drives it must take `seal()` whenever `commit_due_ms` says so, write it, and call `committed`; perform
-    `context.loads`; call `take_step` while `context.has_steps`, with everybody else's turn in between; call
-    `fire_timers` when `context.timers` says so; and call `expire` and `take_purges` from time to time.
+    claims, `sessions` are MQTT's that last, `retained` its retained messages, `context` the open commit and
+    what there is to do. Whatever drives it must take `seal()` whenever `commit_due_ms` says so, write it,
+    and call `committed`; perform `context.loads`; call `take_step` while `context.has_steps`, with
+    everybody else's turn in between; call `fire_timers` when `context.timers` says so; and call `expire`
+    and `take_purges` from time to time.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class QueueManager:
         self.publisher = Publisher(self.context, self.queues)
         self.consumption = Consumption(self.context, self.queues)
         self.sessions = Sessions(self.context)
+        self.retained = RetainedMessages(self.context)
         self._unread_purges: list[DuePurge] = []
         # what is called for every publish and settlement, without a detour
         self.plan = self.publisher.plan

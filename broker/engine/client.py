@@ -9,7 +9,7 @@ BrokerStopped once the shard has stopped or its store has failed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from broker.engine.answers import Answer
@@ -48,6 +48,7 @@ from queue_manager.api import (
 )
 from queue_manager.filters.consumer_filter import ConsumerFilter
 from queue_manager.options import PLAIN, PublishOptions
+from queue_manager.retained import RetainedMessage
 from queue_manager.routing.exchange_types.base import Headers
 from queue_manager.sessions.bounds import Bounds
 from queue_manager.sessions.filter_log import FilterLog
@@ -407,6 +408,25 @@ class SessionClient(Protocol):
         ...
 
 
+class RetainedClient(Protocol):
+    """The last message of each topic that was published with RETAIN."""
+
+    def keep(self, template: EnvelopeTemplate, qos: int, body: bytes) -> bool:
+        """Retain a message in the place of the last of its topic, or none if the body is empty; durable once
+        the open commit is. False: there is no room, and the topic has none.
+        """
+        ...
+
+    def matching(self, topic_filter: str) -> Iterator[RetainedMessage]:
+        """The messages a filter matches that have not expired."""
+        ...
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """How many there are, and the memory they take."""
+        ...
+
+
 class PublishingClient(Protocol):
     """From a publish to the queues that take it."""
 
@@ -668,6 +688,9 @@ class ShardClient(Protocol):
 
     @property
     def sessions(self) -> SessionClient: ...
+
+    @property
+    def retained(self) -> RetainedClient: ...
 
     @property
     def publishing(self) -> PublishingClient: ...

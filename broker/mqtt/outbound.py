@@ -9,11 +9,12 @@ from typing import Final
 import structlog
 
 from broker.access.rights import Action, Kind
+from broker.engine.local.retained import RetainedMessage
 from broker.engine.traffic import Claim
 from broker.mqtt.client import MqttClient
-from broker.mqtt.pubsub import Retained
 from broker.mqtt.subscription import Group, Subscription
 from broker.mqtt.window import OutboundWindow
+from broker.properties.templates import as_mqtt_at
 from config import limits
 from protocols.mqtt import constants as c
 from protocols.mqtt import hot
@@ -190,22 +191,24 @@ class Outbound:
         self.send(Outgoing(shape.topic_bytes, qos, retain, properties, run.payloads, shared=shared))
         client.transport.want_flush()
 
-    def send_retained(self, message: Retained, subscription: Subscription, now_ms: int) -> None:
-        """Send a retained message to a new subscription, unless it has expired [MQTT-3.3.2-5]."""
+    def send_retained(self, message: RetainedMessage, subscription: Subscription, now_ms: int) -> None:
+        """Send a retained message to a new subscription."""
         client = self._client
-        if message.has_expired(now_ms) or client.connection.closed:
+        if client.connection.closed:
             return
-        self._unchecked_bytes += len(message.payload)
+        self._unchecked_bytes += len(message.body)
         if self._unchecked_bytes > limits.ROOM_CHECK_BYTES:
             # there may be very many: the transport has to see them to say how much the client leaves unread
             self._unchecked_bytes = 0
             client.transport.flush()
         properties = b""
         if client.connection.protocol_version == c.MQTT_5:
-            properties = message.properties_at(now_ms) + subscription.identifiers
+            properties = (
+                as_mqtt_at(message.template, message.received_at_ms, now_ms) + subscription.identifiers
+            )
         qos = min(message.qos, subscription.qos)
         if self._has_room(1):
-            self.send(Outgoing(message.topic_bytes, qos, True, properties, [message.payload]))
+            self.send(Outgoing(message.topic.encode(), qos, True, properties, [message.body]))
 
     def send(self, outgoing: Outgoing) -> None:
         """Send messages, or keep those that the client's Receive Maximum has no room for."""

@@ -12,7 +12,6 @@ from broker.mqtt.committing import CommitTarget
 from broker.mqtt.control import ControlTarget, SettleTarget
 from broker.mqtt.errors import publish_code
 from broker.mqtt.publisher import Publisher
-from broker.mqtt.pubsub import Retained
 from broker.mqtt.sessions.logged import LoggedFilter
 from broker.mqtt.sharing import ShareGroup
 from broker.mqtt.subscription import Subscriber, Subscription, one_for_each_client
@@ -165,7 +164,12 @@ class PlainTarget:
                 return
         if self._generation != publisher.pubsub.generation:
             self._aim(publisher)
-        note = "" if not self._shape.retain or self._retain(publisher, run) else NOT_RETAINED
+        note = ""
+        if self._shape.retain:
+            if not self._retain(publisher, run):
+                note = NOT_RETAINED
+            if kept == NOT_STORED:
+                kept = STORED
         for subscriber in self._direct:
             subscriber.pass_on(run)
         for subscription in self._others:
@@ -233,16 +237,9 @@ class PlainTarget:
 
     def _retain(self, publisher: Publisher, run: PublishRun) -> bool:
         """Keep the last of the run; whether there was room."""
-        shape = self._shape
-        last = Retained(
-            shape.topic,
-            shape.topic_bytes,
-            shape.qos,
-            shape.properties,
-            run.payloads[-1],
-            publisher.hub.clock.now_ms(),
-        )
-        return publisher.pubsub.retain(last)
+        if self._template is None:
+            self._template = _template_of(self._shape)
+        return publisher.hub.client.retained.keep(self._template, self._shape.qos, run.payloads[-1])
 
 
 def _template_of(shape: PublishShape) -> EnvelopeTemplate:

@@ -1,4 +1,4 @@
-"""Plain publish/subscribe between MQTT clients: subscription tree, routes by topic, retained messages.
+"""Plain publish/subscribe between MQTT clients: subscription tree, routes by topic.
 
 All of it lies in memory. Only topics outside `$queue` come here.
 """
@@ -10,9 +10,6 @@ from typing import NamedTuple
 from broker.mqtt.sharing import ShareGroup
 from broker.mqtt.subscription import Subscriber, Subscription
 from config import limits
-from protocols.mqtt.constants import PUBLISH
-from protocols.mqtt.properties import decode_properties, encode_properties
-from protocols.mqtt.topics import matches
 
 
 class Route(NamedTuple):
@@ -37,50 +34,6 @@ class _Node:
         return not (self.children or self.subscriptions or self.groups)
 
 
-class Retained:
-    """A retained message; `properties` is the MQTT 5 block it was published with (b"" in 3.1.1)."""
-
-    __slots__ = (
-        "_expiry_s",
-        "payload",
-        "properties",
-        "qos",
-        "received_at_ms",
-        "topic",
-        "topic_bytes",
-    )
-
-    def __init__(
-        self, topic: str, topic_bytes: bytes, qos: int, properties: bytes, payload: bytes, received_at_ms: int
-    ) -> None:
-        self.topic = topic
-        self.topic_bytes = topic_bytes
-        self.qos = qos
-        self.properties = properties
-        self.payload = payload
-        self.received_at_ms = received_at_ms
-        self._expiry_s: int | None = None
-        if properties:
-            self._expiry_s = decode_properties(properties, PUBLISH).message_expiry_interval_s
-
-    @property
-    def held_bytes(self) -> int:
-        """What it takes in memory, about."""
-        return len(self.payload) + len(self.properties) + 2 * len(self.topic_bytes)
-
-    def has_expired(self, now_ms: int) -> bool:
-        """Whether its message expiry interval has passed."""
-        return self._expiry_s is not None and now_ms >= self.received_at_ms + self._expiry_s * 1000
-
-    def properties_at(self, now_ms: int) -> bytes:
-        """The property block with what is left of the expiry interval [MQTT-3.3.2-6]."""
-        if self._expiry_s is None:
-            return self.properties
-        properties = decode_properties(self.properties, PUBLISH)
-        properties.message_expiry_interval_s = self._expiry_s - (now_ms - self.received_at_ms) // 1000
-        return encode_properties(properties, PUBLISH)
-
-
 class PubSub:
     """Who gets what is published to a plain topic.
 
@@ -92,8 +45,6 @@ class PubSub:
         self._routes: dict[str, Route] = {}
         self._share_strategy = share_strategy
         self.generation = 0
-        self.retained: dict[str, Retained] = {}
-        self._retained_bytes = 0
 
     def subscribe(self, subscription: Subscription) -> None:
         """Add a subscription; one of the same client, share and filter is replaced."""
@@ -166,29 +117,6 @@ class PubSub:
     def forget_routes(self) -> None:
         """Who may read what has changed."""
         self._changed()
-
-    def retain(self, message: Retained) -> bool:
-        """Keep a message as its topic's last, or clear it (empty payload); False if there is no room."""
-        old = self.retained.pop(message.topic, None)
-        if old is not None:
-            self._retained_bytes -= old.held_bytes
-        if not message.payload:
-            return True
-        if (
-            len(self.retained) >= limits.RETAINED_MESSAGES_MAX
-            or self._retained_bytes + message.held_bytes > limits.RETAINED_BYTES_MAX
-        ):
-            return False
-        self.retained[message.topic] = message
-        self._retained_bytes += message.held_bytes
-        return True
-
-    def retained_for(self, topic_filter: str) -> list[Retained]:
-        """The retained messages a filter matches."""
-        if "+" not in topic_filter and "#" not in topic_filter:
-            one = self.retained.get(topic_filter)
-            return [] if one is None else [one]
-        return [message for topic, message in self.retained.items() if matches(topic_filter, topic)]
 
     def _changed(self) -> None:
         self._routes.clear()

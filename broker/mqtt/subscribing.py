@@ -237,7 +237,7 @@ class Subscriptions:
 
     def _send_retained(self, subscription: Subscription) -> None:
         now_ms = self._client.hub.clock.now_ms()
-        for message in self._pubsub.retained_for(subscription.filter):
+        for message in self._client.hub.client.retained.matching(subscription.filter):
             if self._outbound.may_read(message.topic):
                 self._outbound.send_retained(message, subscription, now_ms)
 

@@ -113,3 +113,19 @@ def test_retained_message_keeps_its_properties(mqtt, name):
     message = subscriber.take_one()
     assert message.properties.ContentType == "text/plain"
     assert message.properties.UserProperty == [("a", "1"), ("a", "2")]
+
+
+def test_retained_messages_survive_kill_9(own_broker, mqtt, name):
+    broker = own_broker()
+    sender = mqtt(broker)
+    sender.publish(f"{name}/kept", "kept", retain=True, MessageExpiryInterval=600, user=[("k", "v")])
+    sender.publish(f"{name}/cleared", "gone", retain=True)
+    sender.publish(f"{name}/cleared", b"", retain=True)
+    broker.restart(kill=True)
+    client = mqtt(broker)
+    client.subscribe(f"{name}/#", 1)
+    message = client.take_one()
+    assert (message.topic, message.payload, message.retain, message.qos) == (f"{name}/kept", b"kept", True, 1)
+    assert 500 < message.properties.MessageExpiryInterval <= 600
+    assert message.properties.UserProperty == [("k", "v")]
+    assert client.quiet()

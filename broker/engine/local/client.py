@@ -8,6 +8,7 @@ from broker.engine.local.exchanges import LocalExchanges
 from broker.engine.local.groups import LocalGroups
 from broker.engine.local.messages import LocalMessages
 from broker.engine.local.queues import LocalQueues
+from broker.engine.local.retained import LocalRetained
 from broker.engine.local.sessions import LocalSessions
 from broker.engine.local.streams import LocalStreams
 from broker.engine.local.traffic import LocalConsuming, LocalPublishing, LocalTurns
@@ -27,6 +28,7 @@ class LocalClient:
         self.streams = LocalStreams(shard)
         self.epochs = LocalEpochs(shard)
         self.sessions = LocalSessions(shard)
+        self.retained = LocalRetained(shard)
         self.publishing = LocalPublishing(shard)
         self.consuming = LocalConsuming(shard)
         self.turns = LocalTurns(shard)

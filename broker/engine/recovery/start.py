@@ -6,6 +6,7 @@ from broker.engine.recovery.buckets import restore_buckets
 from broker.engine.recovery.claims import restore_attempts, restore_released
 from broker.engine.recovery.exchanges import restore_exchanges
 from broker.engine.recovery.queues import restore_queues
+from broker.engine.recovery.retained import restore_retained
 from broker.engine.recovery.rules import restore_rules
 from broker.engine.recovery.sessions import restore_sessions
 from broker.engine.scan import scan_prefix
@@ -44,6 +45,7 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Curs
     await restore_rules(store, manager, now_ms)
     await restore_attempts(store, cursors)
     await restore_sessions(store, manager, now_ms)
+    await restore_retained(store, manager)
     return {
         cursor: cursor.progress.taken()
         for cursor in groups

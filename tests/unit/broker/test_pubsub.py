@@ -1,4 +1,4 @@
-"""broker.mqtt.pubsub: who gets a topic, share groups in turn, retained messages."""
+"""broker.mqtt.pubsub: who gets a topic, share groups in turn."""
 
 from functools import cache
 from types import SimpleNamespace
@@ -7,11 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.mqtt.pubsub import PubSub, Retained
+from broker.mqtt.pubsub import PubSub
 from broker.mqtt.subscription import Subscription, encode_identifier, one_for_each_client
-from config import limits
-from protocols.mqtt.constants import PUBLISH
-from protocols.mqtt.properties import Properties, decode_properties, encode_properties
 from protocols.mqtt.topics import matches
 
 
@@ -57,10 +54,6 @@ def group_of(strategy, count=3):
         pubsub.subscribe(subscription(member, "t", share="g"))
     (group,) = pubsub.route("t").groups
     return pubsub, group, members
-
-
-def retained(topic, payload=b"x"):
-    return Retained(topic, topic.encode(), 1, b"", payload, 0)
 
 
 levels = st.lists(st.sampled_from(["a", "b", "", "$x"]), min_size=1, max_size=4)
@@ -160,44 +153,12 @@ def test_several_subscriptions_of_a_client_make_one_copy():
     assert alone is other
 
 
-def test_retained_is_the_last_and_cleared_by_an_empty_payload():
-    pubsub = PubSub()
-    assert pubsub.retain(retained("a/b", b"1"))
-    assert pubsub.retain(retained("a/b", b"22"))
-    assert [m.payload for m in pubsub.retained_for("a/#")] == [b"22"]
-    assert [m.payload for m in pubsub.retained_for("a/b")] == [b"22"]
-    assert pubsub.retain(retained("a/b", b""))
-    assert pubsub.retained_for("#") == []
-    assert pubsub._retained_bytes == 0
-
-
-def test_retained_messages_are_bounded(monkeypatch):
-    monkeypatch.setattr(limits, "RETAINED_MESSAGES_MAX", 2)
-    monkeypatch.setattr(limits, "RETAINED_BYTES_MAX", 10)
-    pubsub = PubSub()
-    assert pubsub.retain(retained("a", b"12345"))
-    assert not pubsub.retain(retained("b", b"123456"))
-    assert pubsub.retain(retained("b", b"1"))
-    assert not pubsub.retain(retained("c", b"1"))
-    assert pubsub.retain(retained("a", b"2"))
-
-
 @pytest.mark.parametrize("topic", ["$SYS/a", "$x"])
 def test_a_leading_wildcard_does_not_match_system_topics(topic):
     pubsub = PubSub()
     pubsub.subscribe(subscription("c", "#"))
     pubsub.subscribe(subscription("d", "+/a"))
     assert pubsub.route(topic) == ((), ())
-
-
-def test_a_retained_message_expires_and_says_what_is_left():
-    block = encode_properties(Properties(message_expiry_interval_s=10, content_type="x"), PUBLISH)
-    message = Retained("t", b"t", 1, block, b"p", 1_000)
-    assert not message.has_expired(10_999)
-    assert message.has_expired(11_000)
-    left = decode_properties(message.properties_at(4_500), PUBLISH)
-    assert (left.message_expiry_interval_s, left.content_type) == (7, "x")
-    assert not retained("u").has_expired(10**15)
 
 
 def test_share_group_ends_with_its_last_member():

@@ -9,12 +9,14 @@ from storage.errors import CorruptRecord
 from storage.records import (
     filter_log,
     filter_log_entry,
+    retained,
     session,
     session_progress,
     session_received,
     session_subscription,
 )
 from storage.records.filter_log_entry import NO_PUBLISHER, Kept
+from storage.records.retained import RetainedValue
 from storage.records.session import CONNECTED, NEVER_S, SessionValue
 from storage.records.session_progress import SENT_QOS_2, Sent
 from storage.records.session_subscription import SubscriptionValue
@@ -113,3 +115,14 @@ def test_entries_come_back_as_they_were(rows):
     assert head == (len(rows), sum(len(row[3]) for row in rows), message_id - messages[0].message_id, 3, 4)
     read = filter_log_entry.decode(messages[0].message_id, value, TemplateCache())
     assert [each._replace(template=template) for each in read] == messages
+
+
+def test_retained_vector():
+    envelope = unhex("0108 0000000000000000 00a8da769b010000 0100 61")
+    key, value = retained.key("a"), retained.encode(RetainedValue(1, envelope, b"x"))
+    assert key == unhex("012e 61")
+    assert value == unhex("01 15000000") + envelope + unhex("01000000 78")
+    assert retained.parse_key(key) == "a"
+    assert retained.decode(value) == RetainedValue(1, envelope, b"x")
+    check_strict(retained.decode, value)
+    check_key_strict(retained.parse_key, key, free_tail=1)

@@ -1,0 +1,14 @@
+"""Retained messages as they were left."""
+
+from __future__ import annotations
+
+from broker.engine.scan import scan_prefix
+from queue_manager.manager import QueueManager
+from storage.records import retained
+from storage.store import Store
+
+
+async def restore_retained(store: Store, manager: QueueManager) -> None:
+    """Restore every retained message; those that have expired go with the first commit."""
+    async for _, value in scan_prefix(store, retained.PREFIX):
+        manager.retained.restore(retained.decode(value))
