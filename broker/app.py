@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Callable, Collection
 from dataclasses import asdict
 from functools import partial
@@ -238,6 +239,7 @@ class Broker:
                 default_policy=default_policy(self.settings),
                 auto_create=manager_settings.auto_create,
                 cache_bytes_max=manager_settings.cache_bytes,
+                instance_id=self.settings.storage.instance_id or secrets.token_hex(4),
                 auto_commit_interval_ms=manager_settings.auto_commit_interval_ms,
                 readers=READERS,
             )

@@ -7,6 +7,7 @@ from typing import Final
 from config import limits
 
 OBJECT_STORE_SCHEMES: Final = ("s3", "gs", "az")
+_INSTANCE_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _HOST_NAME: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*\.?")
 
 
@@ -84,6 +85,13 @@ def check_storage_url(url: str) -> str:
         if not rest.partition("/")[0]:
             raise ValueError(f"{url!r} names no bucket")
     return url
+
+
+def check_instance_id(text: str) -> str:
+    """Return `text` if it is empty or may be part of a log's key; raise ValueError otherwise."""
+    if text and not _INSTANCE_ID.fullmatch(text):
+        raise ValueError("must be 1 to 64 of A-Z a-z 0-9 . _ -")
+    return text
 
 
 def check_description(text: str) -> str:

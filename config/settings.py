@@ -41,6 +41,8 @@ class StorageSettings(Section):
     """A directory, `memory:`, or `s3://bucket/prefix` (also gs, az)."""
     sync: Literal["always", "os"] = "always"
     """On a local disk: `always` confirms after fsync, `os` leaves the writing to the kernel."""
+    instance_id: Annotated[str, AfterValidator(names.check_instance_id)] = ""
+    """Names the broker in the keys of its logs, from the first message on; empty: a generated one."""
 
 
 class ListenerSettings(Section):

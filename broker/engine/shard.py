@@ -28,6 +28,7 @@ from queue_manager.log.ranges import RangeSet
 from queue_manager.manager import QueueManager
 from queue_manager.policy import QueuePolicy
 from storage.errors import StorageError
+from storage.metadata_log import INSTANCE_ID_DEFAULT
 from storage.store import Store
 
 _log: Final = structlog.get_logger("sluicemq.shard")
@@ -84,17 +85,18 @@ class Shard:
         default_policy: QueuePolicy,
         auto_create: bool,
         cache_bytes_max: int,
+        instance_id: str = INSTANCE_ID_DEFAULT,
         auto_commit_interval_ms: int | None = None,
         readers: ContentReaders | None = None,
     ) -> Shard:
-        """Recover the queues in `store`; nothing runs before `start`. `readers` None: properties mean nothing
-        to the core.
+        """Recover the queues in `store`; nothing runs before `start`. `instance_id` names the broker in the
+        keys of a store without logs. `readers` None: properties mean nothing to the core.
         """
         manager = QueueManager(
             default_policy=default_policy,
             auto_create=auto_create,
             cache_bytes_max=cache_bytes_max,
-            log=await start.open_log(store),
+            log=await start.open_log(store, instance_id),
             message_ids=await start.open_message_ids(store),
         )
         if auto_commit_interval_ms is not None:

@@ -14,18 +14,36 @@ from queue_manager.cursor.cursor import Cursor
 from queue_manager.log.ranges import RangeSet
 from queue_manager.log.removals import QueueRemoval
 from queue_manager.manager import QueueManager
-from storage.metadata_log import SEQ_BLOCK_KEY, MetadataLog, segment_meta_bounds
+from storage.metadata_log import (
+    SEQ_BLOCK_KEY,
+    MetadataLog,
+    decode_segment_meta,
+    listing_bounds,
+    parse_listing_key,
+    parse_log_key,
+    segment_meta_bounds,
+)
 from storage.records import message_ids, removal
 from storage.sequence import SequenceAllocator, decode_block
 from storage.store import Store
 
 
-async def open_log(store: Store) -> MetadataLog:
-    """The metadata log as it was left."""
+async def open_log(store: Store, instance_id: str) -> MetadataLog:
+    """The metadata log as it was left. A store keeps the instance ID that its logs were begun with."""
     start, end = segment_meta_bounds()
     rows = await store.scan(start, end, limit=100_000)
     block = await store.get(SEQ_BLOCK_KEY)
-    return MetadataLog.recover("i1", rows, None if block is None else decode_block(block))
+    found = await _stored_instance_id(store, [decode_segment_meta(*row).segment_id for row in rows])
+    return MetadataLog.recover(
+        instance_id if found is None else found, rows, None if block is None else decode_block(block)
+    )
+
+
+async def _stored_instance_id(store: Store, segment_ids: list[int]) -> str | None:
+    for segment_id in segment_ids:
+        for key, _ in await store.scan(*listing_bounds(segment_id), limit=1):
+            return parse_log_key(parse_listing_key(key)[1])[0]
+    return None
 
 
 async def open_message_ids(store: Store) -> SequenceAllocator:

@@ -10,11 +10,13 @@ from broker.engine.shard import Shard
 from config import limits
 from queue_manager.policy import QueuePolicy
 from storage.memory_store import MemoryStore
+from storage.metadata_log import listing_bounds, parse_listing_key, parse_log_key
 from storage.records import done, failed
 from tests.model.drain import drain
-from tests.model.harness import DEFAULT_POLICY, Harness
+from tests.model.harness import DEFAULT_POLICY, FakeClock, Harness, open_shard
 from tests.model.leaks import all_rows
 from tests.model.oracle import OracleQueue
+from tests.unit.queue_manager import managers
 
 SHARED = ("shop/#",)
 
@@ -264,3 +266,32 @@ async def test_the_records_of_open_buckets_are_read_together(monkeypatch: pytest
     for name in ("one", "two"):
         group = shard.manager.queues.find(name).groups.find("")
         assert (group.ready_count(), group.failed_count()) == (40, 5)
+
+
+async def stored_instances(store: MemoryStore) -> set[str]:
+    """The instance IDs in the keys of what is listed."""
+    rows = await store.scan(*listing_bounds(1), limit=100)
+    return {parse_log_key(parse_listing_key(key)[1])[0] for key, _ in rows}
+
+
+@pytest.mark.parametrize("first", ["i1", "site-a.1"])
+async def test_a_store_keeps_the_instance_id_its_logs_were_begun_with(first: str) -> None:
+    store = MemoryStore()
+    clock = FakeClock()
+    for instance_id in (first, "another"):
+        shard = await Shard.open(
+            store,
+            clock,  # type: ignore[arg-type]
+            default_policy=DEFAULT_POLICY,
+            auto_create=True,
+            cache_bytes_max=0,
+            instance_id=instance_id,
+        )
+        if "jobs" not in shard.manager.queues:
+            managers.make_queue(shard.manager)
+        managers.publish(shard.manager, 2)
+        await shard.commit_once(everything=True)
+        store = store.crash()
+    assert await stored_instances(store) == {first}
+    shard = open_shard(store, clock)
+    assert shard.manager.queues.find("jobs").log.next_offset == 4
