@@ -7,6 +7,7 @@ from pamqp import commands
 
 from tests.e2e import amqp
 from tests.e2e.amqp import Collector
+from tests.e2e.raw_amqp import BODY, HEADER, content_header, frame
 
 FRAME_MAX = 4096
 
@@ -125,3 +126,48 @@ def test_two_thousand_messages_arrive_in_order(raw_amqp, amqp_connect, queue):
     consumer.wait(2_000, 15)
     assert consumer.bodies() == [str(number) for number in range(2_000)]
     assert connection.read_confirms(2_000)[-1] <= 2_000
+
+
+MIB = 1 << 20
+BODY_MAX = 128 * MIB
+
+
+@pytest.mark.parametrize("size", [16 * MIB, pytest.param(BODY_MAX, marks=pytest.mark.long)])
+@pytest.mark.timeout(120, method="signal")
+def test_large_body_arrives_at_a_waiting_consumer_and_after_it(amqp_connect, channel, queue, size):
+    body = hashlib.shake_256(b"large").digest(1 * MIB) * (size // MIB)
+    consumer = Collector(amqp_connect().channel(), queue)
+    amqp.publish(channel, queue, body)
+    (delivery,) = consumer.wait(1, timeout_s=60)
+    assert delivery.body == body
+    consumer.channel.basic_nack(delivery.tag)
+    consumer.channel.connection.close()
+    assert channel.basic_get(queue, auto_ack=True)[2] == body
+
+
+def test_body_of_a_byte_too_much_closes_its_channel_and_no_other(raw_amqp, queue):
+    connection = raw_amqp()
+    connection.open_channel(1)
+    connection.open_channel(2)
+    connection.send(1, commands.Basic.Publish(0, "", queue))
+    connection.send_bytes(frame(HEADER, 1, content_header(BODY_MAX + 1)))
+    connection.send_bytes(frame(BODY, 1, b"its beginning, which is on its way"))
+    code, text, channel = connection.close_reason()
+    assert (code, channel) == (406, 1)
+    assert (
+        text
+        == f"PRECONDITION_FAILED - message size {BODY_MAX + 1} is larger than configured max size {BODY_MAX}"
+    )
+    connection.call(2, commands.Queue.Declare(0, queue, passive=True), commands.Queue.DeclareOk)
+
+
+def test_client_that_reads_slowly_gets_the_whole_of_a_large_body_and_what_follows(raw_amqp, channel, queue):
+    body = bytes(number % 251 for number in range(9 * MIB))
+    amqp.publish(channel, queue, body, "small")
+    connection = raw_amqp()
+    connection.open_channel()
+    connection.send(1, commands.Basic.Get(0, queue, True))
+    connection.send(1, commands.Basic.Get(0, queue, True))
+    assert connection.read_content(commands.Basic.GetOk, timeout_s=20).body == body
+    assert connection.read_content(commands.Basic.GetOk).body == b"small"
+    connection.call(1, commands.Channel.Close(200, "", 0, 0), commands.Channel.CloseOk)
