@@ -20,8 +20,17 @@ from queue_manager.log.stream_start import NAME as START_ARGUMENT
 GROUP_ARGUMENT: Final = "x-consumer-group"
 PRIORITY_ARGUMENT: Final = "x-priority"
 
+FAILOVER_ARGUMENT: Final = "x-cancel-on-ha-failover"  # there is one node: it asks for nothing
+
 _CONSUMER_NAMES: Final = frozenset(
-    (GROUP_ARGUMENT, PRIORITY_ARGUMENT, CONSUMER_TIMEOUT, *CONSUMER_ARGUMENTS, *consumer_filters.NAMES)
+    (
+        GROUP_ARGUMENT,
+        PRIORITY_ARGUMENT,
+        CONSUMER_TIMEOUT,
+        FAILOVER_ARGUMENT,
+        *CONSUMER_ARGUMENTS,
+        *consumer_filters.NAMES,
+    )
 )
 _LATER: Final = "is not supported by this version"
 
@@ -52,6 +61,8 @@ def consumer_arguments(arguments: Mapping[str, Any]) -> ConsumerArguments:
     group = arguments.get(GROUP_ARGUMENT, "")
     if not isinstance(group, str):
         raise InvalidArgument(f"{GROUP_ARGUMENT} must be a string")
+    if not isinstance(arguments.get(FAILOVER_ARGUMENT, False), bool):
+        raise InvalidArgument(f"{FAILOVER_ARGUMENT} must be a boolean")
     lease_ms = 0
     if CONSUMER_TIMEOUT in arguments:
         lease_ms = integer(CONSUMER_TIMEOUT, arguments[CONSUMER_TIMEOUT], 1, limits.DURATION_MS_MAX)

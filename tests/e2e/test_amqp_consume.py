@@ -195,3 +195,10 @@ def test_messages_of_a_consumer_that_disconnects_are_delivered_in_order_again(ra
     consumer = Collector(channel, queue, ack=True)
     consumer.wait(50)
     assert consumer.bodies() == [str(number) for number in range(50)]
+
+
+def test_cancel_on_failover_is_taken_and_must_be_a_boolean(channel, queue):
+    amqp.publish(channel, queue, "x")
+    Collector(channel, queue, arguments={"x-cancel-on-ha-failover": True}).wait(1)
+    with pytest.raises(amqp.ChannelClosedByBroker, match="406"):
+        Collector(channel, queue, arguments={"x-cancel-on-ha-failover": 1})
