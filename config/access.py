@@ -9,6 +9,9 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from config import limits, names
 from config.fields import Count, DurationMs, PositiveDurationMs, Section
 
+_SCRAM: Final = re.compile(
+    r"SCRAM-SHA-256\$[1-9][0-9]{0,6}:[A-Za-z0-9+/]{11,}={0,2}\$[A-Za-z0-9+/]{43}=:[A-Za-z0-9+/]{43}="
+)
 _CERTIFICATE_NAMES: Final = ("cn", "dns", "uri", "email", "dn", "sha256")
 Algorithm = Literal[
     "HS256",
@@ -61,6 +64,12 @@ def _check_hash(text: str) -> str:
     return text
 
 
+def _check_scram(text: str) -> str:
+    if not _SCRAM.fullmatch(text):
+        raise ValueError("is no SCRAM-SHA-256 verifier; `sluicemq user passwd --scram` sets one")
+    return text
+
+
 def _check_certificate_name(name: str) -> str:
     kind, _, rest = name.partition(":")
     if kind not in _CERTIFICATE_NAMES or not rest:
@@ -104,6 +113,8 @@ class UserSettings(Section):
     name: UserName
     password: Annotated[str, AfterValidator(_check_hash)] | None = Field(default=None, repr=False)
     """An argon2id hash; without one there is no way in by password."""
+    scram: Annotated[str, AfterValidator(_check_scram)] | None = Field(default=None, repr=False)
+    """A SCRAM-SHA-256 verifier, for MQTT 5's enhanced authentication."""
     certificates: tuple[CertificateName, ...] = ()
     """Names of client certificates that are this user's, such as `cn:device-7` or `dns:device-7.example`."""
     tags: tuple[Tag, ...] = ()

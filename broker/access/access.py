@@ -11,6 +11,7 @@ from broker.access.accounts import Accounts
 from broker.access.credentials import Anonymous, Certificate, Credentials, LoginRefused, Password, Peer
 from broker.access.login import Identity, Login
 from broker.access.present import Present
+from broker.access.scram import Decoys, ScramExchange
 from broker.access.throttle import Throttle
 from broker.access.users import GUEST, grants_of, guest
 from broker.clock import Clock
@@ -37,6 +38,7 @@ class Access:
         self.present = Present()
         self._listeners: list[Callable[[], None]] = []
         self._throttle = Throttle()
+        self._decoys = Decoys()
         self._waiting_count = 0
 
     @property
@@ -110,6 +112,33 @@ class Access:
             return await self._slowed_login(credentials, peer)
         finally:
             self._waiting_count -= 1
+
+    # SCRAM, of which a client takes the steps
+
+    def begin_scram(self) -> ScramExchange | None:
+        """A client wants to prove its password; None where no user could."""
+        users = self._accounts.users
+        if users is None or not users.has_verifiers:
+            return None
+        decoys = self._decoys
+        return ScramExchange(lambda user: users.verifier(user) or decoys.verifier(user))
+
+    def check_scram(self, user: str, peer: Peer) -> None:
+        """Raise LoginRefused where too many logins failed to wait for."""
+        if self._throttle.wait_s(peer.host, user, self._clock.monotonic()) != 0:
+            raise LoginRefused("too many failed logins")
+
+    def scram_failed(self, user: str, peer: Peer) -> None:
+        """The proof was wrong."""
+        self._throttle.failed(peer.host, user, self._clock.monotonic())
+
+    def scram_succeeded(self, user: str, peer: Peer) -> Login:
+        """The proof was right: who that is; raises LoginRefused if the user went meanwhile."""
+        login = None if self._accounts.users is None else self._accounts.users.find(user)
+        if login is None:
+            raise LoginRefused(LoginRefused.TOLD)
+        self._throttle.succeeded(peer.host, user)
+        return login
 
     def _by_certificate(self, shown: Certificate, peer: Peer) -> Login:
         """Whose certificate that is; one of nobody is as none, where no more is asked of it."""

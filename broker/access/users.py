@@ -9,6 +9,7 @@ from broker.access import passwords
 from broker.access.credentials import LoginRefused
 from broker.access.login import ADMINISTRATOR, Login
 from broker.access.rights import EVERYTHING, Action, Grant, TopicGrant
+from broker.access.scram import Verifier, read_verifier
 from config.access import PermissionSettings, UserSettings, UsersSettings
 
 GUEST: Final = "guest"
@@ -47,6 +48,16 @@ class Users:
             if user is not None:
                 return login_of(user)
         return None
+
+    @property
+    def has_verifiers(self) -> bool:
+        """Whether some user has a SCRAM verifier."""
+        return any(user.scram is not None for user in self._by_name.values())
+
+    def verifier(self, name: str) -> Verifier | None:
+        """The SCRAM verifier of a user, None: there is no such user, or the user has none."""
+        user = self._by_name.get(name)
+        return None if user is None or user.scram is None else read_verifier(user.scram)
 
     def password_hash(self, name: str) -> str | None:
         """That of the user, None: there is no such user, or no password."""

@@ -203,7 +203,22 @@ class AmqpFrontend(Frontend):
         self.connection.accept_auth()
 
     def _on_secret(self, event: ev.SecretChanged) -> None:
-        """Let the client go on: the login that it had does not end."""
+        """Have the login last as long as the new secret says, such as a token's."""
+        client = self.client
+        shown = Password(client.username, event.secret)
+        log_in(client.hub, client.transport, shown, self._renewed)
+
+    def _renewed(self, found: Found) -> None:
+        """Go on by the login of a new secret."""
+        client = self.client
+        if self.connection.closing:
+            return
+        if isinstance(found, LoginRefused) or found.user != client.username:
+            reason = found.reason if isinstance(found, LoginRefused) else "it is another user's"
+            _log.warning("amqp.secret_refused", peer=client.transport.peer, reason=reason)
+            self._end(c.NOT_ALLOWED, "New secret was refused", c.CLASS_CONNECTION, 70)
+        elif client.identity.is_narrowed_by(found):
+            self._fail(c.NOT_ALLOWED, "New secret allows less", c.CLASS_CONNECTION, 70)
 
     def _on_open(self, event: ev.OpenRequested) -> None:
         if event.vhost != DEFAULT_VHOST:

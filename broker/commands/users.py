@@ -11,6 +11,7 @@ import typer
 from pydantic import ValidationError
 
 from broker.access.passwords import hashed
+from broker.access.scram import make_verifier
 from broker.commands.output import print_json, print_table
 from config import limits
 from config.access import PermissionSettings, UserSettings, UsersSettings
@@ -39,6 +40,9 @@ def add(
         list[str] | None, typer.Option(help="administrator or monitoring; may be repeated.")
     ] = None,
     vhost: Annotated[str, typer.Option(help="The virtual host that the patterns are for.")] = "/",
+    scram: Annotated[
+        bool, typer.Option("--scram", help="Also for MQTT 5's SCRAM-SHA-256, which keeps a weaker hash.")
+    ] = False,
     configure: Pattern = None,
     write: Pattern = None,
     read: Pattern = None,
@@ -51,7 +55,7 @@ def add(
     try:
         permission = PermissionSettings.model_validate({"vhost": vhost, **granted})
         user = UserSettings.model_validate(
-            {"name": name, "password": hashed(password), "tags": tag or (), "permissions": (permission,)}
+            {"name": name, **_kept(password, scram), "tags": tag or (), "permissions": (permission,)}
         )
     except ValidationError as error:
         _refuse("; ".join(f"{details['loc'][0]}: {details['msg']}" for details in error.errors()))
@@ -65,14 +69,23 @@ def add(
 
 
 @app.command("passwd")
-def passwd(name: Name, file: File, password_stdin: PasswordStdin = False) -> None:
+def passwd(
+    name: Name,
+    file: File,
+    password_stdin: PasswordStdin = False,
+    scram: Annotated[bool, typer.Option("--scram", help="Also for MQTT 5's SCRAM-SHA-256.")] = False,
+) -> None:
     """Change a user's password."""
     password = _read_password(name, password_stdin)
 
     def change(users: list[UserSettings]) -> list[UserSettings]:
         _check_there(users, name)
-        kept = hashed(password)
-        return [user.model_copy(update={"password": kept}) if user.name == name else user for user in users]
+        return [
+            user.model_copy(update=_kept(password, scram or user.scram is not None))
+            if user.name == name
+            else user
+            for user in users
+        ]
 
     _change(file, change)
 
@@ -113,6 +126,11 @@ def list_users(
         print_table(
             [(key, key) for key in ("name", "tags", "vhost", "configure", "write", "read", "acl")], rows
         )
+
+
+def _kept(password: bytes, scram: bool) -> dict[str, str | None]:
+    """What is kept of a password."""
+    return {"password": hashed(password), "scram": make_verifier(password) if scram else None}
 
 
 def _change(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 from broker.access.credentials import LoginRefused, Peer, peer_of
 from broker.access.login import Login
@@ -41,16 +41,6 @@ class Methods(Protocol):
     def begin(self, method: str, peer: Peer, /) -> Exchange | None:
         """A run of the method; None: there is no such method."""
 
-
-class NoMethods:
-    """There are none."""
-
-    def begin(self, method: str, peer: Peer, /) -> Exchange | None:
-        """See `Methods`."""
-        return None
-
-
-NO_METHODS: Final = NoMethods()
 
 Found = Callable[[Login | LoginRefused, bytes | None], None]
 """Called with who that is, or why nobody comes in so, and the last words to the client."""
@@ -109,5 +99,7 @@ class Authentication:
             client.disconnect(c.NOT_AUTHORIZED, found.reason)
         elif found.user != client.identity.login.user:
             client.disconnect(c.NOT_AUTHORIZED, "a client stays the user that it connected as")
+        elif client.identity.is_narrowed_by(found):
+            client.disconnect(c.NOT_AUTHORIZED, "the new login allows less")
         else:
             client.connection.send_auth(c.SUCCESS, data)

@@ -23,7 +23,7 @@ from broker.entrance import Found, log_in
 from broker.frontend import Frontend
 from broker.hub import Hub
 from broker.mqtt import publishing
-from broker.mqtt.authentication import NO_METHODS, Authentication, Methods
+from broker.mqtt.authentication import Authentication, Methods
 from broker.mqtt.client import Clients, MqttClient
 from broker.mqtt.durable_call import DurableCall
 from broker.mqtt.errors import connect_code
@@ -31,6 +31,7 @@ from broker.mqtt.foreign import ForeignPublishes
 from broker.mqtt.outbound import Outbound
 from broker.mqtt.publisher import ClientPublisher
 from broker.mqtt.pubsub import PubSub
+from broker.mqtt.scram import ScramMethods
 from broker.mqtt.sessions.lasting import LastingSessions, Opened
 from broker.mqtt.sessions.link import SessionLink
 from broker.mqtt.subscribing import Subscriptions
@@ -52,11 +53,11 @@ _log: Final = structlog.get_logger("sluicemq.mqtt")
 class MqttFrontends:
     """Makes the front-ends of a broker's MQTT clients, and holds what these share."""
 
-    def __init__(self, hub: Hub, methods: Methods = NO_METHODS) -> None:
-        """`methods` are those of enhanced authentication."""
+    def __init__(self, hub: Hub, methods: Methods | None = None) -> None:
+        """`methods` are those of enhanced authentication, instead of the broker's own."""
         settings = hub.settings.mqtt
         self.hub = hub
-        self.methods = methods
+        self.methods = methods or ScramMethods(hub.access)
         self.clients = Clients()
         self.pubsub = PubSub(settings.shared_subscriptions)
         hub.access.on_reload(self.pubsub.forget_routes)

@@ -442,7 +442,9 @@ class AmqpConnection(Connection):
             self._on_tune_ok(method)
         elif index == c.CONNECTION_UPDATE_SECRET:
             self.output.append(encode_method(0, commands.Connection.UpdateSecretOk()))
-            self._events.append(ev.SecretChanged(method.new_secret))
+            secret: str | bytes = method.new_secret
+            raw = secret.encode() if isinstance(secret, str) else secret
+            self._events.append(ev.SecretChanged(raw))
         elif index == c.CONNECTION_OPEN:
             self._step = handshake.DECIDING_OPEN
             self._events.append(ev.OpenRequested(method.virtual_host))

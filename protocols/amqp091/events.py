@@ -31,7 +31,7 @@ class SecretChanged:
 
     __slots__ = ("secret",)
 
-    def __init__(self, secret: str) -> None:
+    def __init__(self, secret: bytes) -> None:
         self.secret = secret
 
 

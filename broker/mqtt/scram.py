@@ -1,0 +1,44 @@
+"""Enhanced authentication by SCRAM-SHA-256, with the users of access control."""
+
+from __future__ import annotations
+
+from broker.access.access import Access
+from broker.access.credentials import LoginRefused, Peer
+from broker.access.scram import METHOD, ScramExchange
+from broker.mqtt.authentication import Challenge, Exchange, Proven
+
+
+class ScramMethods:
+    """A `broker.mqtt.authentication.Methods`."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    def begin(self, method: str, peer: Peer, /) -> Exchange | None:
+        """See `Methods`."""
+        exchange = self._access.begin_scram() if method == METHOD else None
+        return None if exchange is None else _Scram(self._access, exchange, peer)
+
+
+class _Scram:
+    """One run of it."""
+
+    __slots__ = ("_access", "_exchange", "_peer")
+
+    def __init__(self, access: Access, exchange: ScramExchange, peer: Peer) -> None:
+        self._access = access
+        self._exchange = exchange
+        self._peer = peer
+
+    def step(self, data: bytes, /) -> Challenge | Proven:
+        """See `Exchange`."""
+        exchange = self._exchange
+        try:
+            said = exchange.step(data)
+        except LoginRefused:
+            self._access.scram_failed(exchange.user, self._peer)
+            raise
+        if exchange.is_done:
+            return Proven(self._access.scram_succeeded(exchange.user, self._peer), said)
+        self._access.check_scram(exchange.user, self._peer)
+        return Challenge(said)

@@ -1,0 +1,146 @@
+"""Tokens and SCRAM with a real broker: who comes in, and who is sent away when a token ends."""
+
+import time
+
+import jwt
+import pika
+import pytest
+
+from broker.access.passwords import hashed
+from broker.access.scram import make_verifier
+from config.access import PermissionSettings, UserSettings, UsersSettings
+from config.users_file import save_users
+from tests.e2e import amqp
+from tests.e2e.broker_process import BrokerProcess
+from tests.e2e.mqtt import MqttClient, MqttRefused
+from tests.e2e.raw_mqtt import CONNACK, DISCONNECT, RawMqtt, connect, packet, string, variable_int
+from tests.unit.broker.access.test_scram import prove
+
+SECRET = "0123456789abcdef0123456789abcdef"
+PASSWORD = "a-Secret-of-this-test"
+AUTH = 15
+EVERYTHING = {"configure": ".*", "write": ".*", "read": ".*"}
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("logins")
+    (directory / "secret").write_text(SECRET)
+    kept = {"password": hashed(PASSWORD.encode()), "scram": make_verifier(PASSWORD.encode())}
+    permissions = (PermissionSettings(**EVERYTHING),)
+    users = (
+        UserSettings(name="alice", **kept, permissions=permissions),
+        UserSettings(name="few", password=kept["password"], permissions=permissions, connections_max=1),
+    )
+    save_users(directory / "users.yaml", UsersSettings(users=users))
+    access = {
+        "users_file": str(directory / "users.yaml"),
+        "anonymous": "never",
+        "jwt": {"secret_file": str(directory / "secret"), "algorithms": ["HS256"], "leeway": 0},
+        "order": ["jwt", "users"],
+    }
+    process = BrokerProcess(directory, {"access": access}).start()
+    yield process
+    process.kill9()
+    for secret in (SECRET, PASSWORD, "argon2", "eyJ", *kept.values()):
+        assert secret not in process.log
+
+
+def token(seconds, user="device", **granted):
+    claims = {"sub": user, "exp": time.time() + seconds, "sluicemq": {"permissions": [granted or EVERYTHING]}}
+    return jwt.encode(claims, SECRET, "HS256")
+
+
+def test_a_token_lets_in_and_its_permissions_hold(guarded, name):
+    connection = amqp.connect(guarded.amqp_port, user="", password=token(60, configure="^own", write="^own"))
+    channel = connection.channel()
+    channel.queue_declare(f"own-{name}", exclusive=True)
+    with pytest.raises(amqp.ChannelClosedByBroker, match="refused for user 'device'"):
+        channel.queue_declare(name, exclusive=True)
+    connection.close()
+    client = MqttClient(guarded.mqtt_port, username="x", password=token(60, write="^own")).connect()
+    assert client.publish("own/x") in (0, 0x10)
+    assert client.publish("other") == 0x87
+    client.end()
+
+
+def test_a_token_that_proves_nothing_lets_nobody_in(guarded):
+    wrong = jwt.encode({"sub": "alice", "exp": time.time() + 60}, "x" * 32, "HS256")
+    for password in (token(-10), wrong):
+        with pytest.raises(pika.exceptions.ProbableAuthenticationError):
+            amqp.connect(guarded.amqp_port, user="alice", password=password)
+
+
+def test_a_connection_ends_with_its_token(guarded):
+    client = MqttClient(guarded.mqtt_port, username="x", password=token(3)).connect()
+    connection = amqp.connect(guarded.amqp_port, user="x", password=token(3))
+    assert client.disconnected.wait(15)
+    assert client.disconnect_reason.value == 0x87
+    with pytest.raises(amqp.ConnectionClosedByBroker, match="expired"):
+        connection.sleep(15)
+    client.end()
+
+
+def renew_and_wait(connection, secret):
+    connection.update_secret(secret, "refreshed")
+    connection.sleep(10)
+
+
+def test_a_new_secret_has_a_connection_last_longer(guarded):
+    connection = amqp.connect(guarded.amqp_port, user="device", password=token(4))
+    connection.update_secret(token(60), "refreshed")
+    connection.sleep(6)
+    assert connection.is_open
+    with pytest.raises(amqp.ConnectionClosedByBroker, match="New secret was refused"):
+        renew_and_wait(connection, token(60, user="other"))
+
+
+def test_a_user_has_no_more_connections_than_it_may(guarded):
+    connection = amqp.connect(guarded.amqp_port, user="few", password=PASSWORD)
+    with pytest.raises(pika.exceptions.ProbableAccessDeniedError, match="may not have more"):
+        amqp.connect(guarded.amqp_port, user="few", password=PASSWORD)
+    with pytest.raises(MqttRefused) as refused:
+        MqttClient(guarded.mqtt_port, username="few", password=PASSWORD).connect()
+    assert refused.value.code.value == 0x97
+    connection.close()
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            amqp.connect(guarded.amqp_port, user="few", password=PASSWORD).close()
+            break
+        except amqp.AMQPError:
+            assert time.monotonic() < deadline
+
+
+def scram(process, password, user="alice"):
+    """The last packet of a login by SCRAM-SHA-256."""
+    client = RawMqtt(process.mqtt_port, version=None)
+    bare = f"n={user},r=clientnonce"
+
+    def said(data):
+        return b"\x15" + string("SCRAM-SHA-256") + b"\x16" + string(data)
+
+    client.send_bytes(connect(5, "scram-client", props=said(f"n,,{bare}".encode())))
+    answer = client.read()
+    if answer.kind != AUTH:
+        return answer
+    assert answer.body[0] == 0x18  # continue authentication
+    challenge = answer.body[answer.body.index(b"r=clientnonce") :]
+    block = said(prove(challenge, bare, password.encode()))
+    client.send_bytes(packet(AUTH, 0, b"\x18" + variable_int(len(block)) + block))
+    answer = client.read()
+    client.drop()
+    return answer
+
+
+def test_scram_proves_a_password_without_sending_it(guarded):
+    answer = scram(guarded, PASSWORD)
+    assert (answer.kind, answer.body[1]) == (CONNACK, 0)
+    assert b"v=" in answer.body  # the broker proves that it knows the password, too
+
+
+@pytest.mark.parametrize(("user", "password"), [("alice", "wrong"), ("nobody", PASSWORD), ("few", PASSWORD)])
+def test_scram_with_a_wrong_password_lets_nobody_in(guarded, user, password):
+    answer = scram(guarded, password, user)
+    assert answer.kind in (CONNACK, DISCONNECT)
+    assert answer.body[1 if answer.kind == CONNACK else 0] in (0x86, 0x87)
