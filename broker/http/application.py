@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from itertools import chain
 from typing import Final
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from broker.admin.admin import Admin
@@ -18,17 +20,18 @@ from broker.http.guard import Guard
 from broker.http.metrics import metrics_endpoint
 from broker.http.mqcore.application import MqCore
 from broker.http.mqcore.queues import Queues
-from broker.http.pages import Pages
+from broker.http.pages import STATIC, Pages
 from broker.http.problems import Problem, answer_of
 from broker.http.rabbitmq.application import rabbitmq_routes
 from broker.http.server import HttpServer
 from broker.http.site import Site
+from broker.http.tail import Tails
 from broker.http.v1.configuration import configuration
 from broker.http.v1.connections import connections
 from broker.http.v1.exchanges import exchanges
 from broker.http.v1.groups import groups
 from broker.http.v1.messages import messages
-from broker.http.v1.overview import overview
+from broker.http.v1.overview import overview, overview_of
 from broker.http.v1.queues import queues
 from broker.hub import Hub
 from broker.node import Node
@@ -53,7 +56,7 @@ def http_servers(hub: Hub, admin: Admin, node: Node, names: Collection[str]) -> 
 
 def application(site: Site) -> ASGIApp:
     """The page at `/`, `/metrics`, `/api/v1`."""
-    pages = Pages(site)
+    pages = Pages(site, partial(overview_of, site))
     document = openapi_of("administration", ENDPOINTS, V1)
 
     async def openapi(request: Request) -> Response:
@@ -61,7 +64,9 @@ def application(site: Site) -> ASGIApp:
 
     app = Starlette(
         routes=[
-            Route("/", pages.guarded(pages.queues)),
+            *page_routes(pages),
+            WebSocketRoute("/topics/tail", Tails(site).serve),
+            Mount("/static", StaticFiles(directory=STATIC)),
             Route("/metrics", metrics_endpoint(site)),
             Route(f"{V1}/openapi.json", openapi),
             *routes_of(site, ENDPOINTS, V1),
@@ -71,6 +76,31 @@ def application(site: Site) -> ASGIApp:
         exception_handlers={404: _refuse, 405: _refuse},
     )
     return _by_raw_path(app)
+
+
+def page_routes(pages: Pages) -> list[Route]:
+    """The pages for people, and what their forms do."""
+    looking = {
+        "/": pages.overview,
+        "/queues": pages.queues,
+        "/queues/{queue}": pages.queue,
+        "/streams": pages.streams,
+        "/scheduled": pages.scheduled,
+        "/dead-letters": pages.dead_letters,
+        "/exchanges": pages.exchanges,
+        "/connections": pages.connections,
+        "/sessions": pages.sessions,
+        "/topics": pages.topics,
+    }
+    doing = {
+        "/queues": pages.create_queue,
+        "/queues/{queue}/{what}": pages.change_queue,
+        "/connections/{connection}/close": pages.close_connection,
+    }
+    routes = [Route(path, pages.guarded(page), methods=["GET"]) for path, page in looking.items()]
+    return routes + [
+        Route(path, pages.guarded(page, is_looking=False), methods=["POST"]) for path, page in doing.items()
+    ]
 
 
 async def _nowhere(request: Request) -> Response:

@@ -48,7 +48,7 @@ def metrics_endpoint(site: Site) -> Callable[[Request], object]:
         try:
             check_operator(identity_of(request.scope), is_looking=True)
             site.admin.check()
-            views = await site.admin.queues()
+            views = await site.queues()
         except Exception as error:
             return answer_of(error)
         return StreamingResponse(_written(site, views), media_type=CONTENT_TYPE_LATEST)

@@ -1,63 +1,407 @@
-"""The pages for people, made on the server."""
+"""The pages for people, made on the server; a small script keeps them up to date."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote, unquote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.datastructures import FormData
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from broker.admin.views import MessageView, QueueView, State
+from broker.http.drawing import drawing_of
 from broker.http.guard import check_operator, identity_of
-from broker.http.problems import problem_of
+from broker.http.problems import Problem, problem_of
 from broker.http.site import Site
+from broker.http.values import plain, shown
+from config import limits
+from config.queue_settings import QueueSettings
+from queue_manager.api import STATES
+from queue_manager.errors import QueueManagerError
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
+STATIC: Final = Path(__file__).parent / "static"
 
-_SECURITY: Final = {
+HEADERS: Final = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
         "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
     ),
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",
     "cache-control": "no-store",
 }
 
+PAGES: Final = (
+    ("/", "Overview"),
+    ("/queues", "Queues"),
+    ("/streams", "Streams"),
+    ("/scheduled", "Scheduled"),
+    ("/dead-letters", "Dead letters"),
+    ("/exchanges", "Exchanges"),
+    ("/connections", "Connections"),
+    ("/sessions", "MQTT"),
+    ("/topics", "Topics"),
+)
+
+_TOTALS: Final = (
+    ("queues", "Queues"),
+    ("ready", "Ready"),
+    ("in_flight", "In flight"),
+    ("delayed", "Delayed"),
+    ("scheduled", "Scheduled"),
+    ("failed", "Failed"),
+    ("consumers", "Consumers"),
+    ("connections", "Connections"),
+)
+_CHARTS: Final = (
+    ("Messages per second", "published_rate delivered_rate settled_rate", "published,delivered,settled"),
+    ("Waiting messages", "ready in_flight failed", "ready,in flight,failed"),
+    ("Memory in MiB", "memory", "resident"),
+    ("Processor in %", "cpu", "of one core"),
+)
+
 
 class Pages:
-    """Writes pages from templates."""
+    """Writes pages from templates, and does what their forms ask for."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, overview: Callable[[], Awaitable[Any]]) -> None:
+        """`overview` gives what the first page tells."""
         self._site = site
+        self._admin = site.admin
+        self._overview = overview
         self._environment = Environment(
-            loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, auto_reload=False
+            loader=FileSystemLoader(TEMPLATES),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
         )
+        self._environment.filters |= {
+            "count": _count,
+            "duration": _duration,
+            "path": lambda text: quote(str(text), safe=""),
+            "size": _size,
+            "time": _time,
+            "words": lambda name: str(name).replace("_", " "),
+        }
 
-    def page(self, name: str, status: int = 200, **values: Any) -> Response:
-        """The page that a template makes of `values`."""
-        text = self._environment.get_template(name).render(node=self._site.node.view(), **values)
-        return HTMLResponse(text, status, headers=_SECURITY)
-
-    async def queues(self, request: Request) -> Response:
-        """All queues."""
-        after = request.query_params.get("after", "")
-        return self.page("queues.html", listing=await self._site.admin.queue_page(after=after))
-
-    def guarded(self, make: Callable[[Request], Any]) -> Callable[[Request], Any]:
-        """`make`, with a page that says what went wrong."""
+    def guarded(
+        self, make: Callable[[Request], Awaitable[Response]], *, is_looking: bool = True
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """`make` for who may; a page that says what went wrong."""
 
         async def serve(request: Request) -> Response:
             try:
-                check_operator(identity_of(request.scope), is_looking=True)
-                made: Response = await make(request)
-                return made
+                check_operator(identity_of(request.scope), is_looking=is_looking)
+                return await make(request)
             except Exception as error:
                 problem = problem_of(error)
-                answer = self.page("problem.html", problem.status, problem=problem)
+                answer = self._page(request, "problem.html", problem.status, problem=problem)
                 answer.headers.update(problem.headers or {})
                 return answer
 
         return serve
+
+    def _page(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
+        text = self._environment.get_template(template).render(
+            node=self._site.node.view(),
+            pages=PAGES,
+            here=request.scope["path"],
+            notice=request.query_params.get("done", "")[:200],
+            may_change=_may_change(request),
+            **values,
+        )
+        return HTMLResponse(text, status, headers=HEADERS)
+
+    # looking
+
+    async def overview(self, request: Request) -> Response:
+        """Numbers and charts of the whole broker."""
+        overview = asdict(await self._overview())
+        ports = {listener.name: listener.port for listener in self._site.node.listeners()}
+        return self._page(
+            request,
+            "overview.html",
+            overview=overview,
+            totals=_TOTALS,
+            charts=_CHARTS,
+            ports={"mqtt": 1883, **ports},
+            host=request.headers.get("host", "localhost"),
+        )
+
+    async def queues(self, request: Request) -> Response:
+        """All queues, a page at a time."""
+        name = request.query_params.get("name", "")
+        after = request.query_params.get("after", "")
+        found = await self._admin.queue_page(after=after, name=name)
+        return self._listing(
+            request, "Queues", list(found.items), "No queues.", name=name, total=found.total, next=found.next
+        )
+
+    async def streams(self, request: Request) -> Response:
+        """Queues that keep what was read."""
+        found = [view for view in await self._site.queues() if view.type == "stream"]
+        return self._listing(request, "Streams", found, "No streams: make a queue of the type stream.")
+
+    async def scheduled(self, request: Request) -> Response:
+        """Queues with messages that are due later."""
+        found = [view for view in await self._site.queues() if view.scheduled]
+        return self._listing(
+            request, "Scheduled messages", found, "Nothing is scheduled.", suffix="?state=scheduled"
+        )
+
+    async def dead_letters(self, request: Request) -> Response:
+        """Queues that take what others gave up, and those with failed messages."""
+        views = await self._site.queues()
+        targets = {view.policy.dead_letter for view in views}
+        found = [view for view in views if view.name in targets or view.failed]
+        nothing = "No dead letters: no queue has any, nor failed messages."
+        return self._listing(request, "Dead letters and failed messages", found, nothing)
+
+    def _listing(
+        self,
+        request: Request,
+        title: str,
+        items: list[QueueView],
+        nothing: str,
+        *,
+        name: str | None = None,
+        total: int = 0,
+        next: str | None = None,
+        suffix: str = "",
+    ) -> Response:
+        return self._page(
+            request,
+            "queues.html",
+            title=title,
+            items=items[: limits.HTTP_PAGE_ITEMS_MAX],
+            nothing=nothing,
+            searchable=name is not None,
+            name=name or "",
+            total=total,
+            next=next,
+            suffix=suffix,
+        )
+
+    async def queue(self, request: Request) -> Response:
+        """One queue: its groups, and its messages by state."""
+        name = _part(request, "queue")
+        view = await self._admin.queue(name)
+        query = request.query_params
+        state: State = next((each for each in STATES if each == query.get("state")), "ready")
+        group = query.get("group")
+        problem, shown_messages, following = "", [], None
+        try:
+            page = await self._admin.browse(name, group, state, after=query.get("after"), limit=50)
+            shown_messages, following = [_shown_message(each) for each in page.messages], page.next
+        except QueueManagerError as error:
+            problem = error.reason
+        counts = [
+            ("Ready", view.ready),
+            ("In flight", view.in_flight),
+            ("Delayed", view.delayed),
+            ("Scheduled", view.scheduled),
+            ("Failed", view.failed),
+            ("Consumers", view.consumers),
+            ("Published", view.published),
+            ("Redelivered", view.redelivered),
+        ]
+        return self._page(
+            request,
+            "queue.html",
+            queue=view,
+            counts=counts,
+            groups=await self._admin.groups(name),
+            states=STATES,
+            state=state,
+            group=group,
+            problem=problem,
+            messages=shown_messages,
+            next=following,
+        )
+
+    async def exchanges(self, request: Request) -> Response:
+        """Exchanges and what they are bound to, as a drawing and as tables."""
+        bindings = await self._admin.bindings()
+        return self._page(
+            request,
+            "exchanges.html",
+            exchanges=await self._admin.exchanges(),
+            bindings=bindings[: limits.HTTP_PAGE_ITEMS_MAX],
+            drawing=drawing_of(bindings),
+        )
+
+    async def connections(self, request: Request) -> Response:
+        """Who is connected."""
+        return await self._connections(request, "Connections", "Nobody is connected.", "")
+
+    async def sessions(self, request: Request) -> Response:
+        """MQTT clients with their subscriptions."""
+        return await self._connections(request, "MQTT clients", "No MQTT client is connected.", "MQTT")
+
+    async def _connections(self, request: Request, title: str, nothing: str, protocol: str) -> Response:
+        views = await self._site.node.connections()
+        views = [view for view in views if view.description.protocol.startswith(protocol)]
+        after = request.query_params.get("after", "0")
+        behind = [view for view in views if view.id > (int(after) if after.isdecimal() else 0)]
+        items = behind[: limits.HTTP_PAGE_ITEMS_DEFAULT]
+        following = items[-1].id if len(behind) > len(items) else None
+        return self._page(
+            request,
+            "connections.html",
+            title=title,
+            items=items,
+            nothing=nothing,
+            total=len(views),
+            next=following,
+        )
+
+    async def topics(self, request: Request) -> Response:
+        """Topics to be followed live."""
+        return self._page(request, "topics.html", filter=request.query_params.get("filter", "#")[:1000])
+
+    # doing
+
+    async def create_queue(self, request: Request) -> Response:
+        """Make a queue."""
+        form = await _form(request)
+        name = _field(form, "queue")
+        await self._admin.declare(
+            QueueSettings.model_validate({"name": name, "type": _field(form, "type", "classic")})
+        )
+        return _back(f"/queues/{quote(name, safe='')}", "The queue is there.")
+
+    async def change_queue(self, request: Request) -> Response:
+        """What a form on the page of a queue asks for."""
+        name, what = _part(request, "queue"), _part(request, "what")
+        form = await _form(request)
+        place = f"/queues/{quote(name, safe='')}"
+        if what == "publish":
+            rest, kind = _field(form, "rest", ""), _field(form, "content_type", "")
+            properties: dict[str, Any] = {"content_type": kind} if kind else {}
+            await self._admin.queue(name)
+            await self._admin.publish(
+                f"$queue/{name}/{rest}" if rest else name,
+                _field(form, "body", "").encode(),
+                **properties,
+            )
+            return _back(place, "Published.")
+        if what == "purge":
+            return _back(place, f"{await self._admin.purge(name)} messages dropped.")
+        if what == "delete":
+            await self._admin.delete(name)
+            return _back("/queues", f"Queue {name} is deleted.")
+        group = _field(form, "group", "")
+        if what == "redrive":
+            return _back(place, f"{await self._admin.redrive(name, group)} messages are tried again.")
+        if what == "redrive-dead-letters":
+            return _back(place, f"{await self._admin.redrive_dead_letters(name)} messages sent back.")
+        if what == "move":
+            state = "failed" if _field(form, "state", "ready") == "failed" else "ready"
+            wanted = _field(form, "limit", "1000")
+            count = await self._admin.move(
+                name,
+                _field(form, "to"),
+                group=group or None,
+                state="failed" if state == "failed" else "ready",
+                limit=int(wanted) if wanted.isdecimal() else 0,
+            )
+            return _back(place, f"{count} messages moved.")
+        raise Problem(404, "not_found", "no such form")
+
+    async def close_connection(self, request: Request) -> Response:
+        """Send a client away."""
+        number = _part(request, "connection")
+        closed = number.isdecimal() and await self._site.node.close_connection(
+            int(number), "closed by an operator"
+        )
+        if not closed:
+            raise Problem(404, "not_found", f"no connection {number}")
+        return _back("/connections", f"Connection {number} is closed.")
+
+
+def _may_change(request: Request) -> bool:
+    try:
+        return identity_of(request.scope).is_administrator
+    except Problem:
+        return False
+
+
+def _part(request: Request, name: str) -> str:
+    return unquote(request.path_params[name])
+
+
+async def _form(request: Request) -> FormData:
+    return await request.form(
+        max_fields=limits.HTTP_FORM_FIELDS_MAX, max_part_size=limits.HTTP_BODY_BYTES_MAX
+    )
+
+
+def _field(form: FormData, name: str, default: str | None = None) -> str:
+    value = form.get(name, default)
+    if not isinstance(value, str):
+        raise Problem(400, "invalid_argument", f"{name}: missing")
+    return value.replace("\r\n", "\n")
+
+
+def _back(path: str, done: str) -> Response:
+    return RedirectResponse(f"{path}?done={quote(done)}", 303, headers=HEADERS)
+
+
+def _shown_message(view: MessageView) -> dict[str, Any]:
+    body = (view.body or b"")[: limits.PREVIEW_BYTES]
+    text, encoding = shown(body)
+    if encoding != "text":
+        text = body.hex(" ")
+    elif view.properties.get("content_type") == "application/json":
+        try:
+            text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+        except (ValueError, RecursionError):
+            pass
+    if view.body is not None and len(view.body) > len(body):
+        text += f"\n... {len(view.body)} bytes"
+    details = {**plain(view.properties), **plain(view.headers)}
+    return {
+        "offset": view.offset,
+        "topic": view.topic,
+        "attempts": view.attempts,
+        "consumer": view.consumer,
+        "received_at_ms": view.received_at_ms,
+        "time_ms": view.time_ms,
+        "shown": text,
+        "details": json.dumps(details, indent=2, ensure_ascii=False) if details else "",
+    }
+
+
+def _count(value: int) -> str:
+    return f"{value:,}".replace(",", "\u202f")
+
+
+def _size(value: int) -> str:
+    size = float(value)
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
+
+
+def _duration(value_ms: int) -> str:
+    seconds = value_ms // 1000
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds} s"
+
+
+def _time(value_ms: int) -> str:
+    return datetime.fromtimestamp(value_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from broker.admin.admin import Admin
+from broker.admin.views import QueueView
 from broker.hub import Hub
 from broker.node import Node
+from config import limits
 from config.settings import Settings
 
 
@@ -19,3 +23,13 @@ class Site:
         self.admin = admin
         self.node = node
         self.settings = settings
+        self._views: list[QueueView] = []
+        self._viewed_at = -math.inf
+
+    async def queues(self) -> list[QueueView]:
+        """All queues, as they were within the last second: many ask for them, and there may be many."""
+        now = self.hub.clock.monotonic()
+        if now - self._viewed_at >= limits.VIEWS_KEPT_S:
+            self._views = await self.admin.queues()
+            self._viewed_at = now
+        return self._views

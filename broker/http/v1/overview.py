@@ -26,6 +26,10 @@ class Totals:
     failed: int
     consumers: int
     connections: int
+    published: int
+    delivered: int
+    settled: int
+    redelivered: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +51,12 @@ class Health:
 @overview.get("/overview", Overview)
 async def show_overview(site: Site, ask: Ask[NoQuery, NoBody]) -> Overview:
     """The process, sums over all queues, and what was counted since the start."""
-    views = await site.admin.queues()
+    return await overview_of(site)
+
+
+async def overview_of(site: Site) -> Overview:
+    """The same, in process."""
+    views = await site.queues()
     return Overview(
         node=site.node.view(),
         totals=Totals(
@@ -59,6 +68,10 @@ async def show_overview(site: Site, ask: Ask[NoQuery, NoBody]) -> Overview:
             failed=sum(view.failed for view in views),
             consumers=sum(view.consumers for view in views),
             connections=site.node.connection_count(),
+            published=sum(view.published for view in views),
+            delivered=sum(view.delivered for view in views),
+            settled=sum(view.settled for view in views),
+            redelivered=sum(view.redelivered for view in views),
         ),
         counters=site.node.counters(),
     )

@@ -1,0 +1,253 @@
+"""The pages in a real browser: with data, empty, when something is wrong, and for who may not see them."""
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import argon2
+import httpx
+import paho.mqtt.client as paho
+import pika
+import pytest
+import yaml
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.e2e.broker_process import BrokerProcess
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+SCREENSHOTS = os.environ.get("SCREENSHOTS", "")  # a directory: every page is kept there as a picture
+
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed"),
+    pytest.mark.timeout(90),
+]
+
+PATHS = (
+    "/",
+    "/queues",
+    "/streams",
+    "/scheduled",
+    "/dead-letters",
+    "/exchanges",
+    "/connections",
+    "/sessions",
+    "/topics",
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A page that complains of nothing: no script fails, nothing is kept out by the policy."""
+    context = browser.new_context(viewport={"width": 1200, "height": 900})
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    yield page
+    context.close()
+    assert [each for each in complaints if "status of 4" not in each] == []
+
+
+@pytest.fixture(scope="module")
+def full_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker with something of everything."""
+    config = {
+        "queues": [
+            {"name": "orders", "topics": ["$queue/orders/#"], "groups": ["kitchen"], "dlq": "orders.failed"},
+            {"name": "events", "type": "stream"},
+        ]
+    }
+    process = BrokerProcess(tmp_path_factory.mktemp("pages"), config).start()
+    connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", process.amqp_port))
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.exchange_declare("shop", "topic", durable=True)
+    for key in ("order.new.*", "order.paid.#"):
+        channel.queue_bind("orders", "shop", key)
+    channel.queue_bind("events", "amq.topic", "sensors.#")
+    for number in range(30):
+        body = b'{"table": %d, "dish": "soup"}' % number
+        properties = pika.BasicProperties(content_type="application/json", headers={"number": number})
+        channel.basic_publish("", "orders", body, properties)
+        channel.basic_publish("", "events", b"\x00\xff%d" % number)
+    channel.basic_publish("", "orders", b"later", pika.BasicProperties(headers={"x-delay": 3_600_000}))
+    for _ in range(2):
+        method, _, _ = channel.basic_get("orders")
+        channel.basic_reject(method.delivery_tag, requeue=False)
+    channel.basic_qos(prefetch_count=5)
+    channel.basic_consume("orders", lambda *_: None, consumer_tag="cook")
+    connection.process_data_events(0.5)
+    stop = threading.Event()
+
+    def keep_alive() -> None:
+        while not stop.wait(0.2):
+            channel.basic_publish("", "events", b"tick")
+            connection.process_data_events(0)
+
+    thread = threading.Thread(target=keep_alive)
+    thread.start()
+    mqtt = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id="thermometer", protocol=paho.MQTTv5)
+    mqtt.connect("127.0.0.1", process.mqtt_port)
+    mqtt.loop_start()
+    mqtt.subscribe("alerts/#", 1)
+    yield process
+    stop.set()
+    thread.join()
+    connection.close()
+    mqtt.disconnect()
+    mqtt.loop_stop()
+    assert process.stop() == 0
+
+
+def _picture(page: Page, name: str) -> None:
+    if SCREENSHOTS:
+        page.screenshot(path=str(Path(SCREENSHOTS) / f"{name}.png"), full_page=True)
+
+
+def _fits(page: Page) -> bool:
+    """Nothing makes the page wider than the screen."""
+    return bool(page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"))
+
+
+@pytest.mark.parametrize("width", [1200, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_with_data_is_whole_on_any_screen(
+    full_broker: BrokerProcess, page: Page, width: int, scheme: str
+) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    for path in (*PATHS, "/queues/orders", "/queues/events", "/queues/orders?state=in_flight"):
+        page.goto(full_broker.http_url + path)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        expect(page.get_by_role("heading", level=1)).not_to_have_text("That did not work")
+        if path == "/":
+            expect(page.locator("figure polyline").first).to_be_attached(timeout=20_000)
+            time.sleep(4.5 if SCREENSHOTS else 0)
+        assert _fits(page), path
+        _picture(
+            page, f"{path.strip('/').replace('/', '-').partition('?')[0] or 'overview'}-{scheme}-{width}"
+        )
+
+
+def test_every_page_of_an_empty_broker_says_that_there_is_nothing(
+    own_broker: Callable[..., BrokerProcess], page: Page
+) -> None:
+    broker = own_broker()
+    for path in PATHS:
+        page.goto(broker.http_url + path)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        if path not in ("/exchanges", "/topics"):
+            expect(page.locator(".empty").first).to_be_visible()
+        assert _fits(page), path
+
+
+def test_pages_show_messages_drawing_clients_and_deaths(full_broker: BrokerProcess, page: Page) -> None:
+    page.goto(f"{full_broker.http_url}/queues/orders?group=&state=ready")
+    expect(page.locator("pre", has_text='"dish": "soup"').first).to_be_visible()
+    page.goto(f"{full_broker.http_url}/queues/events")
+    expect(page.locator("pre", has_text="00 ff").first).to_be_visible()
+    page.goto(f"{full_broker.http_url}/exchanges")
+    assert page.locator("svg.drawing path").count() >= 3
+    page.goto(f"{full_broker.http_url}/sessions")
+    expect(page.get_by_text("thermometer")).to_be_visible()
+    expect(page.get_by_text("alerts/#")).to_be_visible()
+    page.goto(f"{full_broker.http_url}/dead-letters")
+    page.get_by_role("link", name="orders.failed").click()
+    page.get_by_text("Properties").first.click()
+    expect(page.get_by_text("x-death").first).to_be_visible()
+
+
+def test_forms_create_publish_move_and_delete(full_broker: BrokerProcess, page: Page) -> None:
+    page.on("dialog", lambda dialog: dialog.accept())
+    for name in ("made-here", "made-there"):
+        page.goto(f"{full_broker.http_url}/queues")
+        page.get_by_label("New queue").fill(name)
+        page.get_by_role("button", name="Create").click()
+        expect(page.get_by_role("status")).to_have_text("The queue is there.")
+    page.goto(f"{full_broker.http_url}/queues/made-here")
+    page.get_by_text("Publish a message").click()
+    page.get_by_label("Payload").fill("written <b>here</b>")
+    page.get_by_role("button", name="Publish").click()
+    expect(page.locator("pre", has_text="written <b>here</b>")).to_be_visible()
+    page.get_by_text("Move, redrive, purge, delete").click()
+    page.get_by_label("Move to queue").fill("made-there")
+    page.get_by_role("button", name="Move", exact=True).click()
+    expect(page.get_by_role("status")).to_have_text("1 messages moved.")
+    page.get_by_text("Move, redrive, purge, delete").click()
+    page.get_by_role("button", name="Delete the queue").click()
+    expect(page.get_by_role("status")).to_have_text("Queue made-here is deleted.")
+
+
+def test_topics_are_followed_live(full_broker: BrokerProcess, page: Page) -> None:
+    page.goto(f"{full_broker.http_url}/topics")
+    page.get_by_label("Topic filter").fill("plant/+/temperature")
+    page.get_by_role("button", name="Follow").click()
+    expect(page.locator("#tail-state")).to_have_text("Following plant/+/temperature")
+    mqtt = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
+    mqtt.connect("127.0.0.1", full_broker.mqtt_port)
+    mqtt.loop_start()
+    deadline = time.monotonic() + 20
+    while "21.5" not in (page.locator("#tail").text_content() or "") and time.monotonic() < deadline:
+        mqtt.publish("plant/a/temperature", "21.5", qos=1).wait_for_publish(5)
+        mqtt.publish("plant/a/other", "no", qos=1).wait_for_publish(5)
+        page.wait_for_timeout(200)
+    mqtt.disconnect()
+    mqtt.loop_stop()
+    expect(page.locator("#tail")).to_contain_text("plant/a/temperature  21.5")
+    expect(page.locator("#tail")).not_to_contain_text("plant/a/other")
+    page.get_by_label("Topic filter").fill("a/#/b")
+    page.get_by_role("button", name="Follow").click()
+    expect(page.locator("#tail-state")).to_contain_text("must be the last level")
+
+
+def test_what_is_not_there_and_what_is_refused_is_told(full_broker: BrokerProcess, page: Page) -> None:
+    assert page.goto(f"{full_broker.http_url}/queues/nobody").status == 404
+    expect(page.get_by_role("alert")).to_contain_text("no queue 'nobody'")
+    page.goto(f"{full_broker.http_url}/queues/events?state=failed&group=nobody")
+    expect(page.locator(".problem")).to_be_visible()
+
+
+def test_pages_can_be_used_by_keyboard(full_broker: BrokerProcess, page: Page) -> None:
+    page.goto(full_broker.http_url)
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    for _ in range(2):
+        page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).not_to_have_text("Overview")
+
+
+def test_who_may_only_look_sees_no_forms_and_who_may_not_sees_nothing(
+    own_broker: Callable[..., BrokerProcess], tmp_path: Path, browser: Browser
+) -> None:
+    hashed = argon2.PasswordHasher(time_cost=1, memory_cost=1024).hash("secret")
+    permissions = [{"vhost": "/", "configure": ".*", "write": ".*", "read": ".*"}]
+    users = [
+        {"name": "worker", "password": hashed, "permissions": permissions},
+        {"name": "watcher", "password": hashed, "tags": ["monitoring"], "permissions": permissions},
+    ]
+    path = tmp_path / "users.yaml"
+    path.write_text(yaml.safe_dump({"users": users}))
+    broker = own_broker({"access": {"users_file": str(path)}, "queues": [{"name": "q"}]})
+    for user, status in (("worker", 403), ("watcher", 200)):
+        credentials = {"username": user, "password": "secret"}
+        with browser.new_context(http_credentials=credentials) as context:
+            page = context.new_page()
+            for target in (*PATHS, "/queues/q"):
+                assert page.goto(broker.http_url + target).status == status, (user, target)
+            assert page.locator("form[method=post]").count() == 0
+            refused = page.request.post(f"{broker.http_url}/queues/q/purge")
+            assert refused.status == 403
+    assert httpx.get(broker.http_url, trust_env=False).status_code in (401, 403)
