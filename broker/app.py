@@ -25,6 +25,7 @@ from broker.http.application import http_servers
 from broker.http.server import HttpServer
 from broker.hub import Hub, Peer
 from broker.listening import AddressInUse, ListenError, Listeners, MakeProtocol
+from broker.loop_watch import Lag
 from broker.memory import memory_returner
 from broker.mqtt.frontend import MqttFrontends
 from broker.mqtt.passing_groups import delete_left
@@ -116,6 +117,7 @@ class Broker:
         self._tls = TlsContexts({})
         self._frontends: dict[str, Frontends] = {}
         self._http: dict[str, HttpServer] = {}
+        self._lag: Callable[[], Lag] = lambda: Lag(0, 0, 0)
         self._shard: Shard | None = None
         self._hub: Hub | None = None
         self._ticker: asyncio.Task[None] | None = None
@@ -266,6 +268,10 @@ class Broker:
         self._ticker = asyncio.create_task(self._tick(store))
         self._keeper = asyncio.create_task(self._keep_small())
 
+    def tell_lag(self, lag: Callable[[], Lag]) -> None:
+        """Have metrics tell what `lag` gives: who runs the loop watches it."""
+        self._lag = lag
+
     def hurry(self) -> None:
         """Have a `stop` that is going on wait for no client: what was confirmed is safe all the same."""
         if not self._hurries.is_set():
@@ -321,7 +327,9 @@ class Broker:
         makers: dict[str, MakeProtocol] = {
             name: partial(Transport, hub, made.accept) for name, made in self._frontends.items()
         }
-        node = Node(hub, self.settings, self.storage_description, lambda: self._listeners.ports)
+        node = Node(
+            hub, self.settings, self.storage_description, lambda: self._listeners.ports, lambda: self._lag()
+        )
         self._http = http_servers(hub, self.admin, node, listeners.ports)
         makers |= {f"{name}s": maker for name, maker in makers.items()}  # over TLS
         makers |= self._websocket_makers()

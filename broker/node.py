@@ -12,6 +12,7 @@ from typing import Final
 
 from broker.connection_views import ConnectionView
 from broker.hub import Hub
+from broker.loop_watch import Lag
 from broker.version import PRODUCT, VERSION
 from config import limits
 from config.settings import ListenerSettings, Settings
@@ -60,13 +61,19 @@ class Node:
     """One broker, as those who operate it see it. There is one per running broker."""
 
     def __init__(
-        self, hub: Hub, settings: Settings, storage: str, ports: Callable[[], Mapping[str, int]]
+        self,
+        hub: Hub,
+        settings: Settings,
+        storage: str,
+        ports: Callable[[], Mapping[str, int]],
+        lag: Callable[[], Lag],
     ) -> None:
-        """`ports` gives those of the listeners that are open, by name."""
+        """`ports` gives those of the listeners that are open, by name; `lag` what was seen of the loop."""
         self._hub = hub
         self._settings = settings
         self._storage = storage
         self._ports = ports
+        self.lag = lag
         self._started_at_ms = hub.clock.now_ms()
         self._started = hub.clock.monotonic()
 

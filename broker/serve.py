@@ -72,6 +72,7 @@ async def _serve(broker: Broker, level: LogLevel, ready_file: Path | None, *, ta
     _reload_at_sighup(broker)
     watch = LoopWatch()
     watch.start()
+    broker.tell_lag(lambda: watch.lag)
     manager.ready(", ".join(f"{name} on port {port}" for name, port in broker.ports.items()))
     alive = asyncio.create_task(_tell_alive(manager))
     waits = [asyncio.create_task(stopping.wait()), asyncio.create_task(broker.failed.wait())]

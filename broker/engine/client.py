@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from broker.engine.answers import Answer
+from broker.engine.commit_stats import CommitView
 from broker.engine.traffic import (
     Claim,
     Consumer,
@@ -336,6 +337,10 @@ class EpochClient(Protocol):
 
 class CommitClient(Protocol):
     """When what was done is durable."""
+
+    def stats(self) -> CommitView:
+        """What was seen of commits since the start."""
+        ...
 
     def wait(self, waiter: Waiter, token: int) -> None:
         """Have `waiter` told `token` when everything done so far is durable."""

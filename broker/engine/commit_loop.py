@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from broker.clock import Clock
+from broker.engine.commit_stats import CommitStats
 from broker.engine.ending import Ending, resolve
 from broker.engine.store_retry import StoreRetry
 from broker.engine.wakeups import Wakeups
@@ -37,6 +38,9 @@ class CommitLoop:
         self._ending = ending
         self._retry = retry
         self._sealed: list[Commit] = []  # sealed and not yet in the store, oldest first
+        self._sealed_at: dict[Commit, float] = {}
+        self.stats = CommitStats()
+        retry.on_retry(self.stats.tried_again)
         self._closing = False
         self._committed: Callable[[], None] = lambda: None
 
@@ -111,6 +115,7 @@ class CommitLoop:
         ops = commit.write_ops()
         self._store.prepare(ops)
         self._sealed.append(commit)
+        self._sealed_at[commit] = self._clock.monotonic()
         return commit, ops
 
     async def _finish(self, commit: Commit, ops: WriteOps) -> None:
@@ -132,6 +137,8 @@ class CommitLoop:
     def _finished(self, commit: Commit) -> None:
         """A sealed commit is durable: tell who waits for it."""
         self._sealed.remove(commit)
+        seconds = self._clock.monotonic() - self._sealed_at.pop(commit)
+        self.stats.committed(seconds, len(commit.puts) + len(commit.deletes))
         self._manager.committed(commit)
         for waiter, tokens in commit.waiters.items():
             waiter.committed(tokens)

@@ -21,6 +21,11 @@ class StoreRetry:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._stopped = False
+        self._retried: Callable[[], None] = lambda: None
+
+    def on_retry(self, call: Callable[[], None]) -> None:
+        """Have `call` called whenever the store failed and is asked once more."""
+        self._retried = call
 
     def stop(self) -> None:
         """The shard closes: a step that fails from now on is not taken again."""
@@ -43,6 +48,7 @@ class StoreRetry:
                     raise
                 if tried_s * 1000 >= limits.STORE_RETRY_MS_MAX:
                     raise type(error)(f"{error.reason}, tried for {tried_s:.0f} s") from error
+                self._retried()
                 _log.error("storage.retry", reason=error.reason, delay_ms=delay_ms)
                 await asyncio.sleep(delay_ms / 1000)
                 delay_ms = min(2 * delay_ms, limits.STORE_RETRY_DELAY_MS_MAX)

@@ -27,7 +27,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A binding, with its routing key."""
+    """The bindings between two of them, with their routing keys."""
 
     from_y: int
     to_y: int
@@ -60,11 +60,15 @@ def drawing_of(bindings: Sequence[BindingDefinition]) -> Drawing:
         Box(_RIGHT_X, _y(index), _short(name if kind == "queue" else f"{name} (exchange)"))
         for (kind, name), index in targets.items()
     ]
-    edges = []
+    keys: dict[tuple[int, int], list[str]] = {}
     for each in drawn:
         begin = _y(sources[each.source]) + _MIDDLE
         end = _y(targets[each.destination_type, each.destination]) + _MIDDLE
-        edges.append(Edge(begin, end, (begin + end) // 2 - 3, _short(each.routing_key)))
+        keys.setdefault((begin, end), []).append(each.routing_key)
+    edges = [
+        Edge(begin, end, (begin + end) // 2 - 3, _short(", ".join(found)))
+        for (begin, end), found in keys.items()
+    ]
     height = _y(max(len(sources), len(targets), 1))
     return Drawing(tuple(boxes), tuple(edges), height, len(bindings) - len(drawn))
 

@@ -1,33 +1,73 @@
-"""Metrics for Prometheus: read off the broker when they are asked for, in its text format."""
+"""Metrics for Prometheus: read off the broker when they are asked for, in its text format.
+
+Nothing is counted for them on the way of a message. `/metrics` has series for a bounded number of queues and
+groups, `/metrics/detailed` for all of them, and RabbitMQ's names for those besides.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import asdict
+from itertools import accumulate
 from typing import Final
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from broker.admin.views import QueueView
+from broker.admin.views import GroupView, QueueView
+from broker.engine.commit_stats import BOUNDS_S
 from broker.http.guard import check_operator, identity_of
 from broker.http.problems import answer_of
 from broker.http.site import Site
 from config import limits
+from queue_manager.errors import QueueNotFound
 
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
-_QUEUE_GAUGES: Final[tuple[tuple[str, str, Callable[[QueueView], int]], ...]] = (
-    ("ready", "Messages that may be claimed; of a stream, all there are.", lambda view: view.ready),
-    ("in_flight", "Messages claimed and not settled.", lambda view: view.in_flight),
-    ("delayed", "Messages that came back and wait for their next attempt.", lambda view: view.delayed),
-    ("scheduled", "Messages published for later.", lambda view: view.scheduled),
-    ("failed", "Messages that failed and are kept.", lambda view: view.failed),
-    ("unmatched", "Ready messages that no consumer's filter wants.", lambda view: view.unmatched),
-    ("consumers", "Consumers of the queue.", lambda view: view.consumers),
-    ("memory_bytes", "Memory that messages of the queue take.", lambda view: view.memory_bytes),
+_QueueMetric = tuple[str, str, str, Callable[[QueueView], float]]
+_QUEUES: Final[tuple[_QueueMetric, ...]] = (
+    ("ready", "gauge", "Messages that may be claimed; of a stream, all there are.", lambda v: v.ready),
+    ("in_flight", "gauge", "Messages claimed and not settled.", lambda v: v.in_flight),
+    ("delayed", "gauge", "Messages that came back and wait for their next attempt.", lambda v: v.delayed),
+    ("scheduled", "gauge", "Messages published for later.", lambda v: v.scheduled),
+    ("failed", "gauge", "Messages that failed and are kept.", lambda v: v.failed),
+    ("unmatched", "gauge", "Ready messages that no consumer's filter wants.", lambda v: v.unmatched),
+    ("consumers", "gauge", "Consumers.", lambda v: v.consumers),
+    ("memory_bytes", "gauge", "Memory that messages take.", lambda v: v.memory_bytes),
+    ("retained_bytes", "gauge", "Payload that a stream keeps.", lambda v: v.retained_bytes),
+    ("published_total", "counter", "Messages published since the queue was made.", lambda v: v.published),
+    ("delivered_total", "counter", "Deliveries, over all groups.", lambda v: v.delivered),
+    ("settled_total", "counter", "Messages done with, over all groups.", lambda v: v.settled),
+    ("redelivered_total", "counter", "Deliveries but the first of a message.", lambda v: v.redelivered),
 )
+
+_RABBITMQ: Final[tuple[_QueueMetric, ...]] = (
+    ("messages_ready", "gauge", "Messages ready.", lambda v: v.ready + v.delayed),
+    ("messages_unacked", "gauge", "Messages delivered and not acknowledged.", lambda v: v.in_flight),
+    ("messages", "gauge", "Both.", lambda v: v.ready + v.delayed + v.in_flight),
+    ("consumers", "gauge", "Consumers.", lambda v: v.consumers),
+    ("messages_published_total", "counter", "Messages published.", lambda v: v.published),
+)
+
+_GroupMetric = tuple[str, str, str, Callable[[GroupView], float]]
+_GROUPS: Final[tuple[_GroupMetric, ...]] = (
+    ("lag", "gauge", "Messages the group has not done.", lambda v: v.lag),
+    ("oldest_age_seconds", "gauge", "Age of the oldest of those.", lambda v: v.oldest_age_ms / 1000),
+    ("in_flight", "gauge", "Messages claimed and not settled.", lambda v: v.in_flight),
+    ("failed", "gauge", "Messages that failed and are kept.", lambda v: v.failed),
+    ("consumers", "gauge", "Consumers.", lambda v: v.consumers),
+    ("lost_total", "counter", "Messages that retention took before they were read.", lambda v: v.lost),
+    ("redelivered_total", "counter", "Deliveries but the first of a message.", lambda v: v.redelivered),
+)
+
+_DROPPED: Final = {
+    "dropped_slow_consumer": "slow_consumer",
+    "dropped_too_large": "too_large",
+    "publishes_refused": "refused",
+    "publishes_unrouted": "unrouted",
+}
 
 
 def line(name: str, value: float, **labels: str) -> str:
@@ -41,47 +81,124 @@ def head(name: str, kind: str, help_text: str) -> str:
     return f"# HELP {name} {help_text}\n# TYPE {name} {kind}\n"
 
 
-def metrics_endpoint(site: Site) -> Callable[[Request], object]:
-    """`GET /metrics`."""
+def metrics_endpoint(site: Site, *, detailed: bool) -> Callable[[Request], Awaitable[Response]]:
+    """`GET /metrics` and `GET /metrics/detailed`."""
 
     async def metrics(request: Request) -> Response:
         try:
             check_operator(identity_of(request.scope), is_looking=True)
             site.admin.check()
             views = await site.queues()
+            shown = views if detailed else views[: limits.METRICS_QUEUES_MAX]
+            grouped = views if detailed else views[: limits.METRICS_GROUPS_QUEUES_MAX]
+            groups = await _groups_of(site, grouped)
         except Exception as error:
             return answer_of(error)
-        return StreamingResponse(_written(site, views), media_type=CONTENT_TYPE_LATEST)
+        written = _written(site, views, shown, groups, detailed=detailed)
+        return StreamingResponse(written, media_type=CONTENT_TYPE_LATEST)
 
     return metrics
 
 
-async def _written(site: Site, views: list[QueueView]) -> AsyncIterator[str]:
-    yield "".join(_node_lines(site, views))
-    shown = views[: limits.METRICS_QUEUES_MAX]
-    for suffix, help_text, value_of in _QUEUE_GAUGES:
-        name = f"sluicemq_queue_{suffix}"
-        yield head(name, "gauge", help_text)
-        for begin in range(0, len(shown), limits.LISTED_QUEUES_PER_STEP):
-            part = shown[begin : begin + limits.LISTED_QUEUES_PER_STEP]
-            yield "".join([line(name, value_of(view), queue=view.name) for view in part])
+async def _groups_of(site: Site, views: Sequence[QueueView]) -> list[GroupView]:
+    groups: list[GroupView] = []
+    for number, view in enumerate(views, start=1):
+        if view.groups:
+            try:
+                groups += await site.admin.groups(view.name)
+            except QueueNotFound:  # it went meanwhile
+                continue
+        if number % limits.LISTED_QUEUES_PER_STEP == 0:
             await asyncio.sleep(0)
+    return groups
+
+
+async def _written(
+    site: Site,
+    views: list[QueueView],
+    shown: Sequence[QueueView],
+    groups: Sequence[GroupView],
+    *,
+    detailed: bool,
+) -> AsyncIterator[str]:
+    yield "".join(_node_lines(site, views))
+    yield "".join(_commit_lines(site))
+    families: list[tuple[str, tuple[_QueueMetric, ...], dict[str, str]]] = [("sluicemq_queue_", _QUEUES, {})]
+    if detailed:
+        families.append(("rabbitmq_queue_", _RABBITMQ, {"vhost": "/"}))
+    for prefix, metrics, labels in families:
+        for suffix, kind, help_text, value_of in metrics:
+            yield head(prefix + suffix, kind, help_text)
+            for part in _parts(shown):
+                lines = [line(prefix + suffix, value_of(v), **labels, queue=v.name) for v in part]
+                yield "".join(lines)
+                await asyncio.sleep(0)
+    for suffix, kind, help_text, group_value in _GROUPS:
+        name = f"sluicemq_group_{suffix}"
+        yield head(name, kind, help_text)
+        for begin in range(0, len(groups), limits.LISTED_QUEUES_PER_STEP):
+            some = groups[begin : begin + limits.LISTED_QUEUES_PER_STEP]
+            yield "".join([line(name, group_value(v), queue=v.queue, group=v.group_id) for v in some])
+            await asyncio.sleep(0)
+
+
+def _parts(views: Sequence[QueueView]) -> Iterable[Sequence[QueueView]]:
+    step = limits.LISTED_QUEUES_PER_STEP
+    return (views[begin : begin + step] for begin in range(0, len(views), step))
 
 
 def _node_lines(site: Site, views: list[QueueView]) -> Iterable[str]:
     node = site.node.view()
+    lag = site.node.lag()
     yield head("sluicemq_info", "gauge", "What runs here.")
-    yield line("sluicemq_info", 1, version=node.version, storage=node.storage)
-    gauges = {
-        "uptime_seconds": ("How long the broker runs.", node.uptime_ms / 1000),
-        "memory_resident_bytes": ("Memory of the process that lies in RAM.", node.memory_bytes),
-        "connections": ("Clients connected by MQTT and AMQP.", site.node.connection_count()),
-        "queues": ("Queues there are.", len(views)),
-        "messages_ready": ("Messages that may be claimed, all queues.", sum(v.ready for v in views)),
-        "messages_in_flight": ("Messages claimed, all queues.", sum(v.in_flight for v in views)),
-    }
-    for suffix, (help_text, value) in gauges.items():
-        yield head(f"sluicemq_{suffix}", "gauge", help_text)
+    yield line("sluicemq_info", 1, version=node.version, storage=node.storage, python=node.python)
+    uncommitted = site.hub.client.turns.uncommitted_bytes()
+    plain: list[tuple[str, str, str, float]] = [
+        ("uptime_seconds", "gauge", "How long the broker runs.", node.uptime_ms / 1000),
+        ("memory_resident_bytes", "gauge", "Memory of the process in RAM.", node.memory_bytes),
+        ("cpu_seconds_total", "counter", "Processor time the process took.", node.cpu_seconds),
+        ("connections", "gauge", "Clients connected by MQTT and AMQP.", site.node.connection_count()),
+        ("queues", "gauge", "Queues there are.", len(views)),
+        ("queues_shown", "gauge", "Of those, in this answer.", min(len(views), limits.METRICS_QUEUES_MAX)),
+        ("messages_ready", "gauge", "Messages that may be claimed, all queues.", _sum(views, "ready")),
+        ("messages_in_flight", "gauge", "Messages claimed, all queues.", _sum(views, "in_flight")),
+        ("messages_failed", "gauge", "Messages failed and kept, all queues.", _sum(views, "failed")),
+        ("messages_published_total", "counter", "Messages published, all queues.", _sum(views, "published")),
+        ("messages_delivered_total", "counter", "Deliveries, all queues.", _sum(views, "delivered")),
+        ("messages_settled_total", "counter", "Messages done with, all queues.", _sum(views, "settled")),
+        ("uncommitted_bytes", "gauge", "Memory of what is not durable yet.", uncommitted),
+        ("loop_stalls_total", "counter", "Steps that held up everybody else.", lag.stall_count),
+        ("loop_stalled_seconds_total", "counter", "All of them together.", lag.stalled_ms / 1000),
+        ("loop_stall_seconds_max", "gauge", "The longest of them.", lag.longest_ms / 1000),
+    ]
+    for suffix, kind, help_text, value in plain:
+        yield head(f"sluicemq_{suffix}", kind, help_text)
         yield line(f"sluicemq_{suffix}", value)
-    yield head("sluicemq_cpu_seconds_total", "counter", "Processor time the process took.")
-    yield line("sluicemq_cpu_seconds_total", node.cpu_seconds)
+    counters = asdict(site.node.counters())
+    yield head("sluicemq_messages_dropped_total", "counter", "Messages that went nowhere, by reason.")
+    for name, reason in _DROPPED.items():
+        yield line("sluicemq_messages_dropped_total", counters[name], reason=reason)
+    for name in ("control_refused", "late_settles"):
+        yield head(f"sluicemq_{name}_total", "counter", "See docs/http.md.")
+        yield line(f"sluicemq_{name}_total", counters[name])
+
+
+def _commit_lines(site: Site) -> Iterable[str]:
+    stats = site.hub.client.commits.stats()
+    name = "sluicemq_commit_seconds"
+    yield head(name, "histogram", "From closing a commit until it is durable.")
+    bounds = [*map(str, BOUNDS_S), "+Inf"]
+    for bound, count in zip(bounds, accumulate(stats.by_duration), strict=True):
+        yield line(f"{name}_bucket", count, le=bound)
+    yield line(f"{name}_sum", stats.seconds)
+    yield line(f"{name}_count", stats.count)
+    for suffix, help_text, value in (
+        ("commit_records_total", "Records written by commits.", stats.records),
+        ("store_retries_total", "Times the store failed and was asked once more.", stats.retries),
+    ):
+        yield head(f"sluicemq_{suffix}", "counter", help_text)
+        yield line(f"sluicemq_{suffix}", value)
+
+
+def _sum(views: list[QueueView], name: str) -> int:
+    return sum(getattr(view, name) for view in views)

@@ -132,6 +132,7 @@ class Pages:
             request,
             "overview.html",
             overview=overview,
+            queues=(await self._site.queues())[: limits.HTTP_PAGE_ITEMS_DEFAULT],
             totals=_TOTALS,
             charts=_CHARTS,
             ports={"mqtt": 1883, **ports},

@@ -27,9 +27,9 @@ class Site:
         self._viewed_at = -math.inf
 
     async def queues(self) -> list[QueueView]:
-        """All queues, as they were within the last second: many ask for them, and there may be many."""
+        """All queues; where they are many, as they were within the last second."""
         now = self.hub.clock.monotonic()
-        if now - self._viewed_at >= limits.VIEWS_KEPT_S:
+        if len(self._views) < limits.VIEWS_KEPT_MIN or now - self._viewed_at >= limits.VIEWS_KEPT_S:
             self._views = await self.admin.queues()
             self._viewed_at = now
         return self._views

@@ -81,6 +81,21 @@ def test_metrics_can_be_read_by_prometheus(
     }
     assert samples["sluicemq_queue_ready", queue] == 4
     assert samples["sluicemq_queues", None] >= 1
+    assert samples["sluicemq_queue_published_total", queue] == 4
+    assert samples["sluicemq_commit_seconds_count", None] >= 1
+
+
+def test_detailed_metrics_have_groups_and_names_of_rabbitmq(
+    http: httpx.Client, channel: amqp.BlockingChannel, queue: str
+) -> None:
+    _publish(channel, queue, 2)
+    channel.basic_get(queue)
+    text = http.get("/metrics/detailed").text
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    lags = {sample.labels["queue"]: sample.value for sample in families["sluicemq_group_lag"].samples}
+    assert lags[queue] == 2
+    unacked = families["rabbitmq_queue_messages_unacked"].samples
+    assert {s.labels["queue"]: (s.labels["vhost"], s.value) for s in unacked}[queue] == ("/", 1)
 
 
 def test_page_lists_queues_and_allows_no_script_of_others(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.engine.client import Waiter
+from broker.engine.commit_stats import CommitView
 from broker.engine.shard import Shard
 
 
@@ -14,6 +15,10 @@ class LocalCommits:
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self._manager = shard.manager
+
+    def stats(self) -> CommitView:
+        """See `CommitClient.stats`."""
+        return self._shard.commits.stats.view()
 
     def wait(self, waiter: Waiter, token: int) -> None:
         """See `CommitClient.wait`."""
