@@ -6,12 +6,16 @@ from typing import Final
 
 import structlog
 
+from broker import topics
 from broker.engine.client import ShardClient
 from config.queue_settings import QueueSettings
 from config.settings import Settings
-from queue_manager.api import GroupDefinition, QueueDeclaration, QueuePolicy, read_start
+from queue_manager import address
+from queue_manager.api import BindingDefinition, GroupDefinition, QueueDeclaration, QueuePolicy, read_start
 from queue_manager.errors import InvalidArgument
 from queue_manager.policy import FOREVER, REJECT
+
+_CAPTURE: Final = {"x-capture": True}  # tells the bindings of the configuration from those of clients
 
 _log: Final = structlog.get_logger("sluicemq.config")
 
@@ -62,7 +66,7 @@ def declaration_of(settings: Settings, queue: QueueSettings) -> QueueDeclaration
         name=queue.name,
         durable=queue.type != "ephemeral",
         policy=policy_of(settings, queue),
-        topics=queue.topics,
+        topics=tuple(topic for topic in queue.topics if address.is_queue_topic(topic)),
         description=queue.description,
     )
 
@@ -81,6 +85,25 @@ def groups_of(queue: QueueSettings) -> list[GroupDefinition]:
     return wanted
 
 
+async def _capture(client: ShardClient, queue: QueueSettings) -> None:
+    """Bind a queue to the ordinary topics it is to capture, and to none that it was."""
+    wanted = {topics.pattern_of(topic) for topic in queue.topics if not address.is_queue_topic(topic)}
+    bindings = await client.exchanges.bindings(queue=queue.name)
+    for known in bindings:
+        if known.arguments != _CAPTURE:
+            continue
+        if known.routing_key in wanted:
+            wanted.discard(known.routing_key)
+        else:
+            await client.exchanges.unbind(known)
+    for pattern in sorted(wanted):
+        await client.exchanges.bind(
+            BindingDefinition(
+                source=topics.EXCHANGE, destination=queue.name, routing_key=pattern, arguments=_CAPTURE
+            )
+        )
+
+
 async def declare_configured(settings: Settings, client: ShardClient) -> None:
     """Make the configured queues and groups and the dead-letter queues they name, and apply what was changed.
 
@@ -92,6 +115,8 @@ async def declare_configured(settings: Settings, client: ShardClient) -> None:
     for entry in settings.queues:
         if entry.dead_letter and not await client.queues.exists(entry.dead_letter):
             await client.queues.declare(declaration_of(settings, QueueSettings(name=entry.dead_letter)))
+    for entry in settings.queues:
+        await _capture(client, entry)
     for entry in settings.queues:
         for group in groups_of(entry):
             await client.groups.ensure(entry.name, group)

@@ -21,6 +21,12 @@ def routing_key_of(topic: str) -> str:
     return topic.translate(_SWAPPED)
 
 
+def pattern_of(topic_filter: str) -> str:
+    """The binding key of a topic filter, none of whose levels is `*`."""
+    levels = topic_filter.split("/")
+    return ".".join("*" if level == "+" else level.replace(".", "/") for level in levels)
+
+
 def topic_of(routing_key: str) -> str:
     """The topic of a routing key."""
     return routing_key.translate(_SWAPPED)

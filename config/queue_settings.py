@@ -157,6 +157,8 @@ class QueueSettings(Section):
     name: QueueName
     """1 to 255 bytes of UTF-8, one topic level."""
     topics: tuple[TopicFilter, ...] = ()
+    capture: bool = False
+    """Whether `topics` may be ordinary ones: what devices publish there goes into the queue, too."""
     """MQTT topic filters whose publishes the queue takes; never empty (default `$queue/<name>/#`)."""
     description: Annotated[str, AfterValidator(names.check_description)] = ""
     """What the queue is for."""
@@ -237,6 +239,19 @@ class QueueSettings(Section):
                 raise ValueError("dlq must be another queue")
         return self
 
+    @model_validator(mode="after")
+    def _ordinary_topics_are_captured(self) -> "QueueSettings":
+        for topic in self.topics:
+            if topic.startswith("$queue/"):
+                continue
+            if not self.capture:
+                raise ValueError(f"{topic!r} is outside $queue/: set capture to have the queue take it, too")
+            if topic.startswith("$"):
+                raise ValueError(f"{topic!r} belongs to the broker")
+            if "*" in topic.split("/"):
+                raise ValueError(f"{topic!r}: a level '*' cannot be captured")
+        return self
+
     @model_validator(mode="before")
     @classmethod
     def _bind_to_own_address(cls, data: Any) -> Any:
@@ -252,10 +267,6 @@ class QueueSettings(Section):
         if len(value) > limits.QUEUE_TOPICS_MAX:
             raise ValueError(f"at most {limits.QUEUE_TOPICS_MAX} topics, not {len(value)}")
         for position, topic in enumerate(value):
-            if not topic.startswith("$queue/"):
-                raise ValueError(
-                    f"{topic!r} is outside $queue/: ordinary topics in queues are not supported yet"
-                )
             if topic in value[:position]:
                 raise ValueError(f"names {topic!r} twice")
         return value
