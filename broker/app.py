@@ -334,7 +334,7 @@ class Broker:
         makers |= {f"{name}s": maker for name, maker in makers.items()}  # over TLS
         makers |= self._websocket_makers()
         makers |= {name: server.accept for name, server in self._http.items()}
-        listeners.open(makers, room, self._tls)
+        listeners.open(makers, room, self._tls, hub.access.addresses)
         self.ports = listeners.ports
 
     def _websocket_makers(self) -> dict[str, MakeProtocol]:

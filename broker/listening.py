@@ -13,6 +13,7 @@ from typing import Final
 
 import structlog
 
+from broker.access.addresses import Addresses
 from broker.clock import Clock
 from broker.descriptors import ConnectionRoom
 from broker.log_pace import LogPace
@@ -21,6 +22,7 @@ from broker.tls.contexts import TlsContexts
 from broker.tls.gate import drive
 from broker.transport import peer_text
 from config import limits
+from config.access import AccessSettings
 from config.settings import HttpListenerSettings, ListenerSettings
 
 _log: Final = structlog.get_logger("sluicemq.listening")
@@ -61,10 +63,11 @@ class Listeners:
         self._clock = clock
         self._sockets: dict[str, list[socket.socket]] = {}
         self._open_to: dict[socket.socket, tuple[str, MakeProtocol]] = {}
-        self._let_in: set[socket.socket] = set()
+        self._let_in: dict[socket.socket, str] = {}  # with the address
         self._handing_over: set[asyncio.Task[None]] = set()
         self._room = ConnectionRoom(0, "")
         self._tls = TlsContexts({})
+        self._addresses = Addresses(AccessSettings())
         self._refusals = LogPace(limits.REFUSAL_LOG_INTERVAL_MS)
         self._failures = LogPace(limits.REFUSAL_LOG_INTERVAL_MS)
         self._shortages = LogPace(limits.REFUSAL_LOG_INTERVAL_MS)
@@ -116,10 +119,15 @@ class Listeners:
             await asyncio.sleep(limits.LISTEN_RETRY_MS / 1000)
 
     def open(
-        self, makers: Mapping[str, MakeProtocol], room: ConnectionRoom, tls: TlsContexts | None = None
+        self,
+        makers: Mapping[str, MakeProtocol],
+        room: ConnectionRoom,
+        tls: TlsContexts | None = None,
+        addresses: Addresses | None = None,
     ) -> None:
-        """Let clients in, as many as there is room for. Raises ListenError."""
+        """Let clients in, as many as there is room for, and as `addresses` may have. Raises ListenError."""
         self._room = room
+        self._addresses = addresses or self._addresses
         self._tls = tls or TlsContexts({})
         for name, sockets in self._sockets.items():
             for listening in sockets:
@@ -160,12 +168,17 @@ class Listeners:
                     self._pause(listening, error)
                 return
             if len(self._let_in) >= self._room.connections_max:
-                self._refuse(connection, peer)
+                self._refuse(connection, peer, self._room.reason)
+                continue
+            host = str(peer[0]) if isinstance(peer, tuple) else ""
+            refusal = self._addresses.enter(host, self._clock.monotonic())
+            if refusal:
+                self._refuse(connection, peer, refusal)
                 continue
             connection.setblocking(False)
-            self._let_in.add(connection)
+            self._let_in[connection] = host
             loop = asyncio.get_running_loop()
-            lost = partial(self._let_in.discard, connection)
+            lost = partial(self._lost, connection)
             name, maker = self._open_to[listening]
             context = self._tls.get(name)
             takes_plain = self._tls.takes_plain(name)
@@ -194,7 +207,7 @@ class Listeners:
             self._note_failure(failure, peer, error)
         elif error is not None and not isinstance(error, OSError):  # that is a client who is gone already
             _log.error("connection.internal_error", exc_info=error)
-        self._let_in.discard(connection)
+        self._lost(connection)
         connection.close()
 
     def _note_failure(self, event: str, peer: object, error: OSError) -> None:
@@ -203,7 +216,12 @@ class Listeners:
             reason = getattr(error, "reason", "") or error.strerror or str(error) or type(error).__name__
             _log.warning(event, peer=peer_text(peer), reason=reason, count=count)
 
-    def _refuse(self, connection: socket.socket, peer: object) -> None:
+    def _lost(self, connection: socket.socket) -> None:
+        host = self._let_in.pop(connection, None)
+        if host is not None:
+            self._addresses.leave(host)
+
+    def _refuse(self, connection: socket.socket, peer: object, reason: str) -> None:
         connection.close()
         self.refused_count += 1
         count = self._refusals.turn(self._clock.now_ms())
@@ -212,7 +230,7 @@ class Listeners:
                 "connection.refused",
                 peer=peer_text(peer),
                 count=count,
-                reason=self._room.reason,
+                reason=reason,
             )
 
     def _pause(self, listening: socket.socket, error: OSError) -> None:

@@ -221,6 +221,10 @@ class AccessSettings(Section):
         PermissionSettings(vhost="*", configure=".*", write=".*", read=".*"),
     )
 
+    connections_per_address: Count = Field(default=0, ge=0)
+    """How many connections one address may have; 0: as many as there is room for."""
+    connects_per_second: Count = Field(default=0, ge=0)
+    """How many connections one address may make in a second; 0: any number."""
     jwt: TokenSettings | None = None
     http: HookSettings | None = None
     order: tuple[Literal["users", "jwt", "http"], ...] = ("users", "jwt", "http")

@@ -28,6 +28,7 @@ ROUTE_CACHE_ENTRIES_MAX: Final = 10_000
 
 # AMQP 0.9.1
 AMQP_FRAME_BYTES_MAX: Final = 131_072  # offered in connection.tune
+AMQP_HANDSHAKE_FRAME_BYTES_MAX: Final = 16 * KIB  # until the client is let in; a token has to fit
 AMQP_FRAME_BYTES_MIN: Final = 4_096  # the specification's smallest frame-max
 AMQP_CHANNELS_MAX: Final = 2_047
 AMQP_HEARTBEAT_S: Final = 60
@@ -367,6 +368,7 @@ HOOK_PAUSE_S: Final = 10
 SCRAM_ITERATIONS: Final = 10_000  # RFC 7677 asks for 4,096 at least
 SCRAM_ITERATIONS_MAX: Final = 10_000_000  # in a users file; the client has to compute them
 SCRAM_MESSAGE_BYTES_MAX: Final = 4 * KIB
+ADDRESSES_KEPT_MAX: Final = 20_000  # who connected lately
 TLS_HANDSHAKE_TIMEOUT_S: Final = 10
 TLS_SHUTDOWN_TIMEOUT_S: Final = 2
 ACCESS_PATTERN_CHARACTERS_MAX: Final = 4_096

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.access.accounts import Accounts
+from broker.access.addresses import Addresses
 from broker.access.credentials import Anonymous, Certificate, Credentials, LoginRefused, Password, Peer
 from broker.access.login import Identity, Login
 from broker.access.present import Present
@@ -36,6 +37,7 @@ class Access:
         self._clock = clock
         self._accounts = Accounts(settings, clock)
         self.present = Present()
+        self.addresses = Addresses(settings)
         self._listeners: list[Callable[[], None]] = []
         self._throttle = Throttle()
         self._decoys = Decoys()
@@ -54,6 +56,7 @@ class Access:
         """Go by these from now on; gives how many connections ended, of users who are gone or may do less."""
         before, self._accounts = self._accounts, accounts
         self._settings = accounts.settings
+        self.addresses.follow(accounts.settings)
         ended = self.present.review(self._login_now)
         for listener in self._listeners:
             listener()

@@ -85,7 +85,8 @@ class AmqpConnection(Connection):
         self.channel_max = channel_max
         self.heartbeat_s = heartbeat_s
         self.closing = False
-        self._publishes = PublishReader(frame_max - c.FRAME_OVERHEAD_BYTES, message_bytes_max)
+        frame_bytes_max = min(frame_max, limits.AMQP_HANDSHAKE_FRAME_BYTES_MAX)
+        self._publishes = PublishReader(frame_bytes_max - c.FRAME_OVERHEAD_BYTES, message_bytes_max)
         self._channels = Channels(self.output, self._publishes, channel_max, message_bytes_max)
         self._server_properties = server_properties
         self._mechanisms = handshake.MECHANISMS
@@ -369,7 +370,8 @@ class AmqpConnection(Connection):
                 raise ProtocolError(c.FRAME_ERROR, f"unknown frame type {kind}")
             if payload_bytes > publishes.payload_max:
                 raise ProtocolError(
-                    c.FRAME_ERROR, f"frame of {payload_bytes + 8} bytes is above frame_max {self.frame_max}"
+                    c.FRAME_ERROR,
+                    f"frame of {payload_bytes + 8} bytes is above the maximum of {publishes.payload_max + 8}",
                 )
             start = pos + c.FRAME_HEAD_BYTES
             end: int = start + payload_bytes
