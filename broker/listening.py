@@ -8,6 +8,7 @@ import os
 import socket
 import ssl
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -30,6 +31,12 @@ _log: Final = structlog.get_logger("sluicemq.listening")
 MakeProtocol = Callable[[Callable[[], None]], asyncio.Protocol]
 """Makes what drives a connection; it has to call what it is given once the connection is lost."""
 
+_KEEPALIVE: Final = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, limits.TCP_KEEPALIVE_IDLE_S),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, limits.TCP_KEEPALIVE_INTERVAL_S),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, limits.TCP_KEEPALIVE_PROBES),
+)
 _NOTHING_TO_ACCEPT: Final = (errno.EAGAIN, errno.EINTR, errno.ECONNABORTED, errno.EPROTO)
 
 
@@ -176,6 +183,7 @@ class Listeners:
                 self._refuse(connection, peer, refusal)
                 continue
             connection.setblocking(False)
+            _watch_for_silence(connection)
             self._let_in[connection] = host
             loop = asyncio.get_running_loop()
             lost = partial(self._lost, connection)
@@ -261,6 +269,13 @@ def _proxied(make: Callable[[], asyncio.Protocol], peer: str) -> asyncio.Protoco
     if peer and isinstance(protocol, Proxied):
         protocol.come_from(peer)
     return protocol
+
+
+def _watch_for_silence(connection: socket.socket) -> None:
+    """Have the kernel end a connection whose other end is gone without a word, whatever its keep alive."""
+    with suppress(OSError):  # it is gone already
+        for level, option, value in _KEEPALIVE:
+            connection.setsockopt(level, option, value)
 
 
 async def _bound(name: str, listener: ListenerSettings) -> list[socket.socket]:

@@ -55,6 +55,11 @@ class MqttSettings(Section):
     shared_subscriptions: Literal["balanced", "sticky", "random"] = "balanced"
     """Which member of a share group gets a message."""
 
+    connect_rate: Count = Field(default=0, ge=0, le=1_000_000)
+    """CONNECTs a second, of all clients together; 0: as many as come."""
+    message_rate: Count = Field(default=0, ge=0, le=10_000_000)
+    """Publishes a second of one client; 0: as many as come."""
+
     @property
     def keep_alive_s_max(self) -> int:
         """`max_keep_alive_ms` in the seconds of the protocol, rounded up; 0: none."""

@@ -36,6 +36,7 @@ from broker.mqtt.sessions.lasting import LastingSessions, Opened
 from broker.mqtt.sessions.link import SessionLink
 from broker.mqtt.subscribing import Subscriptions
 from broker.mqtt.will import Will, Wills
+from broker.rate import Rate
 from broker.transport import Transport
 from config.mqtt_settings import MqttSettings
 from protocols.mqtt import constants as c
@@ -63,6 +64,7 @@ class MqttFrontends:
         hub.access.on_reload(self.pubsub.forget_routes)
         self.wills = Wills(hub, self.pubsub)
         self.offer = offer_of(settings)
+        self.connects = Rate(settings.connect_rate, hub.clock.monotonic()) if settings.connect_rate else None
         hub.topics.join(ForeignPublishes(hub, self.pubsub))
         self.sessions = LastingSessions(hub, self.pubsub)
 
@@ -101,6 +103,8 @@ class MqttFrontend(Frontend):
         self._authentication: Authentication | None = None
         self._will: Will | None = None
         self._link: SessionLink | None = None
+        message_rate = hub.settings.mqtt.message_rate
+        self._publishes = Rate(message_rate, hub.clock.monotonic()) if message_rate else None
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.ConnectReceived: self._on_connect,
             ev.AckRun: self._outbound.on_acks,
@@ -113,6 +117,8 @@ class MqttFrontend(Frontend):
 
     def handle(self, events: list[Any]) -> None:
         """See `Frontend.handle`."""
+        if self._publishes is not None and not self._is_within_rate(self._publishes, events):
+            return
         for event in events:
             if type(event) is ev.PublishRun:
                 target = event.shape.context
@@ -121,6 +127,15 @@ class MqttFrontend(Frontend):
                 target.publish(self._publisher, event)
             else:
                 self._handlers[type(event)](event)
+
+    def _is_within_rate(self, rate: Rate, events: list[Any]) -> bool:
+        """Whether the client publishes no faster than it may; if not, it is sent away."""
+        count = sum(event.count for event in events if type(event) is ev.PublishRun)
+        if not count or rate.take(count, self.client.hub.clock.monotonic()):
+            return True
+        per_s = self.client.hub.settings.mqtt.message_rate
+        self.client.disconnect(c.MESSAGE_RATE_TOO_HIGH, f"more than {per_s} messages a second")
+        return False
 
     def pause(self) -> None:
         """See `Frontend.pause`."""
@@ -207,6 +222,10 @@ class MqttFrontend(Frontend):
     def _on_connect(self, event: ev.ConnectReceived) -> None:
         packet = event.packet
         client = self.client
+        connects = self._shared.connects
+        if connects is not None and not connects.take(1, client.hub.clock.monotonic()):
+            client.refuse(packet.client_id, c.CONNECTION_RATE_EXCEEDED, "too many connections a second")
+            return
         method = packet.properties.authentication_method
         if method is not None:
             self._authenticate(packet, method)

@@ -64,3 +64,21 @@ def test_will_beyond_the_offer_refuses_the_client(raw, will_flags):
     after = b"\x00" + wire.string("t") + wire.string("x")
     connection.send_bytes(wire.connect(client_id="c", flags=0x02 | will_flags, after=after))
     assert connection.farewell() == (0x9B if will_flags & 0x10 else 0x9A)
+
+
+def test_rates_that_are_configured_are_held(own_broker, raw_mqtt):
+    broker = own_broker({"mqtt": {"connect_rate": 3, "message_rate": 20}})
+    talker = raw_mqtt(broker)
+    talker.send_bytes(wire.publish("t") * 15)
+    talker.send_bytes(wire.packet(wire.PINGREQ, 0))
+    talker.expect(wire.PINGRESP)
+    talker.send_quietly(wire.publish("t") * 300)
+    assert talker.farewell() == 0x96
+    codes = []
+    for number in range(8):
+        client = raw_mqtt(broker, version=None)
+        client.send_bytes(wire.connect(wire.V5 if number % 2 else wire.V311, f"c{number}"))
+        codes.append(client.expect(wire.CONNACK).body[1])
+    assert codes.count(0) < 6
+    assert set(codes) <= {0, 3, 0x9F}
+    assert {3, 0x9F} & set(codes)

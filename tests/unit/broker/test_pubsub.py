@@ -1,5 +1,6 @@
 """broker.mqtt.pubsub: who gets a topic, share groups in turn."""
 
+import gc
 from functools import cache
 from types import SimpleNamespace
 
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import broker.mqtt.pubsub as pubsub_module
 from broker.mqtt.pubsub import PubSub
 from broker.mqtt.subscription import Subscription, encode_identifier, one_for_each_client
 from protocols.mqtt.topics import matches
@@ -178,3 +180,28 @@ def test_a_client_is_a_member_of_a_group_once():
     newer = subscription(members[0], "t", share="g", qos=2)
     pubsub.subscribe(newer)
     assert group.members == [newer]
+
+
+def test_match_costs_the_same_with_100_000_wildcard_subscriptions(monkeypatch):
+    """Only branches that the topic may take are looked at."""
+    looked = [0]
+    collect = pubsub_module._collect
+
+    def count(*arguments):
+        looked[0] += 1
+        collect(*arguments)
+
+    monkeypatch.setattr(pubsub_module, "_collect", count)
+    costs = []
+    gc.disable()  # it would look at all those branches over and over
+    for size in (50, 50_000):
+        pubsub = PubSub()
+        client = Client("c")
+        for number in range(size):
+            pubsub.subscribe(subscription(client, f"site/{number}/+/temperature/#"))
+            pubsub.subscribe(subscription(client, f"+/{number}/device"))
+        looked[0] = 0
+        assert len(pubsub.route("site/7/a/temperature/x").subscriptions) == 1
+        costs.append(looked[0])
+    gc.enable()
+    assert costs[0] == costs[1] < 20
