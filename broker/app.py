@@ -42,6 +42,7 @@ from config import limits
 from config.loader import ConfigError
 from config.settings import (
     AmqpListenerSettings,
+    AnyMqttListenerSettings,
     ListenersSettings,
     MqttListenerSettings,
     Settings,
@@ -49,6 +50,7 @@ from config.settings import (
 )
 from protocols.mqtt.constants import WEBSOCKET_SUBPROTOCOLS
 from protocols.websocket.server import WebSocketServer
+from queue_manager.address import DEFAULT_VHOST
 from storage.errors import StorageError
 from storage.fast_batch import fast_batch_status
 from storage.open import open_store, storage_holder_pid
@@ -115,7 +117,7 @@ class Broker:
         self._hurries = asyncio.Event()
         self._listeners = Listeners(settings.listeners.opened(), self.clock)
         self._tls = TlsContexts({})
-        self._frontends: dict[str, Frontends] = {}
+        self._frontends: dict[tuple[str, str], Frontends] = {}  # by protocol and virtual host
         self._http: dict[str, HttpServer] = {}
         self._lag: Callable[[], Lag] = lambda: Lag(0, 0, 0)
         self._shard: Shard | None = None
@@ -144,6 +146,8 @@ class Broker:
         hub = self.hub
         accounts = hub.access.prepare(settings.access)
         contexts = TlsContexts(settings.listeners.with_tls())
+        for vhost in settings.vhosts:
+            hub.configure_vhost(vhost)
         await declare_configured(settings, hub.client)
         await hub.client.commits.durable()
         self._tls.take(contexts)
@@ -256,6 +260,8 @@ class Broker:
         try:
             starting.step("declaring the configured queues")
             shard.start()
+            for vhost in self.settings.vhosts:
+                self._hub.configure_vhost(vhost)
             await declare_configured(self.settings, client)
             shard.wake()
             self._hub.spawn(delete_left(client.groups))
@@ -323,32 +329,45 @@ class Broker:
             if not hub.access.admits_others and not is_loopback_host(listener.bind):
                 reason = GUEST_FROM_ELSEWHERE
                 _log.warning("listener.local_only", listener=name, bind=listener.bind, reason=reason)
-        self._frontends = {name: make(hub) for name, make in FRONTENDS.items()}
-        makers: dict[str, MakeProtocol] = {
-            name: partial(Transport, hub, made.accept) for name, made in self._frontends.items()
-        }
+        self._frontends = {}
+        makers = self._protocol_makers()
         node = Node(
             hub, self.settings, self.storage_description, lambda: self._listeners.ports, lambda: self._lag()
         )
         self._http = http_servers(hub, self.admin, node, listeners.ports)
-        makers |= {f"{name}s": maker for name, maker in makers.items()}  # over TLS
         makers |= self._websocket_makers()
         makers |= {name: server.accept for name, server in self._http.items()}
         listeners.open(makers, room, self._tls, hub.access.addresses)
         self.ports = listeners.ports
 
+    def _protocol_makers(self) -> dict[str, MakeProtocol]:
+        """What serves the clients of each listener, with TLS or without."""
+        return {
+            listener: self._transport_maker(name, listener)
+            for name in FRONTENDS
+            for listener in (name, f"{name}s")
+        }
+
     def _websocket_makers(self) -> dict[str, MakeProtocol]:
         """What lets in who comes by WebSocket, by listener."""
-        hub = self.hub
-        make = partial(Transport, hub, self._frontends["mqtt"].accept)
         listeners = self.settings.listeners
-        named = {"mqtt_ws": listeners.mqtt_ws, "mqtt_wss": listeners.mqtt_wss}
-        servers = {
-            name: partial(WebSocketServer, settings.path, WEBSOCKET_SUBPROTOCOLS, settings.origins)
-            for name, settings in named.items()
-            if settings is not None
-        }
-        return {name: partial(WebSocketGate, hub, make, server) for name, server in servers.items()}
+        makers: dict[str, MakeProtocol] = {}
+        for name, settings in {"mqtt_ws": listeners.mqtt_ws, "mqtt_wss": listeners.mqtt_wss}.items():
+            if settings is not None:
+                hub = self.hub.of_vhost(settings.vhost)
+                server = partial(WebSocketServer, settings.path, WEBSOCKET_SUBPROTOCOLS, settings.origins)
+                makers[name] = partial(WebSocketGate, hub, self._transport_maker("mqtt", name), server)
+        return makers
+
+    def _transport_maker(self, protocol: str, listener: str) -> Callable[[Callable[[], None]], Transport]:
+        """What serves the clients of a listener, in its virtual host."""
+        settings = self.settings.listeners.opened().get(listener)
+        vhost = settings.vhost if isinstance(settings, AnyMqttListenerSettings) else DEFAULT_VHOST
+        hub = self.hub.of_vhost(vhost)
+        frontends = self._frontends.get((protocol, vhost))
+        if frontends is None:
+            frontends = self._frontends[protocol, vhost] = FRONTENDS[protocol](hub)
+        return partial(Transport, hub, frontends.accept)
 
     async def _drain(self, hub: Hub) -> Collection[Peer]:
         """Have what came confirmed, for who is told nothing publishes it again; gives the transports that are

@@ -9,7 +9,7 @@ from typing import Any, Final
 from config.fields import Section
 from config.settings import Settings
 
-RELOADED: Final = ("access.", "log.level", "queues")
+RELOADED: Final = ("access.", "log.level", "queues", "vhosts")
 """Keys that take effect at once; so do the TLS settings of listeners that are open."""
 
 
@@ -49,6 +49,7 @@ def merged(old: Settings, new: Settings) -> Settings:
         update={
             "access": new.access,
             "queues": new.queues,
+            "vhosts": new.vhosts,
             "log": old.log.model_copy(update={"level": new.log.level}),
             "listeners": old.listeners.model_copy(update=listeners),
         }

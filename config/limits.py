@@ -12,6 +12,8 @@ MIB: Final = 1024 * 1024
 # queues and messages
 QUEUE_NAME_BYTES_MAX: Final = 255
 GROUP_NAME_BYTES_MAX: Final = 255
+VHOST_NAME_BYTES_MAX: Final = 128
+VHOSTS_MAX: Final = 1_000
 MESSAGE_BYTES_MAX: Final = 128 * MIB  # ceiling of limits.max_message_size
 MESSAGE_BYTES_DEFAULT_MAX: Final = 10 * MIB
 QUEUES_MAX: Final = 100_000

@@ -11,6 +11,16 @@ _INSTANCE_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _HOST_NAME: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*\.?")
 
 
+def check_vhost_name(name: str) -> str:
+    """Return `name` if a virtual host may be called so; raise ValueError saying why not."""
+    size_bytes = _utf8_bytes(name)
+    if not 1 <= size_bytes <= limits.VHOST_NAME_BYTES_MAX:
+        raise ValueError(f"the name of a virtual host has 1 to {limits.VHOST_NAME_BYTES_MAX} bytes of UTF-8")
+    if name != "/" and (not name.isprintable() or any(character in name for character in "/+#$")):
+        raise ValueError("the name of a virtual host must not contain /, +, #, $ or control characters")
+    return name
+
+
 def check_queue_name(name: str) -> str:
     """Return `name` if it can be one level of a `$queue/<name>` address; raise ValueError saying why not."""
     size_bytes = _utf8_bytes(name)
@@ -23,8 +33,8 @@ def check_queue_name(name: str) -> str:
     for character, called in (("\0", "NUL"), ("+", "+"), ("#", "#"), ("/", "/")):
         if character in name:
             raise ValueError(f"a queue name must not contain {called}")
-    if "\x1e" in name or "\x1f" in name:  # they separate queue from lane and group in the stored queue ID
-        raise ValueError("a queue name must not contain the control characters 0x1E and 0x1F")
+    if any(character in name for character in "\x1d\x1e\x1f"):  # they separate parts of the stored queue ID
+        raise ValueError("a queue name must not contain the control characters 0x1D, 0x1E and 0x1F")
     if name.startswith("$"):
         raise ValueError("a queue name must not start with $, which is kept for the broker")
     return name

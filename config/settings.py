@@ -14,6 +14,8 @@ from config.mqtt_settings import MqttSettings
 from config.queue_settings import QueueLimitsSettings, QueueSettings, RetrySettings
 from config.tls import TlsSettings
 
+DEFAULT_VHOST = "/"
+
 __all__ = [
     "AccessSettings",
     "AmqpListenerSettings",
@@ -30,6 +32,7 @@ __all__ = [
     "RetrySettings",
     "Settings",
     "StorageSettings",
+    "VhostSettings",
     "duplicate_names",
 ]
 
@@ -70,7 +73,14 @@ class ClientListenerSettings(ListenerSettings):
         return self.proxy_protocol
 
 
-class MqttListenerSettings(ClientListenerSettings):
+class AnyMqttListenerSettings(ClientListenerSettings):
+    """A listener for MQTT, whatever is below it."""
+
+    vhost: str = DEFAULT_VHOST
+    """The virtual host its clients are in."""
+
+
+class MqttListenerSettings(AnyMqttListenerSettings):
     """MQTT 3.1.1 and 5 on one port."""
 
     port: Count = Field(default=1883, ge=0, le=65_535)
@@ -82,14 +92,14 @@ class AmqpListenerSettings(ClientListenerSettings):
     port: Count = Field(default=5672, ge=0, le=65_535)
 
 
-class MqttsListenerSettings(ClientListenerSettings):
+class MqttsListenerSettings(AnyMqttListenerSettings):
     """MQTT over TLS."""
 
     port: Count = Field(default=8883, ge=0, le=65_535)
     tls: TlsSettings
 
 
-class MqttWsListenerSettings(ClientListenerSettings):
+class MqttWsListenerSettings(AnyMqttListenerSettings):
     """MQTT over WebSocket."""
 
     port: Count = Field(default=8083, ge=0, le=65_535)
@@ -171,6 +181,16 @@ class ListenersSettings(Section):
         return self
 
 
+class VhostSettings(Section):
+    """A virtual host: queues, exchanges and topics of its own."""
+
+    name: Annotated[str, AfterValidator(names.check_vhost_name)]
+    max_connections: Count = Field(default=0, ge=0, le=limits.CONNECTIONS_MAX)
+    """Clients in it at a time; 0: as many as the broker takes."""
+    max_queues: Count = Field(default=0, ge=0, le=limits.QUEUES_MAX)
+    """Queues in it; 0: as many as the broker takes."""
+
+
 class QueueManagerSettings(Section):
     """What holds for all queues."""
 
@@ -204,6 +224,7 @@ class Settings(Section):
     )
     mqtt: MqttSettings = MqttSettings()
     queue_manager: QueueManagerSettings = QueueManagerSettings()
+    vhosts: tuple[VhostSettings, ...] = ()
     queues: tuple[QueueSettings, ...] = ()
     access: AccessSettings = AccessSettings()
     log: LogSettings = LogSettings()
@@ -216,6 +237,23 @@ class Settings(Section):
         for _, name, _ in duplicate_names([queue.name for queue in value]):
             raise PydanticCustomError("duplicate_queue", "two queues are named {name}", {"name": name})
         return value
+
+    @field_validator("vhosts")
+    @classmethod
+    def _vhosts_differ(cls, value: tuple[VhostSettings, ...]) -> tuple[VhostSettings, ...]:
+        if len(value) > limits.VHOSTS_MAX:
+            raise ValueError(f"at most {limits.VHOSTS_MAX} virtual hosts, not {len(value)}")
+        for _, name, _ in duplicate_names([vhost.name for vhost in value]):
+            raise ValueError(f"two virtual hosts are named {name}")
+        return value
+
+    @model_validator(mode="after")
+    def _listeners_lead_somewhere(self) -> "Settings":
+        known = {DEFAULT_VHOST, *(vhost.name for vhost in self.vhosts)}
+        for name, listener in self.listeners.opened().items():
+            if isinstance(listener, AnyMqttListenerSettings) and listener.vhost not in known:
+                raise ValueError(f"listener {name} leads to the virtual host {listener.vhost}, which is none")
+        return self
 
     def visibility_timeout_ms(self, queue: QueueSettings) -> int:
         """The lease of a delivery from `queue`, in ms: its own, else the queue manager's."""

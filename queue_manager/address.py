@@ -8,6 +8,7 @@ from config import limits
 from queue_manager.errors import InvalidAddress
 
 DEFAULT_VHOST: Final = "/"
+VHOST_SEPARATOR: Final = "\x1d"  # behind the virtual host in names that are not of "/"; no name has it
 PREFIX: Final = "$queue/"
 STREAM_STATUS: Final = "$stream-status"
 BROWSE: Final = "$browse"
@@ -33,8 +34,44 @@ class Address:
         self.verb = verb
 
 
-def validate_queue_name(name: str) -> str:
-    """Give `name` back if a queue may be called so, else raise InvalidAddress."""
+def qualified_name(vhost: str, name: str) -> str:
+    """What a queue or exchange of a virtual host is called in the core and on the store."""
+    return name if vhost == DEFAULT_VHOST else f"{vhost}{VHOST_SEPARATOR}{name}"
+
+
+def vhost_of(qualified: str) -> str:
+    """The virtual host that a name of the core is of."""
+    vhost, separator, _ = qualified.rpartition(VHOST_SEPARATOR)
+    return vhost if separator else DEFAULT_VHOST
+
+
+def local_name(qualified: str) -> str:
+    """A name of the core as it is said in its virtual host."""
+    return qualified.rpartition(VHOST_SEPARATOR)[2]
+
+
+def sibling(qualified: str, name: str) -> str:
+    """The core's name for what is called `name` in the virtual host of another name of the core."""
+    return qualified_name(vhost_of(qualified), name)
+
+
+def validate_vhost_name(name: str) -> str:
+    """Give `name` back if a virtual host may be called so, else raise InvalidAddress."""
+    size = len(name.encode())
+    if not 1 <= size <= limits.VHOST_NAME_BYTES_MAX:
+        raise InvalidAddress(
+            f"the name of a virtual host has 1 to {limits.VHOST_NAME_BYTES_MAX} bytes, this one {size}"
+        )
+    if not name.isprintable() or (name != DEFAULT_VHOST and any(c in "/+#$" for c in name)):
+        raise InvalidAddress(f"virtual host {name!r} has '/', '+', '#', '$' or a control character in it")
+    return name
+
+
+def validate_queue_name(qualified: str) -> str:
+    """Give the name back if a queue may be called so, in its virtual host, else raise InvalidAddress."""
+    vhost, separator, name = qualified.rpartition(VHOST_SEPARATOR)
+    if separator:
+        validate_vhost_name(vhost)
     size = len(name.encode())
     if not 1 <= size <= limits.QUEUE_NAME_BYTES_MAX:
         raise InvalidAddress(f"a queue name has 1 to {limits.QUEUE_NAME_BYTES_MAX} bytes, this one {size}")
@@ -43,7 +80,7 @@ def validate_queue_name(name: str) -> str:
             raise InvalidAddress(f"queue name {name!r} contains {character!r}")
     if name.startswith("$"):
         raise InvalidAddress(f"queue name {name!r} starts with '$', which is kept for the broker")
-    return name
+    return qualified
 
 
 def validate_group_name(name: str) -> str:
@@ -90,7 +127,7 @@ def routing_key(topic: str, queue_name: str) -> str:
     """
     if topic == queue_name:
         return ""
-    root = PREFIX + queue_name
+    root = PREFIX + local_name(queue_name)
     if topic.startswith(root):
         if len(topic) == len(root):
             return ""

@@ -14,8 +14,8 @@ from queue_manager.group.start import EARLIEST, GroupStart, read_start
 from queue_manager.log.stream_start import StreamStart
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.policy import QueuePolicy
+from queue_manager.routing.exchange import TOPICS as TOPICS_EXCHANGE
 from queue_manager.routing.exchange_types.table import TYPES as EXCHANGE_TYPES
-from queue_manager.routing.exchanges import TOPICS as TOPICS_EXCHANGE
 from queue_manager.stage_tags import EpochPart, StageTag
 
 __all__ = [

@@ -60,7 +60,10 @@ NUMBER_MASK: Final = (1 << NUMBER_BITS) - 1
 LANE_SEPARATOR: Final = "\x1e"  # never part of a queue name
 GROUP_SEPARATOR: Final = "\x1f"  # never part of a queue or group name
 LANE_BYTES_MAX: Final = 3  # the separator and a priority
-QUEUE_ID_BYTES_MAX: Final = limits.QUEUE_NAME_BYTES_MAX + LANE_BYTES_MAX + 1 + limits.GROUP_NAME_BYTES_MAX
+VHOST_BYTES_MAX: Final = limits.VHOST_NAME_BYTES_MAX + 1  # with the separator behind it
+QUEUE_ID_BYTES_MAX: Final = (
+    VHOST_BYTES_MAX + limits.QUEUE_NAME_BYTES_MAX + LANE_BYTES_MAX + 1 + limits.GROUP_NAME_BYTES_MAX
+)
 
 
 def record_prefix(record_type: int) -> bytes:

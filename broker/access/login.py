@@ -8,6 +8,7 @@ from typing import Final
 from broker.access.credentials import VhostRefused
 from broker.access.rights import Action, Grant, Kind, Rights
 from config import limits
+from queue_manager.address import VHOST_SEPARATOR
 from queue_manager.errors import AccessRefused
 
 ADMINISTRATOR: Final = "administrator"
@@ -127,7 +128,7 @@ class Identity:
         asked = (action, kind, name)
         if asked in self._allowed:
             return True
-        allowed = self._rights.cover(action, kind, name)
+        allowed = VHOST_SEPARATOR not in name and self._rights.cover(action, kind, name)
         if allowed:
             self._keep(asked)
         return allowed

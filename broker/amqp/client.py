@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from broker.access.credentials import LoginRefused
 from broker.access.login import Identity, Login
 from broker.amqp.shared import Shared
 from broker.hub import Hub
@@ -59,9 +60,18 @@ class AmqpClient:
         return self.login.user
 
     def enter(self, vhost: str) -> None:
-        """The virtual host the client works in; raises VhostRefused, LoginRefused."""
+        """The virtual host the client works in; raises VhostNotFound, VhostFull, VhostRefused,
+        LoginRefused.
+        """
+        hub = self.hub.of_vhost(vhost)
         identity = self.login.enter(vhost)
-        self.hub.access.present.enter(identity, self.transport.send_away)
+        hub.vhost.enter()
+        try:
+            hub.access.present.enter(identity, self.transport.send_away)
+        except LoginRefused:
+            hub.vhost.leave()
+            raise
+        self.hub = hub
         self.identity = identity
         self.vhost = vhost
         self._is_in = True
@@ -71,6 +81,7 @@ class AmqpClient:
         if self._is_in:
             self._is_in = False
             self.hub.access.present.leave(self.identity)
+            self.hub.vhost.leave()
 
     def identify(self, login: Login, client_properties: dict[str, Any]) -> None:
         """Who a client is that was let in, and what it says of itself."""

@@ -8,6 +8,7 @@ from broker.access.login import NotPermitted
 from broker.properties.amqp import field_type_name
 from protocols.amqp091 import constants as c
 from protocols.errors import ProtocolError
+from queue_manager.address import local_name
 from queue_manager.errors import (
     AccessRefused,
     ExchangeNotFound,
@@ -47,17 +48,17 @@ def refusal(error: QueueManagerError, vhost: str) -> ProtocolError:
 
 def _text_of(error: QueueManagerError, where: str) -> str:
     if isinstance(error, ExchangeNotFound):
-        return f"no exchange '{error.name}' {where}"
+        return f"no exchange '{local_name(error.name)}' {where}"
     if isinstance(error, QueueNotFound) and error.name is not None:
-        return f"no queue '{error.name}' {where}"
+        return f"no queue '{local_name(error.name)}' {where}"
     if isinstance(error, ResourceLocked):
-        return f"cannot obtain exclusive access to locked queue '{error.name}' {where}. {_LOCKED}"
+        return f"cannot obtain exclusive access to locked queue '{local_name(error.name)}' {where}. {_LOCKED}"
     if isinstance(error, InUse):
-        return f"{error.kind} '{error.name}' {where} in use"
+        return f"{error.kind} '{local_name(error.name)}' {where} in use"
     if isinstance(error, NotEmpty):
-        return f"queue '{error.name}' {where} not empty"
+        return f"queue '{local_name(error.name)}' {where} not empty"
     if isinstance(error, InternalExchange):
-        return f"cannot publish to internal exchange '{error.name}' {where}"
+        return f"cannot publish to internal exchange '{local_name(error.name)}' {where}"
     if isinstance(error, NotText):
         return _not_text(error, where)
     if isinstance(error, Inequivalent):
@@ -68,13 +69,14 @@ def _text_of(error: QueueManagerError, where: str) -> str:
 def _not_text(error: NotText, where: str) -> str:
     kind = field_type_name(error.value)
     if error.owner:
-        return f"invalid type '{kind}' for arg '{error.argument}' in exchange '{error.owner}' {where}"
+        owner = local_name(error.owner)
+        return f"invalid type '{kind}' for arg '{error.argument}' in exchange '{owner}' {where}"
     return f"Invalid {error.argument} field type {kind} (value {error.value}); expected longstr"
 
 
 def _inequivalent(error: Inequivalent, where: str) -> str:
     received, current = error.received, error.current
-    what = f"inequivalent arg '{error.what}' for {error.kind} '{error.name}' {where}"
+    what = f"inequivalent arg '{error.what}' for {error.kind} '{local_name(error.name)}' {where}"
     if error.is_argument and current is None:
         return f"{what}: received {_with_type(received)} but current is none"
     if error.is_argument and received is None:

@@ -20,12 +20,12 @@ from broker.frontend import Frontend
 from broker.hub import Hub
 from broker.transport import Transport
 from broker.version import PRODUCT, VERSION
+from broker.vhost import VhostFull, VhostNotFound
 from config import limits
 from protocols.amqp091 import constants as c
 from protocols.amqp091 import events as ev
 from protocols.amqp091.connection import AmqpConnection
 from protocols.amqp091.handshake import EXTERNAL
-from queue_manager.address import DEFAULT_VHOST
 
 _log: Final = structlog.get_logger("sluicemq.amqp")
 
@@ -221,12 +221,9 @@ class AmqpFrontend(Frontend):
             self._fail(c.NOT_ALLOWED, "New secret allows less", c.CLASS_CONNECTION, 70)
 
     def _on_open(self, event: ev.OpenRequested) -> None:
-        if event.vhost != DEFAULT_VHOST:
-            self._fail(c.NOT_ALLOWED, f"vhost {event.vhost!r} not found", c.CLASS_CONNECTION, 40)
-            return
         try:
             self.client.enter(event.vhost)
-        except (LoginRefused, VhostRefused) as refused:
+        except (LoginRefused, VhostRefused, VhostNotFound, VhostFull) as refused:
             self._fail(c.NOT_ALLOWED, refused.reason, c.CLASS_CONNECTION, 40)
             return
         self.connection.accept_open()

@@ -24,6 +24,7 @@ from broker.engine.traffic import (
     Source,
     Targets,
 )
+from queue_manager.address import DEFAULT_VHOST
 from queue_manager.api import (
     OPERATOR,
     BindingDefinition,
@@ -119,9 +120,12 @@ class QueueClient(Protocol):
         """The queues of these names that are there, in this order; None: all, by name."""
         ...
 
-    async def names(self) -> list[str]:
-        """The names of all queues, sorted."""
+    async def names(self, vhost: str = DEFAULT_VHOST) -> list[str]:
+        """The names of all queues of a virtual host, sorted."""
         ...
+
+    def bound(self, vhost: str, queues_max: int) -> None:
+        """Have a virtual host take so many queues at most; 0: as many as there may be."""
 
 
 class ExchangeClient(Protocol):
@@ -154,14 +158,20 @@ class ExchangeClient(Protocol):
         """Undo a `bind`; that there was none is no error. Comes to ResourceLocked, InvalidArgument."""
         ...
 
-    def views(self) -> Answer[list[ExchangeView]]:
-        """All exchanges, by name."""
+    def views(self, vhost: str = DEFAULT_VHOST) -> Answer[list[ExchangeView]]:
+        """All exchanges of a virtual host, by name."""
         ...
 
     def bindings(
-        self, *, source: str | None = None, queue: str | None = None, exchange: str | None = None
+        self,
+        *,
+        source: str | None = None,
+        queue: str | None = None,
+        exchange: str | None = None,
+        vhost: str = DEFAULT_VHOST,
     ) -> Answer[list[BindingDefinition]]:
-        """The bindings of one exchange as their source, those to a queue, those to an exchange, or all.
+        """The bindings of one exchange as their source, those to a queue, those to an exchange, or all of a
+        virtual host.
         Comes to ExchangeNotFound, QueueNotFound.
         """
         ...

@@ -6,6 +6,7 @@ from typing import Final
 
 import structlog
 
+from broker.access.credentials import LoginRefused
 from broker.access.login import Identity
 from broker.consumers import Consumers
 from broker.hub import Hub
@@ -13,7 +14,7 @@ from broker.transport import Transport
 from protocols.mqtt import constants as c
 from protocols.mqtt.connection import MqttConnection
 from protocols.mqtt.properties import Properties
-from queue_manager.address import DEFAULT_VHOST, PREFIX
+from queue_manager.address import PREFIX
 
 _log: Final = structlog.get_logger("sluicemq.mqtt")
 
@@ -44,7 +45,7 @@ class MqttClient:
         self.transport = transport
         self.connection = connection
         self.consumers = Consumers(hub)
-        self.vhost = DEFAULT_VHOST
+        self.vhost = hub.vhost.name
         self.identity: Identity
         self.client_id = ""
         self.has_assigned_id = False
@@ -52,8 +53,16 @@ class MqttClient:
         self._is_in = False
 
     def identify(self, identity: Identity, client_id: str, *, is_assigned: bool) -> None:
-        """Who it is, and the client identifier of the CONNECT, or what the broker assigned instead."""
-        self.hub.access.present.enter(identity, self.transport.send_away)
+        """Who it is, and the client identifier of the CONNECT, or what the broker assigned instead.
+
+        Raises LoginRefused, VhostFull.
+        """
+        self.hub.vhost.enter()
+        try:
+            self.hub.access.present.enter(identity, self.transport.send_away)
+        except LoginRefused:
+            self.hub.vhost.leave()
+            raise
         self.identity = identity
         self._is_in = True
         self.client_id = client_id
@@ -64,6 +73,7 @@ class MqttClient:
         if self._is_in:
             self._is_in = False
             self.hub.access.present.leave(self.identity)
+            self.hub.vhost.leave()
 
     def own_group(self) -> str:
         """The group this client is by itself; '@' stands before a pattern in group IDs."""

@@ -38,6 +38,7 @@ from broker.mqtt.subscribing import Subscriptions
 from broker.mqtt.will import Will, Wills
 from broker.rate import Rate
 from broker.transport import Transport
+from broker.vhost import VhostFull
 from config.mqtt_settings import MqttSettings
 from protocols.mqtt import constants as c
 from protocols.mqtt import events as ev
@@ -276,7 +277,7 @@ class MqttFrontend(Frontend):
             return
         try:
             client.identify(identity, client_id, is_assigned=bool(assigned_id))
-        except LoginRefused as refused:
+        except (LoginRefused, VhostFull) as refused:
             client.refuse(packet.client_id, c.QUOTA_EXCEEDED, refused.reason)
             return
         if packet.will is not None and not self._take_will(packet.will):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from queue_manager.address import local_name
 from queue_manager.claims.claim import Claim, Consumer
 from queue_manager.claims.consumers import Consumers
 from queue_manager.cursor.cursor import Cursor
@@ -70,8 +71,8 @@ class Group:
 
     @property
     def queue_name(self) -> str:
-        """The name of its queue."""
-        return self.log.title
+        """The name of its queue, as it is said in its virtual host."""
+        return local_name(self.log.title)
 
     @property
     def in_order(self) -> InOrder:

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from typing import Final, Protocol
 
 from config import limits
+from queue_manager.address import local_name, sibling
 from queue_manager.claims.claim import FAILED, IN_FLIGHT, Bucket, Claim, Consumer
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.group.group import Group
@@ -205,12 +206,13 @@ def to_origin(manager: QueueManager, dlq: Queue, target: Queue | None) -> Append
         origin = manager.queues.dead_letters.origin_of(template)
         to = target
         if to is None:
-            to = None if origin is None else manager.queues.get(origin.queue)
+            to = None if origin is None else manager.queues.get(sibling(dlq.name, origin.queue))
         body = message.body
         if to is None or to is dlq or body is None or to.why_not(len(body), now_ms):
             return False
         if origin is None:
-            origin = Origin(to.name, to.name, "", template.properties_kind, template.properties)
+            name = local_name(to.name)
+            origin = Origin(name, name, "", template.properties_kind, template.properties)
         copy = EnvelopeTemplate(
             origin.topic,
             origin.properties_kind,

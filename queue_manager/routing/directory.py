@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from config import limits
+from queue_manager.address import vhost_of
 from queue_manager.definitions import QueueDefinition
 from queue_manager.dispatch.by_key.keys import GroupKeyOf, no_key
 from queue_manager.errors import (
@@ -60,6 +62,8 @@ class QueueDirectory:
         self._parts: dict[str, Part] = {}  # by the names of their logs
         self._removing: dict[str, list[Callable[[], None]]] = {}
         self._next_log_number = 1
+        self._counts: Counter[str] = Counter()  # queues by virtual host, and how many there may be
+        self._counts_max: dict[str, int] = {}
         self._group_key_of: GroupKeyOf = no_key
         self._headers_of: HeadersOf = no_headers
         self._surroundings = Surroundings(
@@ -155,14 +159,27 @@ class QueueDirectory:
                     f"queue {queue.name!r} was made in memory, by its first use, and has consumer groups"
                 )
             return self._adopt_auto_created(queue, definition, now_ms)
-        if len(self._parts) >= limits.QUEUES_MAX:
-            raise LimitReached(f"{limits.QUEUES_MAX} queues exist already")
+        self._check_room(vhost_of(definition.name))
         self._check_free(definition)
         queue = self._make(definition, now_ms)
         queue.begin()
         self.adopt(queue)
         queue.watch_use()
         return queue
+
+    def _check_room(self, vhost: str) -> None:
+        """Raise LimitReached if there may be no more queues."""
+        if len(self._parts) >= limits.QUEUES_MAX:
+            raise LimitReached(f"{limits.QUEUES_MAX} queues exist already")
+        count_max = self._counts_max.get(vhost)
+        if count_max is not None and self._counts[vhost] >= count_max:
+            raise LimitReached(f"queue limit in vhost '{vhost}' ({count_max}) is reached")
+
+    def bound(self, vhost: str, queues_max: int) -> None:
+        """Let a virtual host have so many queues at most; 0: as many as there may be."""
+        self._counts_max.pop(vhost, None)
+        if queues_max:
+            self._counts_max[vhost] = queues_max
 
     def _make(self, definition: QueueDefinition, now_ms: int) -> Queue:
         policy = definition.policy
@@ -208,6 +225,7 @@ class QueueDirectory:
     def adopt(self, queue: Queue) -> None:
         """Take in a queue that was made or recovered."""
         self._queues[queue.name] = queue
+        self._counts[vhost_of(queue.name)] += 1
         for part in queue.parts:
             self._parts[part.log.name] = part
         self.bindings.add(queue)
@@ -259,6 +277,7 @@ class QueueDirectory:
         if if_empty and count:
             raise NotEmpty(queue.name)
         del self._queues[queue.name]
+        self._counts[vhost_of(queue.name)] -= 1
         for part in queue.parts:
             del self._parts[part.log.name]
             if queue.durable:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from config import limits
+from queue_manager.address import local_name, sibling
 from queue_manager.errors import InvalidArgument, NotText
 from queue_manager.queue.queue import Queue
 from queue_manager.routing.binding import Binding
@@ -13,6 +14,7 @@ from queue_manager.routing.bindings import Route
 from queue_manager.routing.exchange_types.table import make_matcher
 from storage.records.binding import TO_EXCHANGE, TO_QUEUE, BindingKey
 
+TOPICS: Final = "amq.topic"
 ALTERNATE: Final = "alternate-exchange"
 
 
@@ -46,14 +48,19 @@ class ExchangeDefinition:
 class Exchange:
     """What publishes are routed by.
 
-    `incoming` are the bindings that lead to it from other exchanges. A route is kept by its key, if it does
-    not depend on the headers, and by its queues, so that messages with different headers share it.
+    `incoming` are the bindings that lead to it from other exchanges, `alternate` is the exchange that takes
+    what it passes on to nobody; `has_topics`: the topics of MQTT are there. A route is kept by its key, if it
+    does not depend on the headers, and by its queues, so that messages with different headers share it.
     """
 
     def __init__(self, definition: ExchangeDefinition, *, is_predeclared: bool = False) -> None:
         self.definition = definition
         self.name = definition.name
         self.durable = definition.durable
+        self.alternate = (
+            None if definition.alternate is None else sibling(definition.name, definition.alternate)
+        )
+        self.has_topics = local_name(definition.name) == TOPICS
         self.is_predeclared = is_predeclared
         self.matcher = make_matcher(definition.type, definition.arguments)
         self.bindings: dict[BindingKey, Binding] = {}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from config import limits
+from queue_manager.address import DEFAULT_VHOST, local_name, qualified_name, vhost_of
 from queue_manager.errors import (
     ExchangeNotFound,
     Inequivalent,
@@ -17,7 +18,7 @@ from queue_manager.errors import (
 from queue_manager.queue.queue import Queue
 from queue_manager.routing.binding import Binding
 from queue_manager.routing.bindings import NOWHERE, Route
-from queue_manager.routing.exchange import ALTERNATE, Exchange, ExchangeDefinition
+from queue_manager.routing.exchange import ALTERNATE, TOPICS, Exchange, ExchangeDefinition
 from queue_manager.routing.exchange_types.base import NO_HEADERS, Headers
 from queue_manager.routing.exchange_types.table import DIRECT, FANOUT, HEADERS, TOPIC
 from queue_manager.shard.context import Context
@@ -25,7 +26,6 @@ from storage.records import binding as binding_record
 from storage.records import exchange as exchange_record
 from storage.records.exchange import StoredExchange
 
-TOPICS: Final = "amq.topic"  # where the topics of MQTT are
 PREDECLARED: Final = {
     "amq.direct": DIRECT,
     "amq.fanout": FANOUT,
@@ -44,22 +44,35 @@ class Exchanges:
         self._to_queue: dict[Queue, dict[Binding, Exchange]] = {}
         self._for_unrouted: dict[str, dict[Exchange, None]] = {}  # who has the exchange of that name for it
         self._binding_count = 0
+        self._predeclare(DEFAULT_VHOST)
+
+    def _predeclare(self, vhost: str) -> None:
         for name, kind in PREDECLARED.items():
-            self._adopt(Exchange(ExchangeDefinition(name, kind, durable=True), is_predeclared=True))
+            definition = ExchangeDefinition(qualified_name(vhost, name), kind, durable=True)
+            self._adopt(Exchange(definition, is_predeclared=True))
 
     def __iter__(self) -> Iterator[Exchange]:
         return iter(self._exchanges.values())
 
     def get(self, name: str) -> Exchange | None:
-        """The exchange of that name."""
-        return self._exchanges.get(name)
+        """The exchange of that name. A virtual host gets what is always there when it is first asked for."""
+        exchange = self._exchanges.get(name)
+        if exchange is None and local_name(name) in PREDECLARED:
+            self._predeclare(vhost_of(name))
+            exchange = self._exchanges[name]
+        return exchange
 
     def find(self, name: str) -> Exchange:
         """The exchange of that name; raises ExchangeNotFound."""
-        exchange = self._exchanges.get(name)
+        exchange = self.get(name)
         if exchange is None:
             raise ExchangeNotFound(name)
         return exchange
+
+    def of_vhost(self, vhost: str) -> list[Exchange]:
+        """The exchanges of a virtual host."""
+        self.get(qualified_name(vhost, TOPICS))  # those that are always there
+        return [exchange for exchange in self if vhost_of(exchange.name) == vhost]
 
     # declaring
 
@@ -68,7 +81,7 @@ class Exchanges:
 
         Raises Inequivalent when it exists as another, InvalidArgument, LimitReached.
         """
-        exchange = self._exchanges.get(definition.name)
+        exchange = self.get(definition.name)
         if exchange is not None:
             _check_equivalent(definition, exchange.definition)
             return exchange
@@ -82,7 +95,7 @@ class Exchanges:
 
     def _adopt(self, exchange: Exchange) -> None:
         self._exchanges[exchange.name] = exchange
-        alternate = exchange.definition.alternate
+        alternate = exchange.alternate
         if alternate is not None:
             self._for_unrouted.setdefault(alternate, {})[exchange] = None
         self._changed(exchange)
@@ -93,7 +106,7 @@ class Exchanges:
             raise InUse("exchange", exchange.name)
         self._changed(exchange)
         del self._exchanges[exchange.name]
-        alternate = exchange.definition.alternate
+        alternate = exchange.alternate
         if alternate is not None:
             users = self._for_unrouted[alternate]
             del users[exchange]
@@ -209,7 +222,7 @@ class Exchanges:
 
     def unconditional_route(self, name: str, key: str) -> Route:
         """As `route`, if headers do not matter and it stays current; otherwise one without queues."""
-        exchange = self._exchanges.get(name)
+        exchange = self.get(name)
         if exchange is None or exchange.definition.internal:
             return NOWHERE
         self.route_through(exchange, (key,), lambda: NO_HEADERS)
@@ -286,7 +299,7 @@ class _Walk:
         pending = [start]
         while pending:
             exchange = pending.pop()
-            self.meets_topics = self.meets_topics or exchange.name == TOPICS
+            self.meets_topics = self.meets_topics or exchange.has_topics
             is_taken = False
             onward: list[Exchange] = []
             for binding in self._match(exchange):
@@ -296,8 +309,8 @@ class _Walk:
                 else:
                     assert isinstance(binding.destination, Queue)
                     self.queues[binding.destination] = None
-            if not is_taken and exchange.definition.alternate is not None:
-                alternate = exchanges.get(exchange.definition.alternate)
+            if not is_taken and exchange.alternate is not None:
+                alternate = exchanges.get(exchange.alternate)
                 onward = [] if alternate is None else [alternate]
             for following in onward:
                 if following not in seen:

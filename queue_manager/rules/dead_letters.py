@@ -203,7 +203,7 @@ class DeadLetters:
         book = self._book
         name = self._log.name
         exchange, keys = self._address(message.template)
-        targets = self._directory.targets(exchange, keys, message.template)
+        targets = self._targets(exchange, keys, message.template)
         obstacle = "" if targets else _nowhere(exchange, keys[0])
         is_sent = is_loop = False
         for target in targets:
@@ -236,6 +236,13 @@ class DeadLetters:
         book.refused(name, obstacle or f"messages would go round in a loop through {targets[0].name!r}")
         return False
 
+    def _targets(self, exchange: str, keys: Sequence[str], template: EnvelopeTemplate) -> Sequence[Target]:
+        """The queues that take a dead letter, in the virtual host of this one."""
+        here = self._log.title
+        if exchange:
+            return self._directory.targets(address.sibling(here, exchange), keys, template)
+        return self._directory.targets("", [address.sibling(here, key) for key in keys], template)
+
     def _address(self, template: EnvelopeTemplate) -> tuple[str, list[str]]:
         """The exchange that dead letters are published to, the routing key, and those of copies."""
         policy = self._log.policy
@@ -252,12 +259,12 @@ class DeadLetters:
         is_readdressed = not self._log.policy.dead_letter_by_key
         return Death(
             message,
-            self._log.title,
+            address.local_name(self._log.title),
             group_id,
             reason,
             attempts,
             now_ms,
-            target,
+            address.local_name(target),
             is_readdressed=is_readdressed,
         )
 

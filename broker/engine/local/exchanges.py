@@ -5,6 +5,7 @@ from __future__ import annotations
 from broker.engine.answers import Answer
 from broker.engine.local.queues import find
 from broker.engine.shard import Shard
+from queue_manager.address import DEFAULT_VHOST
 from queue_manager.api import OPERATOR, BindingDefinition, Changed, ExchangeDeclaration, ExchangeView
 from queue_manager.errors import AccessRefused, ExchangeNotFound
 from queue_manager.queue.queue import Queue
@@ -86,24 +87,34 @@ class LocalExchanges:
         self._exchanges.unbind(source, binding)
         return Changed(True, binding.is_durable)
 
-    def views(self) -> Answer[list[ExchangeView]]:
+    def views(self, vhost: str = DEFAULT_VHOST) -> Answer[list[ExchangeView]]:
         """See `ExchangeClient.views`."""
-        return Answer.given(sorted(map(_view, self._exchanges), key=lambda exchange: exchange.name))
+        views = [_view(exchange) for exchange in self._exchanges.of_vhost(vhost)]
+        return Answer.given(sorted(views, key=lambda exchange: exchange.name))
 
     def bindings(
-        self, *, source: str | None = None, queue: str | None = None, exchange: str | None = None
+        self,
+        *,
+        source: str | None = None,
+        queue: str | None = None,
+        exchange: str | None = None,
+        vhost: str = DEFAULT_VHOST,
     ) -> Answer[list[BindingDefinition]]:
         """See `ExchangeClient.bindings`."""
-        return Answer.of(lambda: [_definition(found) for found in self._bindings(source, queue, exchange)])
+        return Answer.of(
+            lambda: [_definition(found) for found in self._bindings(source, queue, exchange, vhost)]
+        )
 
-    def _bindings(self, source: str | None, queue: str | None, exchange: str | None) -> list[Binding]:
+    def _bindings(
+        self, source: str | None, queue: str | None, exchange: str | None, vhost: str
+    ) -> list[Binding]:
         if source is not None:
             return list(self._exchanges.find(source).bindings.values())
         if queue is not None:
             return self._exchanges.bindings_to(find(self._shard, queue))
         if exchange is not None:
             return list(self._exchanges.find(exchange).incoming)
-        return [binding for each in self._exchanges for binding in each.bindings.values()]
+        return [binding for each in self._exchanges.of_vhost(vhost) for binding in each.bindings.values()]
 
 
 def _view(exchange: Exchange) -> ExchangeView:

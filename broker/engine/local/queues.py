@@ -10,6 +10,7 @@ from broker.engine.answers import Answer
 from broker.engine.operations import counting
 from broker.engine.shard import Shard
 from config import limits
+from queue_manager.address import DEFAULT_VHOST, vhost_of
 from queue_manager.api import OPERATOR, Dropped, QueueDeclaration, QueueStatus, QueueView
 from queue_manager.definitions import REPORTED, QueueDefinition
 from queue_manager.errors import PreconditionFailed, QueueBusy, QueueManagerError, QueueNotFound
@@ -174,9 +175,14 @@ class LocalQueues:
                 await asyncio.sleep(0)
         return views
 
-    async def names(self) -> list[str]:
+    async def names(self, vhost: str = DEFAULT_VHOST) -> list[str]:
         """See `QueueClient.names`."""
-        return sorted(queue.name for queue in self._shard.manager.queues)
+        names = (queue.name for queue in self._shard.manager.queues)
+        return sorted(name for name in names if vhost_of(name) == vhost)
+
+    def bound(self, vhost: str, queues_max: int) -> None:
+        """See `QueueClient.bound`."""
+        self._shard.manager.queues.bound(vhost, queues_max)
 
 
 def _arguments(declaration: QueueDeclaration) -> Mapping[str, object] | None:

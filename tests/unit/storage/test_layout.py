@@ -53,7 +53,7 @@ def test_group_queue_id_joins_and_splits_queue_and_group():
 
 
 @pytest.mark.parametrize(
-    ("name", "group"), [("a\x1fb", ""), ("a", "b\x1f"), ("", ""), ("a\x00", ""), ("é" * 300, "")]
+    ("name", "group"), [("a\x1fb", ""), ("a", "b\x1f"), ("", ""), ("a\x00", ""), ("é" * 400, "")]
 )
 def test_invalid_name_in_a_queue_id_is_refused(name, group):
     with pytest.raises(ValueError):
@@ -61,8 +61,9 @@ def test_invalid_name_in_a_queue_id_is_refused(name, group):
 
 
 def test_queue_id_of_the_longest_names_fits_the_limit():
-    longest = layout.group_queue_id("q" * 255 + layout.LANE_SEPARATOR + "31", "g" * 255)
-    assert len(longest) == layout.QUEUE_ID_BYTES_MAX == 514
+    name = "v" * 128 + "\x1d" + "q" * 255 + layout.LANE_SEPARATOR + "31"
+    longest = layout.group_queue_id(name, "g" * 255)
+    assert len(longest) == layout.QUEUE_ID_BYTES_MAX == 643
 
 
 def test_record_types_are_distinct():
