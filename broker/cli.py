@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from broker import serve
-from broker.commands import queues, tls, users
+from broker.commands import connections, exchanges, groups, operating, queues, tls, users
+from broker.commands.api import with_api
 from broker.engine.group_settings import problems_of
 from broker.systemd_unit import systemd
 from broker.version import PRODUCT, VERSION
@@ -21,13 +22,21 @@ app = typer.Typer(
     name="sluicemq",
     help=f"{PRODUCT}: MQTT devices publish, AMQP workers consume, everything durable.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 config_app = typer.Typer(help="Work with configuration files.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
 app.command("systemd")(systemd)
 app.add_typer(queues.app, name="queue")
+app.add_typer(groups.app, name="group")
+app.add_typer(exchanges.app, name="exchange")
+app.add_typer(exchanges.bindings, name="binding")
+app.add_typer(connections.app, name="connection")
+app.add_typer(connections.sessions, name="session")
+app.command("pub")(with_api(queues.publish))
+for name, command in operating.COMMANDS.items():
+    app.command(name)(command)
+config_app.command("show")(with_api(operating.show_config))
 app.add_typer(users.app, name="user")
 app.add_typer(tls.app, name="tls")
 

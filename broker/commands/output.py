@@ -42,3 +42,12 @@ def text_of(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(text_of, value))
     return str(value)
+
+
+def print_fields(value: Mapping[str, Any], prefix: str = "") -> None:
+    """One line for each field; those of objects inside have their names before them."""
+    for name, each in value.items():
+        if isinstance(each, Mapping):
+            print_fields(each, f"{prefix}{name}.")
+        else:
+            typer.echo(f"{prefix}{name:<{max(1, 28 - len(prefix))}} {text_of(each)}")

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Final
+import base64
+import json
+from pathlib import Path
+from typing import Annotated, Any, Final
 
 import typer
 
-from broker.commands.api import URL_DEFAULT, Api, AsJson, PasswordStdin, Url, User
-from broker.commands.output import print_json, print_table
+from broker.commands.api import Api, AsJson, segment, with_api
+from broker.commands.output import print_fields, print_json, print_table
 
 app: Final = typer.Typer(help="Queues of a running broker.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="The queue's name.")]
+Group = Annotated[str | None, typer.Option(help="A consumer group; without one the default group.")]
+Limit = Annotated[int | None, typer.Option(min=0, help="At most so many messages.")]
+Rate = Annotated[float | None, typer.Option(help="At most so many messages per second.")]
 
 _COLUMNS: Final = (
     ("name", "NAME"),
@@ -22,19 +30,184 @@ _COLUMNS: Final = (
     ("consumers", "CONSUMERS"),
     ("groups", "GROUPS"),
 )
+_MESSAGE_COLUMNS: Final = (
+    ("offset", "OFFSET"),
+    ("topic", "TOPIC"),
+    ("attempts", "ATTEMPTS"),
+    ("encoding", "ENCODING"),
+    ("body", "BODY"),
+)
 
 
 @app.command("ls")
+@with_api
 def list_queues(
-    name: str = typer.Option("", help="Only those with this in their names."),
+    api: Api,
+    name: Annotated[str, typer.Option(help="Only those with this in their names.")] = "",
     as_json: AsJson = False,
-    url: Url = URL_DEFAULT,
-    user: User = None,
-    password_stdin: PasswordStdin = False,
 ) -> None:
     """List queues, by name."""
-    found = Api(url, user, password_stdin).pages("/queues", name=name)
+    found = api.pages("/queues", name=name)
     if as_json:
         print_json(found)
     else:
         print_table(_COLUMNS, found)
+
+
+@app.command("show")
+@with_api
+def show_queue(api: Api, name: Name, as_json: AsJson = False) -> None:
+    """Show one queue with its policy."""
+    found = api.get(f"/queues/{segment(name)}")
+    if as_json:
+        print_json(found)
+    else:
+        print_fields(found)
+
+
+@app.command("declare")
+@with_api
+def declare_queue(
+    api: Api,
+    name: Name,
+    type: Annotated[str | None, typer.Option(help="classic, stream or ephemeral.")] = None,
+    set: Annotated[
+        list[str] | None,
+        typer.Option(help="A key of `queues:` in the configuration, as limits.max_depth=1000; repeat it."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a queue, or give one that is there these settings."""
+    body: dict[str, Any] = {} if type is None else {"type": type}
+    for pair in set or ():
+        path, equals, value = pair.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{pair!r} is no KEY=VALUE", param_hint="--set")
+        *sections, key = path.split(".")
+        place = body
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[key] = _value(value)
+    found = api.call("PUT", f"/queues/{segment(name)}", body=body)
+    print_json(found) if as_json else typer.echo(f"queue {name} is there")
+
+
+@app.command("purge")
+@with_api
+def purge_queue(api: Api, name: Name, as_json: AsJson = False) -> None:
+    """Drop what waits in every group."""
+    _tell("dropped", api.call("POST", f"/queues/{segment(name)}/purge"), as_json)
+
+
+@app.command("rm")
+@with_api
+def remove_queue(
+    api: Api,
+    name: Name,
+    if_unused: Annotated[bool, typer.Option("--if-unused", help="Not while it has consumers.")] = False,
+    if_empty: Annotated[bool, typer.Option("--if-empty", help="Not while it has messages.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a queue with all it holds."""
+    query = {"if_unused": if_unused, "if_empty": if_empty}
+    _tell("dropped", api.call("DELETE", f"/queues/{segment(name)}", query=query), as_json)
+
+
+@app.command("peek")
+@with_api
+def peek(
+    api: Api,
+    name: Name,
+    group: Group = None,
+    state: Annotated[
+        str, typer.Option(help="ready, in_flight, delayed, scheduled, failed or done.")
+    ] = "ready",
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many messages.")] = 20,
+    start: Annotated[str | None, typer.Option(help="An offset, or timestamp=<ms>.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look at messages; nothing is claimed or moved."""
+    query = {"group": group, "state": state, "limit": limit, "start": start}
+    found = api.get(f"/queues/{segment(name)}/messages", **query)["items"]
+    if as_json:
+        print_json(found)
+    else:
+        print_table(_MESSAGE_COLUMNS, found)
+
+
+@app.command("move")
+@with_api
+def move(
+    api: Api,
+    name: Name,
+    to: Annotated[str, typer.Argument(help="The queue that gets them.")],
+    group: Group = None,
+    state: Annotated[str, typer.Option(help="ready or failed.")] = "ready",
+    limit: Limit = None,
+    per_second: Rate = None,
+    as_json: AsJson = False,
+) -> None:
+    """Move messages to the end of another queue."""
+    body = {"to": to, "group": group, "state": state, "limit": limit, "per_second": per_second}
+    _tell("moved", api.call("POST", f"/queues/{segment(name)}/move", body=body), as_json)
+
+
+@app.command("redrive")
+@with_api
+def redrive(
+    api: Api,
+    name: Name,
+    group: Annotated[str, typer.Option(help="Whose failed messages.")] = "",
+    dead_letters: Annotated[
+        bool, typer.Option("--dead-letters", help="The queue has dead letters: send them back.")
+    ] = False,
+    to: Annotated[str | None, typer.Option(help="Where dead letters go, if not back.")] = None,
+    limit: Limit = None,
+    per_second: Rate = None,
+    as_json: AsJson = False,
+) -> None:
+    """Try failed messages again, or send dead letters back to where they came from."""
+    body: dict[str, Any] = {"limit": limit, "per_second": per_second}
+    body |= {"to": to} if dead_letters else {"group": group}
+    what = "redrive-dead-letters" if dead_letters else "redrive"
+    _tell("tried again", api.call("POST", f"/queues/{segment(name)}/{what}", body=body), as_json)
+
+
+def publish(
+    api: Api,
+    queue: Annotated[str, typer.Argument(help="The queue.")],
+    body: Annotated[str | None, typer.Argument(help="The payload; without it --file.")] = None,
+    file: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="A file that has the payload.")
+    ] = None,
+    topic: Annotated[str, typer.Option(help="A $queue/... address of the queue.")] = "",
+    header: Annotated[list[str] | None, typer.Option(help="NAME=VALUE; repeat it.")] = None,
+    content_type: Annotated[str | None, typer.Option(help="What the payload is.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Publish one message to a queue; it is durable when this ends."""
+    if (body is None) == (file is None):
+        raise typer.BadParameter("give the payload, or a file that has it")
+    message: dict[str, Any] = {"body": body, "topic": topic}
+    if file is not None:
+        data = file.read_bytes()
+        message |= {"body": base64.b64encode(data).decode(), "encoding": "base64"}
+    message["headers"] = dict(pair.partition("=")[::2] for pair in header or ())
+    message["properties"] = {} if content_type is None else {"content_type": content_type}
+    found = api.call("POST", f"/queues/{segment(queue)}/messages", body=message)
+    print_json(found) if as_json else typer.echo(f"published to {', '.join(found['queues'])}")
+
+
+def _value(text: str) -> Any:
+    """`true`, numbers, lists and objects as JSON has them; anything else as text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _tell(what: str, found: Any, as_json: bool) -> None:
+    if as_json:
+        print_json(found)
+    else:
+        typer.echo(f"{found['count']} messages {what}")

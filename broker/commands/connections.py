@@ -1,0 +1,76 @@
+"""`sluicemq connection` and `sluicemq session`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import typer
+
+from broker.commands.api import Api, AsJson, with_api
+from broker.commands.output import print_json, print_table
+
+app: Final = typer.Typer(help="Clients that are connected.", no_args_is_help=True)
+sessions: Final = typer.Typer(help="MQTT clients and their subscriptions.", no_args_is_help=True)
+
+_COLUMNS: Final = (
+    ("id", "NO."),
+    ("peer", "PEER"),
+    ("protocol", "PROTOCOL"),
+    ("user", "USER"),
+    ("client", "CLIENT"),
+    ("queues", "CONSUMES"),
+    ("unsettled", "UNSETTLED"),
+)
+
+
+@app.command("ls")
+@with_api
+def list_connections(
+    api: Api,
+    of: Annotated[str | None, typer.Option("--of", help="Only those of this user.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List connections."""
+    found = api.pages("/connections", user=of)
+    if as_json:
+        print_json(found)
+    else:
+        print_table(_COLUMNS, [_row(each) for each in found])
+
+
+@app.command("close")
+@with_api
+def close_connection(
+    api: Api,
+    number: Annotated[int, typer.Argument(help="NO. in the list.")],
+    reason: Annotated[str, typer.Option(help="What the client is told.")] = "closed by an operator",
+) -> None:
+    """Send a client away."""
+    api.call("DELETE", f"/connections/{number}", query={"reason": reason})
+
+
+@sessions.command("ls")
+@with_api
+def list_sessions(api: Api, as_json: AsJson = False) -> None:
+    """List MQTT clients that are connected."""
+    found = [each for each in api.pages("/connections") if each["description"]["protocol"].startswith("MQTT")]
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        {**_row(each), "filters": [sub["filter"] for sub in each["description"]["subscriptions"]]}
+        for each in found
+    ]
+    print_table((*_COLUMNS[:5], ("filters", "SUBSCRIBED TO"), ("queues", "CONSUMES")), rows)
+
+
+def _row(view: dict[str, Any]) -> dict[str, Any]:
+    told = view["description"]
+    consumers = [*told["consumers"], *[each for c in told["channels"] for each in c["consumers"]]]
+    return {
+        **view,
+        **told,
+        "client": told["client_id"] or told["client"].get("connection_name", ""),
+        "queues": sorted({each["queue"] for each in consumers}),
+        "unsettled": sum(each["unsettled"] for each in consumers),
+    }

@@ -1,0 +1,92 @@
+"""`sluicemq exchange` and `sluicemq binding`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from broker.commands.api import Api, AsJson, segment, with_api
+from broker.commands.output import print_json, print_table
+
+app: Final = typer.Typer(help="Exchanges.", no_args_is_help=True)
+bindings: Final = typer.Typer(help="Bindings of queues and exchanges.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="The exchange's name.")]
+Destination = Annotated[str, typer.Argument(help="The queue, or with --exchange the exchange.")]
+Key = Annotated[str, typer.Option("--key", help="The routing key.")]
+ToExchange = Annotated[bool, typer.Option("--exchange", help="The destination is an exchange.")]
+
+
+@app.command("ls")
+@with_api
+def list_exchanges(api: Api, as_json: AsJson = False) -> None:
+    """List exchanges."""
+    found = api.get("/exchanges")
+    if as_json:
+        print_json(found)
+    else:
+        columns = ("name", "type", "durable", "internal", "binding_count")
+        print_table([(each, each.upper().replace("_", " ")) for each in columns], found)
+
+
+@app.command("declare")
+@with_api
+def declare_exchange(
+    api: Api,
+    name: Name,
+    type: Annotated[str, typer.Option(help="direct, fanout, topic, headers, ...")] = "direct",
+) -> None:
+    """Make a durable exchange."""
+    api.call("PUT", f"/exchanges/{segment(name)}", body={"type": type})
+
+
+@app.command("rm")
+@with_api
+def remove_exchange(
+    api: Api,
+    name: Name,
+    if_unused: Annotated[bool, typer.Option("--if-unused", help="Not while it has bindings.")] = False,
+) -> None:
+    """Delete an exchange with its bindings."""
+    api.call("DELETE", f"/exchanges/{segment(name)}", query={"if_unused": if_unused})
+
+
+@bindings.command("ls")
+@with_api
+def list_bindings(
+    api: Api,
+    source: Annotated[str | None, typer.Option(help="Only those of this exchange.")] = None,
+    queue: Annotated[str | None, typer.Option(help="Only those to this queue.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List bindings."""
+    found = api.get("/bindings", source=source, queue=queue)
+    if as_json:
+        print_json(found)
+    else:
+        columns = ("source", "routing_key", "destination", "destination_type", "arguments")
+        print_table([(each, each.upper().replace("_", " ")) for each in columns], found)
+
+
+@bindings.command("add")
+@with_api
+def bind(
+    api: Api, source: Name, destination: Destination, key: Key = "", exchange: ToExchange = False
+) -> None:
+    """Bind a queue or an exchange to an exchange."""
+    api.call("POST", "/bindings", body=_binding(source, destination, key, exchange))
+
+
+@bindings.command("rm")
+@with_api
+def unbind(
+    api: Api, source: Name, destination: Destination, key: Key = "", exchange: ToExchange = False
+) -> None:
+    """Undo a binding."""
+    api.call("POST", "/bindings/remove", body=_binding(source, destination, key, exchange))
+
+
+def _binding(source: str, destination: str, key: str, to_exchange: bool) -> dict[str, str]:
+    kind = "exchange" if to_exchange else "queue"
+    return {"source": source, "destination": destination, "destination_type": kind, "routing_key": key}

@@ -1,0 +1,80 @@
+"""`sluicemq group`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from broker.commands.api import Api, AsJson, segment, with_api
+from broker.commands.output import print_json, print_table
+
+app: Final = typer.Typer(help="Consumer groups of a queue.", no_args_is_help=True)
+
+Queue = Annotated[str, typer.Argument(help="The queue's name.")]
+Group = Annotated[str, typer.Argument(help="The group; ~ is the default group.")]
+Force = Annotated[bool, typer.Option("--force", help="Also while it has consumers.")]
+
+_COLUMNS: Final = (
+    ("group_id", "GROUP"),
+    ("lag", "LAG"),
+    ("ready", "READY"),
+    ("delayed", "DELAYED"),
+    ("in_flight", "IN FLIGHT"),
+    ("failed", "FAILED"),
+    ("oldest_age_ms", "OLDEST MS"),
+    ("position", "POSITION"),
+    ("consumers", "CONSUMERS"),
+    ("redelivered", "REDELIVERED"),
+)
+
+
+@app.command("ls")
+@with_api
+def list_groups(api: Api, queue: Queue, as_json: AsJson = False) -> None:
+    """List the groups of a queue with their lag."""
+    found = api.get(f"/queues/{segment(queue)}/groups")
+    if as_json:
+        print_json(found)
+    else:
+        print_table(_COLUMNS, found)
+
+
+@app.command("create")
+@with_api
+def create_group(
+    api: Api,
+    queue: Queue,
+    group: Group,
+    pattern: Annotated[str, typer.Option(help="What routing keys it takes.")] = "#",
+    selector: Annotated[str, typer.Option(help="A JMS selector.")] = "",
+    start: Annotated[str, typer.Option(help="earliest, latest, an offset or timestamp=<ms>.")] = "earliest",
+) -> None:
+    """Make a group."""
+    body = {"pattern": pattern, "selector": selector, "start": _place(start)}
+    api.call("PUT", f"/queues/{segment(queue)}/groups/{segment(group)}", body=body)
+
+
+@app.command("reset")
+@with_api
+def reset_group(
+    api: Api,
+    queue: Queue,
+    group: Group,
+    to: Annotated[str, typer.Option(help="earliest, latest, an offset or timestamp=<ms>.")] = "earliest",
+    force: Force = False,
+) -> None:
+    """Have a group go on at another place."""
+    body = {"to": _place(to), "force": force}
+    api.call("POST", f"/queues/{segment(queue)}/groups/{segment(group)}/reset", body=body)
+
+
+@app.command("rm")
+@with_api
+def remove_group(api: Api, queue: Queue, group: Group, force: Force = False) -> None:
+    """Delete a group with its progress and failed messages."""
+    api.call("DELETE", f"/queues/{segment(queue)}/groups/{segment(group)}", query={"force": force})
+
+
+def _place(text: str) -> str | int:
+    return int(text) if text.isascii() and text.isdigit() else text

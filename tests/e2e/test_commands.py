@@ -1,0 +1,149 @@
+"""The commands that talk to a running broker, each with what it does there, its output and exit code."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+from typer.testing import CliRunner
+
+from broker.cli import app
+from tests.e2e import amqp
+from tests.e2e.broker_process import BrokerProcess
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def run(broker: BrokerProcess) -> Run:
+    """Runs a command against the broker; gives what it printed, read as JSON where `--json` is asked for."""
+
+    def run(*arguments: str, code: int = 0, url: str = "") -> Any:
+        done = CliRunner().invoke(app, [*arguments, "--url", url or broker.http_url])
+        assert done.exit_code == code, done.output
+        return json.loads(done.stdout) if "--json" in arguments else done.output
+
+    return run
+
+
+def test_queue_commands_make_fill_show_move_and_remove(run: Run, name: str) -> None:
+    limits = ("--set", "limits.max_depth=100", "--set", "visibility_timeout=7s")
+    assert "is there" in run("queue", "declare", name, *limits)
+    run("queue", "declare", f"{name}-2")
+    assert "published" in run("pub", name, "tea", "--header", "a=1", "--content-type", "text/plain")
+    run("pub", name, "milk")
+    view = run("queue", "show", name, "--json")
+    assert (view["ready"], view["policy"]["depth_max"]) == (2, 100)
+    assert "policy.depth_max" in run("queue", "show", name)
+    [first, second] = run("queue", "peek", name, "--json")
+    assert (first["body"], first["headers"], second["body"]) == ("tea", {"a": "1"}, "milk")
+    assert "tea" in run("queue", "peek", name)
+    assert run("queue", "move", name, f"{name}-2", "--limit", "1", "--json") == {"count": 1}
+    assert run("queue", "rm", name, "--if-empty", code=1).startswith("sluicemq: ")
+    assert "1 messages dropped" in run("queue", "purge", name)
+    assert run("queue", "rm", name, "--if-empty", "--json") == {"count": 0}
+    assert [each["name"] for each in run("queue", "ls", "--name", name, "--json")] == [f"{name}-2"]
+
+
+def test_payload_of_a_file_is_published_as_it_is(run: Run, name: str, tmp_path: Path) -> None:
+    file = tmp_path / "payload"
+    file.write_bytes(b"\x00\xff")
+    run("queue", "declare", name)
+    run("pub", name, "--file", str(file))
+    assert run("queue", "peek", name, "--json")[0]["body"] == "AP8="
+    run("pub", name, code=2)
+    run("pub", name, "both", "--file", str(file), code=2)
+
+
+def test_failed_messages_are_tried_again(run: Run, channel: amqp.BlockingChannel, name: str) -> None:
+    run("queue", "declare", name)
+    run("pub", name, "bad")
+    method, _, _ = channel.basic_get(name)
+    channel.basic_reject(method.delivery_tag, requeue=False)
+    channel.connection.process_data_events(0)
+    assert len(run("queue", "peek", name, "--state", "failed", "--json")) == 1
+    assert run("queue", "redrive", name, "--json") == {"count": 1}
+
+
+def test_group_commands_create_list_reset_and_remove(run: Run, name: str) -> None:
+    run("queue", "declare", name)
+    run("group", "create", name, "audit")
+    run("pub", name, "x")
+    assert run("group", "ls", name, "--json")[0]["lag"] == 1
+    assert "audit" in run("group", "ls", name)
+    run("group", "reset", name, "audit", "--to", "latest")
+    assert run("group", "ls", name, "--json")[0]["lag"] == 0
+    run("group", "rm", name, "audit")
+    assert run("group", "ls", name, "--json") == []
+
+
+def test_exchange_and_binding_commands_route_messages(
+    run: Run, channel: amqp.BlockingChannel, queue: str, name: str
+) -> None:
+    run("exchange", "declare", f"x-{name}", "--type", "topic")
+    run("binding", "add", f"x-{name}", queue, "--key", "a.*")
+    channel.basic_publish(f"x-{name}", "a.b", b"x")
+    assert run("queue", "show", queue, "--json")["ready"] == 1
+    assert queue in run("binding", "ls", "--source", f"x-{name}")
+    run("binding", "rm", f"x-{name}", queue, "--key", "a.*")
+    assert run("binding", "ls", "--source", f"x-{name}", "--json") == []
+    run("exchange", "rm", f"x-{name}")
+    assert f"x-{name}" not in run("exchange", "ls")
+
+
+def test_connection_is_listed_and_closed(run: Run, broker: BrokerProcess, queue: str) -> None:
+    connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.amqp_port))
+    connection.channel().basic_consume(queue, lambda *_: None)
+    assert queue in run("connection", "ls")
+    [mine] = [
+        each["id"] for each in run("connection", "ls", "--json") if queue in json.dumps(each["description"])
+    ]
+    run("connection", "close", str(mine), "--reason", "enough")
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="enough"):
+        connection.process_data_events(time_limit=10)
+    run("connection", "close", "999999", code=1)
+    assert run("session", "ls", "--json") == []
+
+
+def test_definitions_are_exported_and_imported(
+    run: Run, own_broker: Callable[..., BrokerProcess], tmp_path: Path, queue: str
+) -> None:
+    file = tmp_path / "definitions.json"
+    run("export", str(file))
+    other = own_broker()
+    run("import", str(file), url=other.http_url)
+    assert queue in [each["name"] for each in run("queue", "ls", "--json", url=other.http_url)]
+
+
+def test_top_shows_the_longest_queues(run: Run, name: str) -> None:
+    run("queue", "declare", name)
+    for _ in range(3):
+        run("pub", name, "x")
+    assert name in run("top", "--count", "1")
+
+
+def test_settings_in_force_are_shown(run: Run) -> None:
+    assert json.loads(run("config", "show"))["queue_manager"]["auto_create"] is True
+
+
+def test_who_is_refused_and_where_no_broker_is_exit_codes_say(run: Run, name: str) -> None:
+    assert "no queue" in run("queue", "show", name, code=1)
+    assert "is the broker running?" in run("queue", "ls", url="http://127.0.0.1:1", code=3)
+    run("queue", "ls", url="nonsense", code=2)
+
+
+def test_doctor_says_what_is_wrong_and_what_to_do(tmp_path: Path, broker: BrokerProcess) -> None:
+    config = tmp_path / "broker.yaml"
+    config.write_text(f"storage: {{url: {tmp_path}}}\nlisteners: {{mqtt: {{port: {broker.mqtt_port}}}}}\n")
+    done = CliRunner().invoke(app, ["doctor", "--config", str(config), "--json"])
+    findings = {each["what"]: each for each in json.loads(done.stdout)}
+    assert done.exit_code == 1
+    assert findings["port mqtt"]["ok"] is False
+    assert "listeners.mqtt.port" in findings["port mqtt"]["do"]
+    assert findings["configuration"]["ok"] is True
+    config.write_text("log: {level: loud}\n")
+    done = CliRunner().invoke(app, ["doctor", "--config", str(config)])
+    assert done.exit_code == 1
+    assert "log.level" in done.stdout
