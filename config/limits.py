@@ -130,6 +130,7 @@ STAGED_LIFETIME_MS: Final = 24 * 3_600_000  # what nobody commits goes so long a
 STAGE_PRODUCERS_PER_QUEUE_MAX: Final = 100_000
 STAGE_PRODUCER_LIFETIME_MS: Final = 90 * 86_400_000  # a producer is remembered so long after its last epoch
 STAGE_PARTS_PER_EPOCH_MAX: Final = 65_535  # u16 in the epoch's record
+STAGE_READ_RECORDS: Final = 16  # staged records read ahead
 STAGE_STEP_RECORDS: Final = 2  # staged records moved or dropped before others have their turn
 STAGE_CHECK_INTERVAL_MS: Final = 60_000  # how late lifetimes may be noticed
 STAGE_CONTROL_BYTES_MAX: Final = 4 * MIB  # the body of a commit

@@ -319,8 +319,9 @@ class CommittedEpoch:
 @dataclass(frozen=True, slots=True)
 class EpochStatus:
     """What is known of a producer: its last committed epoch, and how many rows an attempt has staged, where
-    one was asked for.
+    one was asked for. `is_moving`: not all rows of committed epochs are visible yet.
     """
 
     last: CommittedEpoch | None
     staged_rows: int | None
+    is_moving: bool = False

@@ -261,6 +261,10 @@ class QueueManager:
         """Forget the last epoch of a producer and drop what it staged; False if it was not known."""
         return queue.has_stage and queue.stage.forget(producer, now_ms)
 
+    def is_moving(self, queue: Queue, producer: str) -> bool:
+        """Whether committed rows of a producer are still on their way into the queue."""
+        return queue.has_stage and queue.stage.is_moving(producer)
+
     def last_epoch(self, queue: Queue, producer: str) -> CommittedEpoch | None:
         """The last epoch a producer committed, None if that is not known."""
         return queue.stage.last_epoch(producer) if queue.has_stage else None

@@ -21,6 +21,7 @@ from spark_bridge.settings import WriteSettings
 
 TRIES_MAX: Final = 5
 TRY_DELAY_S: Final = 0.5
+VISIBLE_POLL_S: Final = 0.1
 CHECKSUM_MASK: Final = (1 << 64) - 1
 
 T = TypeVar("T")
@@ -158,6 +159,20 @@ def commit(settings: WriteSettings, parts: Sequence[StagedPart]) -> None:
             f" ({answer['rows']} before, {row_count} now): the query is not deterministic; the first stay",
             file=sys.stderr,
         )
+    if settings.waits_visible:
+        wait_visible(settings, epoch)
+
+
+def wait_visible(settings: WriteSettings, epoch: Epoch) -> None:
+    """Return once all rows the producer committed can be consumed. Raises SluiceError."""
+    address = control_address(settings.queue, "status")
+    headers = {"x-stage-producer": epoch.producer}
+
+    def is_moving(connection: Connection) -> bool:
+        return bool(_checked(connection.ask(address, headers), epoch)["moving"])
+
+    while _persistently(settings, is_moving):
+        time.sleep(VISIBLE_POLL_S)
 
 
 def abort(settings: WriteSettings, parts: Sequence[StagedPart]) -> None:

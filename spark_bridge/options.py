@@ -13,10 +13,12 @@ from urllib.parse import unquote, urlsplit
 from spark_bridge.errors import OptionError
 from spark_bridge.settings import (
     AT_LEAST_ONCE,
+    COMMITTED,
     EARLIEST,
     EXACTLY_ONCE,
     IDEMPOTENT,
     LATEST,
+    VISIBLE,
     ConnectionSettings,
     ListSettings,
     ReadSettings,
@@ -29,7 +31,7 @@ CONNECTION_OPTIONS: Final = (
 )  # fmt: skip
 WRITE_OPTIONS: Final = (
     "queue", "exchange", "routingKey", "delivery", "producerId", "epoch", "sinkName", "confirmWindow",
-    "mandatory",
+    "mandatory", "wait",
 )  # fmt: skip
 READ_OPTIONS: Final = (
     "queue", "startingOffsets", "endingOffsets", "offsetsPerPartition", "failOnDataLoss", "group",
@@ -199,7 +201,7 @@ def write_settings(given: Mapping[str, str]) -> WriteSettings:
     if delivery != AT_LEAST_ONCE and not queue:
         raise OptionError(f"delivery {delivery} goes into one queue: set option queue")
     if delivery != EXACTLY_ONCE:
-        extra = [name for name in ("producerId", "epoch", "sinkName") if options.given(name)]
+        extra = [name for name in ("producerId", "epoch", "sinkName", "wait") if options.given(name)]
         if extra:
             raise OptionError(f"option {', '.join(extra)} is for delivery {EXACTLY_ONCE}")
     if options.given("epoch") and not options.given("producerId"):
@@ -215,6 +217,7 @@ def write_settings(given: Mapping[str, str]) -> WriteSettings:
         _producer(options, "sinkName"),
         options.number("confirmWindow", 1, CONFIRM_WINDOW_MAX, 2_000) or 1,
         options.flag("mandatory", True),
+        options.choice("wait", (COMMITTED, VISIBLE), COMMITTED) == VISIBLE,
     )
 
 

@@ -9,6 +9,9 @@ EXACTLY_ONCE: Final = "exactly-once"
 AT_LEAST_ONCE: Final = "at-least-once"
 IDEMPOTENT: Final = "idempotent"
 
+COMMITTED: Final = "committed"
+VISIBLE: Final = "visible"
+
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 
@@ -31,7 +34,8 @@ class ConnectionSettings:
 @dataclass(frozen=True, slots=True)
 class WriteSettings:
     """Where rows go and how surely. `queue` "": by exchange and routing key. `routing_key` None: that of the
-    row. `producer_id` "" and `epoch` None: found out from the query or job.
+    row. `producer_id` "" and `epoch` None: found out from the query or job. `waits_visible`: a commit is over
+    when all of its rows can be consumed.
     """
 
     connection: ConnectionSettings
@@ -44,6 +48,7 @@ class WriteSettings:
     sink_name: str = ""
     confirm_window: int = 2_000
     mandatory: bool = True
+    waits_visible: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ def answer(
 
 def _status(found: EpochStatus) -> dict[str, object]:
     staged = {} if found.staged_rows is None else {"staged": found.staged_rows}
-    return {"status": "ok", **_last(found.last), **staged}
+    return {"status": "ok", **_last(found.last), "moving": found.is_moving, **staged}
 
 
 def _committed(committed: CommittedEpoch) -> dict[str, object]:

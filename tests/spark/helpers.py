@@ -35,6 +35,13 @@ class Queue:
         amqp.close_quietly(connection)
         return deliveries
 
+    def count(self) -> int:
+        """How many messages can be consumed."""
+        connection = amqp.connect(self.broker.amqp_port)
+        found = amqp.count(connection.channel(), self.name)
+        amqp.close_quietly(connection)
+        return found
+
     def bodies(self, count: int) -> list[str]:
         """The bodies of everything in it, sorted."""
         return sorted(amqp.bodies(self.take(count)))

@@ -49,6 +49,13 @@ def test_a_task_that_fails_and_is_tried_again(spark, broker, tmp_path):
     assert queue.bodies(4_000) == expected(4_000)
 
 
+def test_rows_of_a_job_that_waits_can_all_be_consumed_when_it_is_over(spark, broker):
+    queue = Queue(broker, "awaited")
+    rows = numbers(spark, 100_000).selectExpr("payload", "concat('m-', payload) message_id")
+    write(rows, queue, wait="visible")
+    assert queue.count() == 100_000
+
+
 def test_all_columns_arrive(spark, broker):
     queue = Queue(broker, "columns")
     frame = spark.sql(

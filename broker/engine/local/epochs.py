@@ -59,6 +59,7 @@ class LocalEpochs:
         return EpochStatus(
             None if last is None else CommittedEpoch(last.epoch, last.row_count, last.checksum),
             None if tag is None else manager.staged_rows(found, tag),
+            manager.is_moving(found, producer),
         )
 
     def forget(self, queue: str, caller: str, producer: str) -> Answer[bool]:

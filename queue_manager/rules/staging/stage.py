@@ -53,6 +53,10 @@ class Stage:
         """The last epoch a producer committed, None if that is not known."""
         return self._producers.get(producer)
 
+    def is_moving(self, producer: str) -> bool:
+        """Whether rows that a producer committed are not in the log yet."""
+        return self._sweeps.moves(producer)
+
     def row_count(self, tag: StageTag) -> int:
         """How many rows an attempt has staged, those of the open commit included."""
         attempt = self._attempts.get(tag)

@@ -16,10 +16,20 @@ class Sweep:
 
     `number` is that of the epoch's record, NOT_COMMITTED if there is none to delete at the end. `left`: how
     many rows of `producer` are still to go into the log, `left_bytes` their payload. `tags`
-    are the attempts that are gone in the end.
+    are the attempts that are gone in the end. `has_begun`: it is known to find all there is of it.
     """
 
-    __slots__ = ("attempts", "end", "left", "left_bytes", "number", "position", "producer", "tags")
+    __slots__ = (
+        "attempts",
+        "end",
+        "has_begun",
+        "left",
+        "left_bytes",
+        "number",
+        "position",
+        "producer",
+        "tags",
+    )
 
     def __init__(
         self,
@@ -39,11 +49,16 @@ class Sweep:
         self.number = number
         self.left = left
         self.left_bytes = left_bytes
+        self.has_begun = False
 
     @classmethod
     def of_attempt(cls, queue_id: str, tag: StageTag) -> Sweep:
         """Delete the rows of one attempt."""
         return cls(staged_rows.attempt_prefix(queue_id, *tag), [tag])
+
+    def begin(self) -> None:
+        """What it is to find is durable."""
+        self.has_begun = True
 
     def go_on(self, key: bytes) -> None:
         """Everything up to and with `key` was seen."""

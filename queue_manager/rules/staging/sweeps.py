@@ -18,6 +18,9 @@ from storage.records import payload, staged_rows
 class Sweeps:
     """Works off sweeps in order, one step at a time.
 
+    Records are read ahead, `limits.STAGE_READ_RECORDS` at a time; `limits.STAGE_STEP_RECORDS` of them are
+    worked off in one turn of the loop (`queue_manager.shard.steps`).
+
     `unmoved_count` and `unmoved_bytes`: committed rows that are not in the log yet, and their payload.
     `on_step` is called after each step, `on_gone` with the tags of attempts of which nothing is left.
     """
@@ -28,7 +31,9 @@ class Sweeps:
         "_on_step",
         "_pending",
         "_queue",
-        "_step_records",
+        "_read_records",
+        "_reads_on",
+        "_rows",
         "_templates",
         "unmoved_bytes",
         "unmoved_count",
@@ -47,7 +52,9 @@ class Sweeps:
         self.unmoved_count = 0
         self.unmoved_bytes = 0
         self._is_stepping = False
-        self._step_records = 1  # how large they are is not known yet
+        self._rows: deque[tuple[bytes, bytes]] = deque()  # read, and not worked off
+        self._reads_on = False  # there may be more of the sweep than `_rows`
+        self._read_records = 1  # how large they are is not known yet
         self._templates = TemplateCache()
 
     def add(self, sweep: Sweep) -> None:
@@ -68,8 +75,11 @@ class Sweeps:
         """Take the next step, if there is one, once everything done so far is durable."""
         if self._pending and not self._is_stepping:
             self._is_stepping = True
-            # what the sweep is to find may be in a commit that is being written
-            self._queue.context.commit.wait(_Step(self), 0)
+            context = self._queue.context
+            if self._pending[0].has_begun and context.uncommitted_bytes() <= limits.UNCOMMITTED_BYTES_MAX:
+                self.load()
+            else:  # what the sweep is to find may be in a commit that is being written
+                context.commit.wait(_Step(self), 0)
 
     def purge(self) -> int:
         """Drop the committed rows that are not in the log yet; give how many it were."""
@@ -87,30 +97,44 @@ class Sweeps:
             self._is_stepping = False
             return
         sweep = self._pending[0]
-        load = ScanLoad(sweep.position, sweep.end, self._step_records, self._rows_read)
+        sweep.begin()
+        load = ScanLoad(sweep.position, sweep.end, self._read_records, self._rows_read)
         self._queue.context.loads.append(load)
 
     def _rows_read(self, rows: list[tuple[bytes, bytes]], now_ms: int) -> None:
-        self._is_stepping = False
+        self._rows.extend(rows)
+        self._reads_on = len(rows) == self._read_records
+        if rows:
+            large = len(rows[-1][1]) > 2 * limits.STAGED_RECORD_BYTES_MAX
+            self._read_records = 1 if large else limits.STAGE_READ_RECORDS
+        if self.step(now_ms):
+            self._queue.context.steps.add(self)
+
+    def step(self, now_ms: int) -> bool:
+        """See `queue_manager.shard.steps.Work`."""
+        rows = self._rows
         if self._queue.deleted:
-            return
+            rows.clear()
+            self._is_stepping = False
+            return False
         sweep = self._pending[0]
         commit = self._queue.context.commit
-        for raw, value in rows:
+        for _ in range(min(limits.STAGE_STEP_RECORDS, len(rows))):
+            raw, value = rows.popleft()
             if self._is_wanted(sweep, raw):
                 self._append(sweep, value, now_ms)
             else:
                 for run in staged_rows.decode(value):
                     commit.delete_run(payload.key_run(run.first_id, len(run.bodies)))
             commit.delete(raw)
-        if len(rows) < self._step_records:
-            self._finish(sweep)
-        else:
-            sweep.go_on(rows[-1][0])
+            sweep.go_on(raw)
         if rows:
-            large = len(rows[-1][1]) > 2 * limits.STAGED_RECORD_BYTES_MAX
-            self._step_records = 1 if large else limits.STAGE_STEP_RECORDS
+            return True
+        if not self._reads_on:
+            self._finish(sweep)
+        self._is_stepping = False
         self._on_step(now_ms)
+        return False
 
     def _is_wanted(self, sweep: Sweep, raw: bytes) -> bool:
         if not sweep.attempts:

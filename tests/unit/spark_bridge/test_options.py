@@ -37,6 +37,15 @@ def test_everything_set():
     assert not settings.mandatory
 
 
+def test_commit_may_be_waited_for_until_its_rows_can_be_consumed():
+    assert write_settings({"queue": "q", "wait": "visible"}).waits_visible
+    assert not write_settings({"queue": "q", "wait": "committed"}).waits_visible
+    with pytest.raises(OptionError, match="wait is one of committed, visible"):
+        write_settings({"queue": "q", "wait": "long"})
+    with pytest.raises(OptionError, match="option wait is for delivery exactly-once"):
+        write_settings({"queue": "q", "wait": "visible", "delivery": AT_LEAST_ONCE})
+
+
 @pytest.mark.parametrize(
     ("url", "wanted"),
     [
