@@ -85,6 +85,7 @@ class Consumers:
 
     def remove(self, consumer: Consumer) -> None:
         """Forget a consumer."""
+        self._log.context.timers.forget(consumer)
         if consumer in self.members:
             self.members.remove(consumer)
             self._forget_turn(consumer)
@@ -110,6 +111,8 @@ class Consumers:
     def clear(self) -> list[Consumer]:
         """Forget everybody; give who that was."""
         everybody = [*self.members, *self.draining]
+        for consumer in everybody:
+            self._log.context.timers.forget(consumer)
         self.members = []
         self._ready.clear()
         self._spent.clear()

@@ -38,6 +38,11 @@ class IllegalMove(AssertionError):
     """A claim was to change to a state that its own does not lead to."""
 
 
+def _expect(claim: Claim, *states: int) -> None:
+    if claim.state not in states:
+        raise IllegalMove(f"claim {claim.claim_number}: its state is {claim.state}, not one of {states}")
+
+
 def _move(claim: Claim, state: int) -> None:
     if (claim.state, state) not in LEGAL_MOVES:
         raise IllegalMove(f"claim {claim.claim_number}: from state {claim.state} to {state}")
@@ -277,6 +282,7 @@ class Claims:
 
         `tried`: the attempt counts as one that ended without success.
         """
+        _expect(claim, IN_FLIGHT, RETURNING)
         consumer = claim.consumer
         if consumer is not None and claim.state == IN_FLIGHT:
             consumer.release(claim)
@@ -307,6 +313,7 @@ class Claims:
 
     def revive(self, bucket: Bucket, claim: Claim, now_ms: int) -> Claim:
         """Give the new claim, never tried, that takes the place of a failed one; it waits nowhere yet."""
+        _expect(claim, FAILED)
         new = self._replace(claim, 0, now_ms)
         bucket.open_one()
         self.failed_count -= 1

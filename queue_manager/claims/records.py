@@ -98,6 +98,7 @@ class BucketRecords:
         return closed, released
 
     def _write_bucket(self, bucket: Bucket, commit: Commit, released: list[Run]) -> None:
+        assert 0 <= bucket.open_count <= bucket.capacity, f"{bucket.open_count} claims are open"
         gone = []
         if not self._log.policy.done_retention_ms:
             gone = self._release_done(bucket, released, commit)

@@ -625,6 +625,7 @@ class Cursor:
             bucket.dissolve()
         if closed or any(bucket.done_written for bucket in self.claims.buckets.values()):
             self.want_purge()
+        assert self.progress.position >= self.log.head_offset, f"{self.storage_id} is below the head"
         self.reader.advance_sequence()
         self.stored_place.write(self.reader.sequence, self.progress.position, commit)
         if self.progress.claimed is not None:
@@ -822,31 +823,30 @@ class Cursor:
     def retire(self) -> None:
         """The group is deleted, or a reset puts another cursor in the place of this one."""
         self.is_removed = True
-        context = self.log.context
-        context.state_writes.forget(self)
-        context.purgeable.pop(self, None)
-        context.skipping.pop(self, None)
-        context.awaiting_history.pop(self, None)
+        self._leave()
         self._is_dirty = False
-        if self.reset_keep is not None:
-            self.reset_keep.end()
-        self.returning.drop()
         self.claims.retire(self.waiting())
         if self.progress.claimed is not None:
-            self.progress.claimed.erase(self.storage_id, context.commit)
+            self.progress.claimed.erase(self.storage_id, self.log.context.commit)
         self._purges.clear()
         self._skipped = []
         self.reader.forget()
 
     def delete(self) -> None:
         """The queue is deleted."""
+        self._leave()
+        self.claims.delays.clear()
+
+    def _leave(self) -> None:
+        """Have nothing done for it any more."""
         context = self.log.context
         context.state_writes.forget(self)
         context.purgeable.pop(self, None)
         context.skipping.pop(self, None)
         context.awaiting_history.pop(self, None)
+        if self.reset_keep is not None:
+            self.reset_keep.end()
         self.returning.drop()
-        self.claims.delays.clear()
 
 
 def storage_id(log: QueueLog, group_id: str) -> str:

@@ -11,7 +11,8 @@ from queue_manager.cursor.cursor import Cursor
 from queue_manager.model import Message
 from storage import layout
 from storage.envelope import TemplateCache, read_head
-from storage.records import active, done, settlements
+from storage.errors import CorruptRecord
+from storage.records import active, claim_state, done, settlements
 from storage.records.active import AvailableMessage, InFlightMessage
 from storage.records.settled import SettledMessage
 from storage.visible_at import without_visible_at
@@ -57,6 +58,8 @@ def restore_bucket(
     bucket.note_written(
         active=stored.active is not None, done=stored.done is not None, failed=stored.failed is not None
     )
+    if slots and max(slots) >= claims.next_claim:
+        raise CorruptRecord(claim_state.NAME, "next_claim_number", f"bucket {bucket_id:x} has a later claim")
     waiting = [claim for claim in slots.values() if claim.state == AVAILABLE]
     end = min(bucket.end, claims.next_claim)
     bucket.restore([slots.get(number) for number in range(first, end)], len(waiting))

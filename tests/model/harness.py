@@ -25,6 +25,7 @@ from queue_manager.shard.loads import Load
 from storage.batch import WriteOps
 from storage.memory_store import MemoryStore
 from storage.records import payload_refs, queue_spec
+from tests.model import invariants
 from tests.model.oracle import (
     DONE,
     FAILED,
@@ -530,6 +531,7 @@ class Harness:
 
     def check_counts(self) -> None:
         """Waiting and in-flight counts of both sides."""
+        invariants.check(self.manager)
         assert {queue.name for queue in self.manager.queues} == set(self.oracle.queues)
         for name, model in self.oracle.queues.items():
             queue = self.manager.queues.find(name)

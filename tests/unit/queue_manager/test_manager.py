@@ -351,3 +351,19 @@ def test_a_plan_for_a_name_is_stale_once_the_queue_of_that_name_is_another() -> 
     manager.queues.delete(queue, NOW_MS)
     make_queue(manager, durable=False)
     assert not plan.is_current
+
+
+def test_a_deleted_queue_leaves_no_timer_of_a_reset_or_of_a_late_consumer() -> None:
+    manager = make_manager()
+    queue = make_queue(manager, done_retention_ms=60_000)
+    consume(manager, queue, credit_max=2, lease_ms=1_000)
+    consume(manager, queue, credit_max=2, lease_ms=1_000)
+    publish(manager, 9)
+    manager.dispatch(NOW_MS)
+    manager.expire(NOW_MS + 1_001)
+    before = len(manager.context.timers)
+    assert before
+    manager.reset_group(queue, "", [(7, 0)], NOW_MS + 1_002, force=True)
+    assert len(manager.context.timers) > 0
+    manager.queues.delete(queue, NOW_MS + 1_003)
+    assert len(manager.context.timers) == 0
