@@ -54,13 +54,14 @@ class AmqpClient:
 
     def _expect(self, answer: type) -> Any:
         while True:
-            got = self._next_frame()
+            got = self.next_frame()
             if isinstance(got, answer):
                 return got
             if isinstance(got, commands.Connection.Close | commands.Channel.Close):
                 raise LoadError(f"the broker closed: {got.reply_code} {got.reply_text}")
 
-    def _next_frame(self) -> Any:
+    def next_frame(self) -> Any:
+        """The next frame, decoded."""
         while True:
             if len(self._buffer) >= 7:
                 size = _FRAME_HEAD.unpack_from(self._buffer)[2] + 8

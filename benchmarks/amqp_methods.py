@@ -1,0 +1,307 @@
+"""What AMQP can do besides a plain stream of messages, beside RabbitMQ.
+
+    python -m benchmarks.amqp_methods [--only rpc,transactions,bodies,connections] [--seconds 3] [--runs 3]
+
+`rpc`: round trips over direct reply-to, one at a time and many at once. `transactions`: ten persistent
+messages and a commit, one after the other. `bodies`: 50 MB from a publisher to a consumer, and how long
+somebody else had to wait for an answer meanwhile. `connections`: 200 with five channels each, every channel
+with one persistent message at a time, confirmed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing as mp
+import os
+import selectors
+import socket
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from multiprocessing.synchronize import Event
+from pathlib import Path
+
+from pamqp import base, commands, frame, header
+
+from benchmarks.brokers import Broker, BrokerUnavailable, RabbitMQ, SluiceMQ
+from benchmarks.load.amqp_wire import BODY_BYTES_MAX, AmqpClient, DeliveryCounter, publish_frames
+from benchmarks.load.target import Target
+
+Figures = dict[str, float]
+REPLY_TO = "amq.rabbitmq.reply-to"
+BODY = b"x" * 100
+PIPELINED = 50
+TRANSACTION_MESSAGES = 10
+LARGE_BYTES = 50_000_000
+CONNECTIONS = 200
+CHANNELS = 5
+QUEUES = 10
+_ACK_BYTES = 21
+
+
+def with_properties(routing_key: str, properties: commands.Basic.Properties) -> bytes:
+    """The frames of a publish of BODY."""
+    return (
+        frame.marshal(commands.Basic.Publish(routing_key=routing_key), 1)
+        + frame.marshal(header.ContentHeader(0, len(BODY), properties), 1)
+        + b"\x03\x00\x01" + len(BODY).to_bytes(4, "big") + BODY + b"\xce"
+    )  # fmt: skip
+
+
+# rpc
+
+
+class Replies:
+    """Counts replies alike by their bytes; RabbitMQ gives all of them one delivery tag."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._head = b""
+        self._bytes = 0
+        self._each_bytes = 0
+
+    @property
+    def count(self) -> int:
+        return self._bytes // self._each_bytes if self._each_bytes else 0
+
+    def receive(self) -> None:
+        data = self._sock.recv(1 << 20)
+        self._bytes += len(data)
+        if self._each_bytes:
+            return
+        self._head += data
+        at = 0
+        for _ in range(3):
+            if len(self._head) < at + 7:
+                return
+            at += int.from_bytes(self._head[at + 3 : at + 7], "big") + 8
+        self._each_bytes = at
+
+
+def respond(target: Target, ready: Event) -> None:
+    """Answer every request with BODY, until it is killed; all requests have the same reply address."""
+    first = AmqpClient(target.host, target.amqp_port, wait_s=60)
+    first.declare_queue("rpc", durable=False)
+    ready.set()
+    get = commands.Basic.Get(queue="rpc", no_ack=True)
+    while not isinstance(first.call(get, base.Frame), commands.Basic.GetOk):
+        time.sleep(0.01)
+    reply_to = first.next_frame().properties.reply_to
+    client = AmqpClient(target.host, target.amqp_port, wait_s=60)
+    reply = with_properties(reply_to, commands.Basic.Properties(correlation_id="c"))
+    client.sock.sendall(reply)
+    client.consume("rpc", prefetch=0, no_ack=True)
+    requests = DeliveryCounter(client.take_buffered())
+    answered = 0
+    while True:
+        requests.receive(client.sock)
+        client.sock.sendall(reply * (requests.count - answered))
+        answered = requests.count
+
+
+def rpc(target: Target, seconds: float) -> Figures:
+    ready = mp.Event()
+    responder = mp.Process(target=respond, args=(target, ready), daemon=True)
+    responder.start()
+    ready.wait(30)
+    client = AmqpClient(target.host, target.amqp_port, wait_s=60)
+    client.consume(REPLY_TO, prefetch=0, no_ack=True)
+    request = with_properties("rpc", commands.Basic.Properties(reply_to=REPLY_TO, correlation_id="c"))
+    replies = Replies(client.sock)
+    trips_s: list[float] = []
+    end = time.perf_counter() + seconds
+    while (began := time.perf_counter()) < end:
+        client.sock.sendall(request)
+        wanted = replies.count + 1
+        while replies.count < wanted:
+            replies.receive()
+        trips_s.append(time.perf_counter() - began)
+    trips_s.sort()
+    first = replies.count
+    sent = first + PIPELINED
+    client.sock.sendall(request * PIPELINED)
+    began = time.perf_counter()
+    while (now := time.perf_counter()) < began + seconds:
+        replies.receive()
+        more = replies.count + PIPELINED - sent
+        client.sock.sendall(request * more)
+        sent += more
+    rate = (replies.count - first) / (now - began)
+    responder.kill()
+    responder.join()
+    client.close()
+    return {
+        "rpc one at a time, round trips/s": len(trips_s) / seconds,
+        "rpc one at a time, p99 ms": 1000 * trips_s[int(len(trips_s) * 0.99)],
+        f"rpc {PIPELINED} at once, round trips/s": rate,
+    }
+
+
+# transactions
+
+
+def transactions(target: Target, seconds: float) -> Figures:
+    client = AmqpClient(target.host, target.amqp_port, wait_s=60)
+    client.declare_queue("transactions", durable=True)
+    client.call(commands.Tx.Select(), commands.Tx.SelectOk)
+    publishes = publish_frames("transactions", BODY, delivery_mode=2) * TRANSACTION_MESSAGES
+    count = 0
+    began = time.perf_counter()
+    while time.perf_counter() < began + seconds:
+        client.sock.sendall(publishes)
+        client.call(commands.Tx.Commit(), commands.Tx.CommitOk)
+        count += 1
+    rate = count / (time.perf_counter() - began)
+    client.delete_queue("transactions")
+    client.close()
+    return {f"transactions of {TRANSACTION_MESSAGES}, per s": rate}
+
+
+# bodies
+
+
+def ask(target: Target, asking: Event, answers: mp.Queue[float]) -> None:
+    """Put the longest time that an answer took, while `asking` is set."""
+    client = AmqpClient(target.host, target.amqp_port, wait_s=60)
+    longest = 0.0
+    answers.put(0.0)
+    asking.wait(30)
+    while asking.is_set():
+        began = time.perf_counter()
+        client.call(commands.Basic.Qos(prefetch_count=1), commands.Basic.QosOk)
+        longest = max(longest, time.perf_counter() - began)
+        time.sleep(0.002)
+    answers.put(longest)
+    client.close()
+
+
+def bodies(target: Target, seconds: float) -> Figures:
+    asking = mp.Event()
+    answers: mp.Queue[float] = mp.Queue()
+    asker = mp.Process(target=ask, args=(target, asking, answers))
+    asker.start()
+    answers.get()
+    publisher = AmqpClient(target.host, target.amqp_port, wait_s=60)
+    publisher.declare_queue("large", durable=True)
+    consumer = AmqpClient(target.host, target.amqp_port, wait_s=60)
+    consumer.consume("large", prefetch=0, no_ack=True)
+    body = os.urandom(LARGE_BYTES)
+    parts = [body[start : start + BODY_BYTES_MAX] for start in range(0, len(body), BODY_BYTES_MAX)]
+    message = frame.marshal(commands.Basic.Publish(routing_key="large"), 1)
+    message += frame.marshal(
+        header.ContentHeader(0, len(body), commands.Basic.Properties(delivery_mode=2)), 1
+    )
+    message += b"".join(b"\x03\x00\x01" + len(part).to_bytes(4, "big") + part + b"\xce" for part in parts)
+    asking.set()
+    count = 0
+    began = time.perf_counter()
+    while time.perf_counter() < began + seconds:
+        sender = mp.Process(target=publisher.sock.sendall, args=(message,))
+        sender.start()
+        left = len(body)
+        while left > 0:
+            left -= len(consumer.sock.recv(1 << 20))
+        sender.join()
+        count += 1
+    rate = count * len(body) / (time.perf_counter() - began)
+    asking.clear()
+    longest = answers.get()
+    asker.join()
+    for client in (consumer, publisher):
+        client.sock.close()
+    return {"50 MB bodies, MB/s": rate / 1e6, "50 MB bodies, longest wait of another, ms": 1000 * longest}
+
+
+# connections
+
+
+def connections(target: Target, seconds: float) -> Figures:
+    clients = [AmqpClient(target.host, target.amqp_port, wait_s=60) for _ in range(CONNECTIONS)]
+    for number in range(QUEUES):
+        clients[0].declare_queue(f"c{number}", durable=True)
+    waiting = selectors.DefaultSelector()
+    for number, client in enumerate(clients):
+        plain = publish_frames(f"c{number % QUEUES}", BODY, delivery_mode=2)
+        by_channel = {}
+        for channel in range(1, CHANNELS + 1):
+            opening = [commands.Channel.Open()] if channel > 1 else []
+            for method in (*opening, commands.Confirm.Select()):
+                client.sock.sendall(frame.marshal(method, channel))
+                client.next_frame()
+            by_channel[channel.to_bytes(2, "big")] = _on_channel(plain, channel)
+        waiting.register(client.sock, selectors.EVENT_READ, by_channel)
+        client.sock.sendall(b"".join(by_channel.values()))
+    count = 0
+    began = time.perf_counter()
+    while (now := time.perf_counter()) < began + seconds:
+        for key, _ in waiting.select(1):
+            sock = key.fileobj
+            assert isinstance(sock, socket.socket)
+            data = sock.recv(1 << 16)
+            numbers = [data[at + 1 : at + 3] for at in range(0, len(data), _ACK_BYTES)]
+            count += len(numbers)
+            sock.sendall(b"".join(key.data[number] for number in numbers))
+    rate = count / (now - began)
+    for client in clients:
+        client.sock.close()
+    return {f"{CONNECTIONS} connections x {CHANNELS} channels, confirmed/s": rate}
+
+
+def _on_channel(frames: bytes, channel: int) -> bytes:
+    """The frames of a publish on channel 1, on another."""
+    at = 0
+    moved = bytearray(frames)
+    while at < len(frames):
+        moved[at + 1 : at + 3] = channel.to_bytes(2, "big")
+        at += int.from_bytes(frames[at + 3 : at + 7], "big") + 8
+    return bytes(moved)
+
+
+MEASURES: dict[str, Callable[[Target, float], Figures]] = {
+    "rpc": rpc,
+    "transactions": transactions,
+    "bodies": bodies,
+    "connections": connections,
+}
+
+
+def compare(names: list[str], seconds: float, runs: int, directory: Path) -> None:
+    """Print the medians of alternating runs."""
+    brokers: list[Broker] = []
+    for kind in (SluiceMQ, RabbitMQ):
+        try:
+            broker = kind(directory)
+            broker.start()
+            brokers.append(broker)
+        except BrokerUnavailable as error:
+            print(f"{kind.name} is left out: {error}")
+    try:
+        for name in names:
+            found: dict[str, dict[str, list[float]]] = {}
+            for _ in range(runs):
+                for broker in brokers:
+                    for figure, value in MEASURES[name](broker.target, seconds).items():
+                        found.setdefault(figure, {}).setdefault(broker.name, []).append(value)
+            for figure, values in found.items():
+                told = (f"{who} {statistics.median(each):,.1f}" for who, each in values.items())
+                print(f"{figure}: {', '.join(told)}", flush=True)
+    finally:
+        for broker in brokers:
+            broker.stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", default=",".join(MEASURES))
+    parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--runs", type=int, default=3)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="sluicemq-") as directory:
+        compare(given.only.split(","), given.seconds, given.runs, Path(directory))
+
+
+if __name__ == "__main__":
+    main()
