@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.brokers import Broker, Mosquitto, RabbitMQ
-from benchmarks.load import amqp, backlog, bridge, fanin, idle, latency, mqtt
+from benchmarks.load import amqp, backlog, bridge, commands, fanin, fleet, idle, latency, mqtt, storm
 from benchmarks.load.target import Target
 
 # SluiceMQ takes a quorum queue for what it is to clients: a durable queue. Both sides get the same declare.
@@ -26,6 +26,7 @@ class Effort:
     backlog_messages: int = 1_000_000
     deep_backlog_messages: int = 5_000_000
     idle_connections: int = 5_000
+    fleet_devices_max: int = 5_000
     restart_brokers: bool = True
 
 
@@ -37,6 +38,7 @@ QUICK = Effort(
     backlog_messages=30_000,
     deep_backlog_messages=100_000,
     idle_connections=1_000,
+    fleet_devices_max=500,
     restart_brokers=False,
 )
 
@@ -126,6 +128,26 @@ def _mqtt(qos: int, subscribers: int) -> Callable[[Broker, Effort], dict[str, An
 
 def _mqtt_fanin(broker: Broker, effort: Effort) -> dict[str, Any]:
     return fanin.run(broker.target, fanin.FanInLoad(publishers=1_000, seconds=effort.seconds))
+
+
+def _fleet(devices: int, window: int, subscribers: int = 1) -> Callable[[Broker, Effort], dict[str, Any]]:
+    def run(broker: Broker, effort: Effort) -> dict[str, Any]:
+        load = fleet.FleetLoad(min(devices, effort.fleet_devices_max), window, subscribers, effort.seconds)
+        return fleet.run(broker.target, load)
+
+    return run
+
+
+def _fleet_queue(broker: Broker, effort: Effort) -> dict[str, Any]:
+    return fleet.run(broker.target, fleet.FleetLoad(500, 10, 0, effort.seconds, queue="fleet"))
+
+
+def _commands(broker: Broker, effort: Effort) -> dict[str, Any]:
+    return commands.run(broker.target, commands.CommandLoad(seconds=effort.seconds))
+
+
+def _storm(broker: Broker, effort: Effort) -> dict[str, Any]:
+    return storm.run(broker.target, storm.StormLoad(effort.idle_connections))
 
 
 def _queue_mqtt_to_amqp(devices: int) -> Callable[[Broker, Effort], dict[str, Any]]:
@@ -220,6 +242,46 @@ SCENARIOS = (
         Mosquitto.name,
         _rate(1.3),
         _mqtt_fanin,
+    ),
+    Scenario(
+        "mqtt-fleet-1",
+        "500 devices, own topics, JSON of differing size, 1 in flight each, 1 subscriber",
+        Mosquitto.name,
+        _rate(1.2),
+        _fleet(500, 1),
+    ),
+    Scenario("mqtt-fleet-10", "the same, 10 in flight", Mosquitto.name, _rate(1.5), _fleet(500, 10)),
+    Scenario(
+        "mqtt-fleet-5000", "5,000 devices, 1 in flight each", Mosquitto.name, _rate(1.2), _fleet(5_000, 1)
+    ),
+    Scenario(
+        "mqtt-fleet-to-10",
+        "500 devices, 10 in flight each, 10 subscribers",
+        Mosquitto.name,
+        _rate(1.5),
+        _fleet(500, 10, 10),
+    ),
+    Scenario(
+        "mqtt-fleet-queue",
+        "500 devices, 10 in flight each, to a queue",
+        "",
+        (Metric("rate", "msg/s"),),
+        _fleet_queue,
+    ),
+    Scenario(
+        "mqtt-commands",
+        "1 publisher, each message to another of 1,000 subscribers",
+        Mosquitto.name,
+        _rate(2.0),
+        _commands,
+    ),
+    Scenario(
+        "mqtt-reconnect-storm",
+        "5,000 sessions that last are cut and come back",
+        Mosquitto.name,
+        (Metric("rate", "connects/s", ratio_min=1.0),),
+        _storm,
+        fresh=True,
     ),
     Scenario(
         "queue-mqtt-to-amqp",
