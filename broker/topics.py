@@ -13,6 +13,10 @@ from storage.envelope import EnvelopeTemplate
 
 EXCHANGE: Final = TOPICS_EXCHANGE
 
+NOBODY: Final = 0
+HEARD: Final = 1
+STORED: Final = 2
+
 _SWAPPED: Final = str.maketrans("/.", "./")
 
 
@@ -35,8 +39,10 @@ def topic_of(routing_key: str) -> str:
 class Listener(Protocol):
     """Those who are subscribed to the topic of messages that come from elsewhere."""
 
-    def hear(self, bodies: list[bytes]) -> bool:
-        """Give them messages; whether there is anybody."""
+    def hear(self, bodies: list[bytes]) -> int:
+        """Give them messages: 0 if nobody is there, 1 if somebody is, 2 if they were stored for somebody,
+        which is certain when the open commit is.
+        """
 
 
 class Listeners(Protocol):

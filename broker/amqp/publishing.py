@@ -23,6 +23,7 @@ from broker.engine.answers import Answer
 from broker.engine.traffic import PublishPlan, Targets
 from broker.properties import amqp
 from broker.properties.amqp import PERSISTENT_MODE, may_ask
+from broker.topics import NOBODY, STORED
 from protocols.amqp091 import constants as c
 from protocols.amqp091 import content
 from protocols.amqp091.events import PublishAddress, PublishRun, PublishShape, VariedPublishRun
@@ -84,17 +85,19 @@ class Publisher:
                 return
         count = len(run.bodies)
         if not plan.queues:
-            if plan.listener is None or not plan.listener.hear(run.bodies):
+            heard = NOBODY if plan.listener is None else plan.listener.hear(run.bodies)
+            if heard == NOBODY:
                 hub.counters.leave_unrouted(count)
                 if shape.mandatory:
                     self._return(run)
-            self._confirms.confirm(count, durable=False)
+            self._confirms.confirm(count, durable=heard == STORED)
             return
         outcome = publishing.publish(plan, run.bodies, now_ms)
         if outcome == ACCEPTED:
-            if plan.listener is not None:
-                plan.listener.hear(run.bodies)
-            self._confirms.confirm(count, durable=plan.durable)
+            is_stored = plan.durable
+            if plan.listener is not None and plan.listener.hear(run.bodies) == STORED:
+                is_stored = True
+            self._confirms.confirm(count, durable=is_stored)
         else:
             self._refuse(run, plan, outcome, now_ms)
 

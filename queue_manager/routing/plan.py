@@ -14,8 +14,10 @@ from storage.envelope import EnvelopeTemplate
 class Listener(Protocol):
     """Somebody beside the queues who gets what is published; the publisher tells him."""
 
-    def hear(self, bodies: list[bytes]) -> bool:
-        """Take messages; whether anybody is there."""
+    def hear(self, bodies: list[bytes]) -> int:
+        """Give them messages: 0 if nobody is there, 1 if somebody is, 2 if they were stored for somebody,
+        which is certain when the open commit is.
+        """
 
 
 class PublishPlan:

@@ -61,6 +61,26 @@ def test_what_was_answered_is_there_after_a_crash(own_broker):
     amqp.close_quietly(connection)
 
 
+def test_a_session_gets_what_was_confirmed_while_its_client_was_away(own_broker):
+    broker = own_broker()
+    client = MqttClient(
+        broker.mqtt_port, client_id="away", clean=False, SessionExpiryInterval=3_600
+    ).connect()
+    client.subscribe("alarms/#", qos=1)
+    client.drop()
+    connection = amqp.connect(broker.amqp_port)
+    channel = connection.channel()
+    channel.confirm_delivery()
+    for number in range(20):
+        properties = pika.BasicProperties(delivery_mode=2)
+        channel.basic_publish("amq.topic", f"alarms.{number}", str(number), properties, mandatory=True)
+    broker.kill9()
+    broker.start()
+    again = MqttClient(broker.mqtt_port, **session).connect()
+    assert payloads(again.take(20)) == [str(number) for number in range(20)]
+    again.end()
+
+
 @pytest.mark.parametrize("version", [V311, V5])
 def test_subscribers_hear_what_amqp_publishes(mqtt, channel, name, version):
     listener = mqtt(version=version)
