@@ -63,9 +63,8 @@ def test_what_was_answered_is_there_after_a_crash(own_broker):
 
 def test_a_session_gets_what_was_confirmed_while_its_client_was_away(own_broker):
     broker = own_broker()
-    client = MqttClient(
-        broker.mqtt_port, client_id="away", clean=False, SessionExpiryInterval=3_600
-    ).connect()
+    session = {"client_id": "away", "clean": False, "SessionExpiryInterval": 3_600}
+    client = MqttClient(broker.mqtt_port, **session).connect()
     client.subscribe("alarms/#", qos=1)
     client.drop()
     connection = amqp.connect(broker.amqp_port)
