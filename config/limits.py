@@ -79,6 +79,14 @@ FILTER_LOG_ROWS_PER_TRIM: Final = 64  # looked through at a time for what nobody
 FILTER_LOG_READ_BYTES_MAX: Final = 32 * MIB  # read back from all logs of filters and kept for other readers
 FILTER_LOG_BLOCKS_MAX: Final = 4_096  # such reads
 
+BRIDGES_MAX: Final = 100  # to other MQTT brokers
+BRIDGE_TOPICS_MAX: Final = 1_000  # each way, of one bridge
+BRIDGE_KEEP_ALIVE_S: Final = 60
+BRIDGE_SILENCE_S: Final = 90  # of another broker, before its connection counts as lost
+BRIDGE_CONNECT_TIMEOUT_S: Final = 20
+BRIDGE_RETRY_S_MIN: Final = 1
+BRIDGE_RETRY_S_MAX: Final = 30
+
 # claims and memory
 DISPATCHED_PER_TURN_MAX: Final = 2_048  # messages handed out before others have their turn
 DELIVERY_COST: Final = 16  # a delivery, however few messages it has, counts as so many more

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from config import limits
+from config.bridge_settings import BridgeSettings
 from config.fields import Count, DurationMs, RetentionMs, Section, SizeBytes
 
 
@@ -34,6 +35,8 @@ class MqttSettings(Section):
     """MQTT clients, whatever listener they come by."""
 
     sessions: MqttSessionSettings = MqttSessionSettings()
+    bridges: tuple[BridgeSettings, ...] = Field(default=(), max_length=limits.BRIDGES_MAX)
+    """Other MQTT brokers, and what is exchanged with them."""
     max_qos: Literal[0, 1, 2] = 2
     """The highest QoS that clients may publish with."""
     retain: bool = True

@@ -392,6 +392,10 @@ class SessionClient(Protocol):
         """The session of a client."""
         ...
 
+    def of_user(self, user: str) -> list[Session]:
+        """The sessions of a user."""
+        ...
+
     def begin(self, client_id: str, user: str, expiry_s: int) -> Session:
         """A new session of a client that has none; raises LimitReached."""
         ...

@@ -380,6 +380,10 @@ class _NoSessions:
         """See `SessionClient`."""
         return None
 
+    def of_user(self, user: str) -> list[Session]:
+        """See `SessionClient`."""
+        return []
+
     def begin(self, client_id: str, user: str, expiry_s: int) -> Session:
         """See `SessionClient`."""
         raise LimitReached("sessions that outlive a connection are kept in the virtual host / only")

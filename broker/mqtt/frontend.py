@@ -24,6 +24,7 @@ from broker.frontend import Frontend
 from broker.hub import Hub
 from broker.mqtt import publishing
 from broker.mqtt.authentication import Authentication, Methods
+from broker.mqtt.bridges.bridge import start_bridges
 from broker.mqtt.client import Clients, MqttClient
 from broker.mqtt.durable_call import DurableCall
 from broker.mqtt.errors import connect_code
@@ -68,6 +69,7 @@ class MqttFrontends:
         self.connects = Rate(settings.connect_rate, hub.clock.monotonic()) if settings.connect_rate else None
         hub.topics.join(ForeignPublishes(hub, self.pubsub))
         self.sessions = LastingSessions(hub, self.pubsub)
+        start_bridges(hub, self.pubsub)
 
     def accept(self, transport: Transport) -> MqttFrontend:
         """A client connected."""

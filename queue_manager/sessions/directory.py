@@ -62,6 +62,10 @@ class Sessions:
             return None
         return session
 
+    def of_user(self, user: str) -> list[Session]:
+        """The sessions of a user."""
+        return [session for session in self._by_client.values() if session.user == user]
+
     def begin(self, client_id: str, user: str, expiry_s: int) -> Session:
         """A new session of a client that has none; raises LimitReached."""
         if len(self._by_client) >= limits.MQTT_SESSIONS_MAX:

@@ -53,6 +53,10 @@ class LocalSessions:
         """The session of a client."""
         return self._sessions.find(client_id, self._clock.now_ms())
 
+    def of_user(self, user: str) -> list[Session]:
+        """The sessions of a user."""
+        return self._sessions.of_user(user)
+
     def begin(self, client_id: str, user: str, expiry_s: int) -> Session:
         """A new session of a client that has none; raises LimitReached."""
         return self._sessions.begin(client_id, user, expiry_s)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Protocol, cast
 
 from broker.engine.local.sessions import FilterLog, Session, SessionSubscription
 from broker.mqtt.pubsub import PubSub
-from broker.mqtt.sessions.link import SessionLink
 from broker.mqtt.subscription import Subscription
 from protocols.mqtt.events import PublishRun
+
+
+class PlainLink(Protocol):
+    """The connection of a session."""
+
+    def pass_on(self, run: PublishRun, subscription: SessionSubscription) -> None:
+        """Send publishes of QoS 0, which are kept for nobody."""
 
 
 class LoggedFilter:
@@ -43,7 +49,7 @@ class LoggedFilter:
             session = cast(Session, subscription.session)
             if session is publisher and subscription.options.no_local:
                 continue
-            cast(SessionLink, session.link).pass_on(run, subscription)
+            cast(PlainLink, session.link).pass_on(run, subscription)
 
 
 class LoggedFilters:

@@ -1,0 +1,156 @@
+"""Bridges to other MQTT brokers: another SluiceMQ, and mosquitto."""
+
+import shutil
+import socket
+import subprocess
+import time
+
+import pytest
+
+from tests.e2e.mqtt import payloads, user_properties
+
+WAIT_S = 20
+
+
+def bridge(port, **more):
+    return {
+        "name": "central",
+        "address": f"127.0.0.1:{port}",
+        "client_id": "edge-7",
+        "out": [{"topic": "sensors/#", "qos": 2, "remote_prefix": "site7/"}],
+        "in": [{"topic": "commands/#", "qos": 2, "remote_prefix": "site7/"}],
+        **more,
+    }
+
+
+def config(*bridges):
+    return {"mqtt": {"bridges": list(bridges)}}
+
+
+def eventually(holds):
+    deadline = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def connected(broker, count=1):
+    eventually(lambda: broker.log.count("bridge.connected") >= count)
+
+
+@pytest.fixture
+def mosquitto(tmp_path):
+    """Starts mosquitto on one port, again and again, with sessions kept over restarts."""
+    program = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
+    if program is None:
+        pytest.skip("mosquitto is not installed")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    file = tmp_path / "mosquitto.conf"
+    file.write_text(
+        f"listener {port} 127.0.0.1\nallow_anonymous true\npersistence true\n"
+        f"persistence_location {tmp_path}/\nuser root\n"
+    )
+    running = []
+
+    def start():
+        running.append(
+            subprocess.Popen([program, "-c", str(file)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        )
+        eventually(lambda: serves(port))
+        return running[-1]
+
+    yield port, start
+    for process in running:
+        process.kill()
+        process.wait()
+
+
+def serves(port):
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_messages_go_both_ways_under_their_prefixes(own_broker, mqtt):
+    central = own_broker()
+    edge = own_broker(config(bridge(central.mqtt_port)))
+    connected(edge)
+    there, here = mqtt(central), mqtt(edge)
+    there.subscribe("#", 2)
+    here.subscribe("#", 2)
+    here.publish("sensors/1", "up", 1, user=[("k", "v")])
+    here.publish("other/1", "stays", 1)
+    message = there.take(1, WAIT_S)[0]
+    assert (message.topic, message.payload) == ("site7/sensors/1", b"up")
+    assert ("k", "v") in user_properties(message)
+    there.publish("site7/commands/x", "down", 2)
+    assert {(m.topic, m.payload) for m in here.take(3, WAIT_S)} == {
+        ("sensors/1", b"up"),
+        ("other/1", b"stays"),
+        ("commands/x", b"down"),
+    }
+    assert payloads(there.take(1)) == ["down"]
+    assert there.quiet()
+    assert here.quiet()
+
+
+def test_what_goes_out_waits_for_the_other_broker_over_a_kill_9(own_broker, mqtt):
+    central = own_broker()
+    port = central.mqtt_port
+    edge = own_broker(config(bridge(port)))
+    connected(edge)
+    reader = mqtt(central, client_id="reader", clean=False, SessionExpiryInterval=600)
+    reader.subscribe("site7/#", 2)
+    reader.disconnect()
+    central.kill9()
+    sender = mqtt(edge)
+    for number in range(5):
+        sender.publish("sensors/1", str(number), 2)
+    edge.kill9()
+    edge.start()
+    central.ports_wanted["mqtt"] = port
+    central.start()
+    connected(edge, 2)
+    reader = mqtt(central, client_id="reader", clean=False, SessionExpiryInterval=600)
+    assert payloads(reader.take(5, WAIT_S)) == ["0", "1", "2", "3", "4"]
+    assert reader.quiet()
+
+
+def test_brokers_that_bridge_the_same_topics_to_each_other_do_not_loop(own_broker, mqtt):
+    rule = {"topic": "t/#", "qos": 1}
+    first = own_broker()
+    both = {"out": [rule], "in": [rule]}
+    second = own_broker(config(bridge(first.mqtt_port, client_id="second", **both)))
+    first.config = config(bridge(second.mqtt_port, client_id="first", **both))
+    first.ports_wanted["mqtt"] = first.mqtt_port
+    first.restart()
+    connected(first)
+    connected(second, 2)
+    client = mqtt(first)
+    client.subscribe("t/#", 1)
+    client.publish("t/1", "once", 1)
+    client.take(1, WAIT_S)
+    time.sleep(1)
+    assert client.messages.qsize() <= 3, "it goes in circles"
+
+
+def test_mosquitto_gets_and_sends_what_came_while_it_was_away(own_broker, mosquitto, mqtt):
+    port, start = mosquitto
+    edge = own_broker(config(bridge(port)))
+    sender = mqtt(edge)
+    sender.subscribe("commands/#", 1)
+    for number in range(3):
+        sender.publish("sensors/1", str(number), 1)
+    command = ["mosquitto_sub", "-p", str(port), "-q", "1", "-t", "site7/#", "-C", "3", "-W", "20"]
+    process = start()
+    reader = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert reader.communicate(timeout=30)[0].split() == [b"0", b"1", b"2"]
+    subprocess.run(
+        ["mosquitto_pub", "-p", str(port), "-q", "1", "-t", "site7/commands/x", "-m", "go"], check=True
+    )
+    message = sender.take(1, WAIT_S)[0]
+    assert (message.topic, message.payload) == ("commands/x", b"go")
+    assert process.poll() is None
