@@ -21,6 +21,7 @@ from broker.engine.commit_stats import BOUNDS_S
 from broker.http.guard import check_operator, identity_of
 from broker.http.problems import answer_of
 from broker.http.site import Site
+from broker.http.totals import QueueTotals, in_steps, totals_of
 from config import limits
 from queue_manager.errors import QueueNotFound
 
@@ -121,7 +122,7 @@ async def _written(
     *,
     detailed: bool,
 ) -> AsyncIterator[str]:
-    yield "".join(_node_lines(site, views))
+    yield "".join(_node_lines(site, len(views), await totals_of(views)))
     yield "".join(_commit_lines(site))
     families: list[tuple[str, tuple[_QueueMetric, ...], dict[str, str]]] = [("sluicemq_queue_", _QUEUES, {})]
     if detailed:
@@ -129,25 +130,17 @@ async def _written(
     for prefix, metrics, labels in families:
         for suffix, kind, help_text, value_of in metrics:
             yield head(prefix + suffix, kind, help_text)
-            for part in _parts(shown):
+            async for part in in_steps(shown):
                 lines = [line(prefix + suffix, value_of(v), **labels, queue=v.name) for v in part]
                 yield "".join(lines)
-                await asyncio.sleep(0)
     for suffix, kind, help_text, group_value in _GROUPS:
         name = f"sluicemq_group_{suffix}"
         yield head(name, kind, help_text)
-        for begin in range(0, len(groups), limits.LISTED_QUEUES_PER_STEP):
-            some = groups[begin : begin + limits.LISTED_QUEUES_PER_STEP]
+        async for some in in_steps(groups):
             yield "".join([line(name, group_value(v), queue=v.queue, group=v.group_id) for v in some])
-            await asyncio.sleep(0)
 
 
-def _parts(views: Sequence[QueueView]) -> Iterable[Sequence[QueueView]]:
-    step = limits.LISTED_QUEUES_PER_STEP
-    return (views[begin : begin + step] for begin in range(0, len(views), step))
-
-
-def _node_lines(site: Site, views: list[QueueView]) -> Iterable[str]:
+def _node_lines(site: Site, queue_count: int, totals: QueueTotals) -> Iterable[str]:
     node = site.node.view()
     lag = site.node.lag()
     yield head("sluicemq_info", "gauge", "What runs here.")
@@ -158,14 +151,14 @@ def _node_lines(site: Site, views: list[QueueView]) -> Iterable[str]:
         ("memory_resident_bytes", "gauge", "Memory of the process in RAM.", node.memory_bytes),
         ("cpu_seconds_total", "counter", "Processor time the process took.", node.cpu_seconds),
         ("connections", "gauge", "Clients connected by MQTT and AMQP.", site.node.connection_count()),
-        ("queues", "gauge", "Queues there are.", len(views)),
-        ("queues_shown", "gauge", "Of those, in this answer.", min(len(views), limits.METRICS_QUEUES_MAX)),
-        ("messages_ready", "gauge", "Messages that may be claimed, all queues.", _sum(views, "ready")),
-        ("messages_in_flight", "gauge", "Messages claimed, all queues.", _sum(views, "in_flight")),
-        ("messages_failed", "gauge", "Messages failed and kept, all queues.", _sum(views, "failed")),
-        ("messages_published_total", "counter", "Messages published, all queues.", _sum(views, "published")),
-        ("messages_delivered_total", "counter", "Deliveries, all queues.", _sum(views, "delivered")),
-        ("messages_settled_total", "counter", "Messages done with, all queues.", _sum(views, "settled")),
+        ("queues", "gauge", "Queues there are.", queue_count),
+        ("queues_shown", "gauge", "Of those, in this answer.", min(queue_count, limits.METRICS_QUEUES_MAX)),
+        ("messages_ready", "gauge", "Messages that may be claimed, all queues.", totals.ready),
+        ("messages_in_flight", "gauge", "Messages claimed, all queues.", totals.in_flight),
+        ("messages_failed", "gauge", "Messages failed and kept, all queues.", totals.failed),
+        ("messages_published_total", "counter", "Messages published, all queues.", totals.published),
+        ("messages_delivered_total", "counter", "Deliveries, all queues.", totals.delivered),
+        ("messages_settled_total", "counter", "Messages done with, all queues.", totals.settled),
         ("uncommitted_bytes", "gauge", "Memory of what is not durable yet.", uncommitted),
         ("loop_stalls_total", "counter", "Steps that held up everybody else.", lag.stall_count),
         ("loop_stalled_seconds_total", "counter", "All of them together.", lag.stalled_ms / 1000),
@@ -198,7 +191,3 @@ def _commit_lines(site: Site) -> Iterable[str]:
     ):
         yield head(f"sluicemq_{suffix}", "counter", help_text)
         yield line(f"sluicemq_{suffix}", value)
-
-
-def _sum(views: list[QueueView], name: str) -> int:
-    return sum(getattr(view, name) for view in views)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from broker.admin.views import QueueView
 from broker.http.site import Site
+from broker.http.totals import in_steps
 from config import limits
 
 
@@ -50,14 +52,17 @@ class RateMeter:
         self._clock = site.hub.clock
         self._samples: deque[_Sample] = deque(maxlen=limits.RATE_SAMPLES)
 
-    def look(self, views: list[QueueView]) -> None:
+    async def look(self, views: Sequence[QueueView]) -> None:
         """Take a sample of all queues, unless one was taken just now."""
         now = self._clock.monotonic()
         if self._samples and now - self._samples[-1].at < limits.RATE_INTERVAL_S:
             return
         if self._samples and now - self._samples[-1].at > limits.RATE_SPAN_S_MAX:
             self._samples.clear()
-        self._samples.append(_Sample(now, {view.name: counts_of(view) for view in views}))
+        sample = _Sample(now, {})
+        self._samples.append(sample)
+        async for part in in_steps(views):
+            sample.queues.update([(view.name, counts_of(view)) for view in part])
 
     def of(self, view: QueueView) -> Rates:
         """The rates of one queue."""
@@ -66,11 +71,13 @@ class RateMeter:
         first = self._samples[0]
         return _rates(first.queues.get(view.name), counts_of(view), self._clock.monotonic() - first.at)
 
-    def total(self, views: list[QueueView]) -> Rates:
-        """The rates of all queues together."""
-        return (
-            Rates(*(sum(column) for column in zip(*map(self.of, views), strict=True))) if views else NO_RATES
-        )
+    async def total(self, views: Sequence[QueueView]) -> tuple[Counts, Rates]:
+        """The counts and rates of all queues together."""
+        counts, rates = Counts(0, 0, 0, 0), NO_RATES
+        async for part in in_steps(views):
+            counts = Counts(*map(sum, zip(counts, *map(counts_of, part), strict=True)))
+            rates = Rates(*map(sum, zip(rates, *map(self.of, part), strict=True)))
+        return counts, rates
 
 
 def _rates(before: Counts | None, after: Counts, seconds: float) -> Rates:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from broker.access.login import Identity
 from broker.http.endpoints import body_of
 from broker.http.guard import identity_of
 from broker.http.problems import Problem, problem_of
 from broker.http.rabbitmq.shapes import VHOST
+from broker.http.totals import in_steps
 from config import limits
+
+V = TypeVar("V")
 
 MANAGEMENT: Final = frozenset({"administrator", "monitoring", "management", "policymaker"})
 
@@ -70,6 +74,19 @@ class Asking:
 def answer(value: Any, status: int = 200) -> Response:
     """A JSON answer."""
     return JSONResponse(value, status, headers=_HEADERS)
+
+
+def answer_in_parts(views: Sequence[V], shape: Callable[[V], Any]) -> Response:
+    """A JSON list of what `shape` makes of the views; others have their turn between its parts."""
+    return StreamingResponse(_in_parts(views, shape), 200, _HEADERS, "application/json")
+
+
+async def _in_parts(views: Sequence[V], shape: Callable[[V], Any]) -> AsyncIterator[str]:
+    opening = "["
+    async for part in in_steps(views):
+        yield opening + json.dumps(list(map(shape, part)), ensure_ascii=False)[1:-1]
+        opening = ","
+    yield "]" if views else "[]"
 
 
 def nothing(status: int = 204, headers: dict[str, str] | None = None) -> Response:

@@ -10,8 +10,8 @@ from starlette.responses import Response
 from broker.http.problems import Problem
 from broker.http.rabbitmq import shapes
 from broker.http.rabbitmq.asking import Asking, answer, nothing
-from broker.http.rabbitmq.listing import listed
-from broker.http.rates import Counts, RateMeter, counts_of
+from broker.http.rabbitmq.listing import listing
+from broker.http.rates import RateMeter
 from broker.http.site import Site
 from broker.version import PRODUCT, VERSION
 from queue_manager.api import EXCHANGE_TYPES
@@ -31,11 +31,9 @@ class BrokerCalls:
 
     async def overview(self, asking: Asking) -> Response:
         """Sums over everything."""
-        views = await self._site.admin.queues()
-        self._meter.look(views)
-        rates = self._meter.total(views)
-        columns = zip(Counts(0, 0, 0, 0), *map(counts_of, views), strict=True)
-        counts = Counts(*map(sum, columns))
+        views = await self._site.queues()
+        await self._meter.look(views)
+        counts, rates = await self._meter.total(views)
         connections = await self._site.node.connections()
         ready = sum(view.ready + view.delayed for view in views)
         unacknowledged = sum(view.in_flight for view in views)
@@ -141,7 +139,12 @@ class BrokerCalls:
         user = asking.identity.user
         if not asking.identity.is_monitoring:
             views = [view for view in views if view.description.user == user]
-        return answer(listed([shapes.connection(view, self._node) for view in views], asking.query))
+        return await listing(
+            views,
+            lambda view: shapes.connection(view, self._node),
+            asking.query,
+            shapes.connection_name,
+        )
 
     async def connection(self, asking: Asking) -> Response:
         """One connection, by its name."""
@@ -165,21 +168,21 @@ class BrokerCalls:
         """All channels."""
         asking.check_monitoring()
         found = [
-            shapes.channel(view, channel, self._node)
+            (view, channel)
             for view in await self._site.node.connections()
             for channel in view.description.channels
         ]
-        return answer(listed(found, asking.query))
+        return await listing(found, lambda pair: shapes.channel(*pair, self._node), asking.query)
 
     async def consumers(self, asking: Asking) -> Response:
         """All consumers."""
         asking.check_monitoring()
         found = [
-            shapes.consumer(view, number, consumer, self._node)
+            (view, number, consumer)
             for view in await self._site.node.connections()
             for number, consumer in shapes.consumers_of(view)
         ]
-        return answer(listed(found, asking.query))
+        return await listing(found, lambda each: shapes.consumer(*each, self._node), asking.query)
 
     # small
 
@@ -202,7 +205,7 @@ class BrokerCalls:
         return nothing()
 
     async def _vhost(self) -> dict[str, Any]:
-        views = await self._site.admin.queues()
+        views = await self._site.queues()
         ready = sum(view.ready + view.delayed for view in views)
         unacknowledged = sum(view.in_flight for view in views)
         return {

@@ -41,7 +41,7 @@ class Definitions:
         """All that is kept on the store."""
         asking.check_administrator()
         admin = self._site.admin
-        queues = [view for view in await admin.queues() if view.durable]
+        queues = [view for view in await self._site.queues() if view.durable]
         exchanges = [view for view in await admin.exchanges() if view.durable]
         names = {view.name for view in queues}
         made = [view for view in exchanges if view.name and not view.name.startswith("amq.")]

@@ -3,29 +3,48 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from starlette.datastructures import QueryParams
+from starlette.responses import Response
 
 from broker.http.problems import Problem
+from broker.http.rabbitmq.asking import answer, answer_in_parts
+from broker.http.totals import in_steps
 from config import limits
 
-_FLAGS: Final = ("true", "false")
+V = TypeVar("V")
 
 
-def listed(items: list[dict[str, Any]], query: QueryParams) -> Any:
-    """The items as the query wants them: all, or one page as an object; raises Problem."""
-    total = len(items)
+async def listing(
+    views: Sequence[V],
+    shape: Callable[[V], dict[str, Any]],
+    query: QueryParams,
+    name_of: Callable[[V], str] = lambda view: "",
+) -> Response:
+    """The views as the query wants them, in the form that `shape` gives them: all, or one page as an object.
+
+    Only what is shown is given its form, unless it is to be sorted. Raises Problem.
+    """
+    total = len(views)
     name = query.get("name", "")
     if name:
-        items = _named(items, name, is_pattern=query.get("use_regex") == "true")
-    if sort := query.get("sort"):
-        is_reverse = query.get("sort_reverse") == "true"
-        items = sorted(items, key=lambda item: _order(value_of(item, sort)), reverse=is_reverse)
-    if "page" not in query:
-        return [with_columns(item, query) for item in items]
-    return _page(items, total, query)
+        views = _named(views, name, name_of, is_pattern=query.get("use_regex") == "true")
+    sort = query.get("sort")
+    if sort:
+        items: list[dict[str, Any]] = []
+        async for part in in_steps(views):
+            items += map(shape, part)
+        items.sort(key=lambda item: _order(value_of(item, sort)), reverse=query.get("sort_reverse") == "true")
+        return await listing(items, lambda item: item, _without(query, "sort", "name"))
+    if "page" in query:
+        return answer(_page(views, total, shape, query))
+    return answer_in_parts(views, lambda view: with_columns(shape(view), query))
+
+
+def _without(query: QueryParams, *names: str) -> QueryParams:
+    return QueryParams([(name, value) for name, value in query.multi_items() if name not in names])
 
 
 def with_columns(item: dict[str, Any], query: QueryParams) -> dict[str, Any]:
@@ -55,18 +74,20 @@ def value_of(item: Mapping[str, Any], path: str) -> Any:
     return value
 
 
-def _page(items: list[dict[str, Any]], total: int, query: QueryParams) -> dict[str, Any]:
+def _page(
+    views: Sequence[V], total: int, shape: Callable[[V], dict[str, Any]], query: QueryParams
+) -> dict[str, Any]:
     page = _number(query, "page", 1, 1)
     size = _number(query, "page_size", 100, limits.RABBITMQ_PAGE_ITEMS_MAX)
-    page_count = max(1, -(-len(items) // size))
+    page_count = max(1, -(-len(views) // size))
     if page > page_count:
-        reason = f"Page out of range, page: {page} page size: {size}, len: {len(items)}"
+        reason = f"Page out of range, page: {page} page size: {size}, len: {len(views)}"
         raise Problem(400, "page_out_of_range", reason)
-    shown = items[(page - 1) * size : page * size]
+    shown = views[(page - 1) * size : page * size]
     return {
-        "filtered_count": len(items),
+        "filtered_count": len(views),
         "item_count": len(shown),
-        "items": [with_columns(item, query) for item in shown],
+        "items": [with_columns(shape(view), query) for view in shown],
         "page": page,
         "page_count": page_count,
         "page_size": size,
@@ -81,16 +102,16 @@ def _number(query: QueryParams, name: str, default: int, most: int) -> int:
     return int(text) if name == "page" else min(int(text), most)
 
 
-def _named(items: list[dict[str, Any]], name: str, *, is_pattern: bool) -> list[dict[str, Any]]:
+def _named(views: Sequence[V], name: str, name_of: Callable[[V], str], *, is_pattern: bool) -> Sequence[V]:
     if not is_pattern:
-        return [item for item in items if name in str(item.get("name", ""))]
+        return [view for view in views if name in name_of(view)]
     try:
         if len(name) > limits.RABBITMQ_PATTERN_CHARACTERS_MAX:
             raise re.error("too long")
         pattern = re.compile(name)
     except (re.error, RecursionError, OverflowError) as error:
         raise Problem(400, "bad_request", f"name: {error}") from None
-    return [item for item in items if pattern.search(str(item.get("name", "")))]
+    return [view for view in views if pattern.search(name_of(view))]
 
 
 def _order(value: Any) -> tuple[int, float, str]:

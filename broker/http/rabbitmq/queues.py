@@ -10,7 +10,7 @@ from broker.amqp.declarations import queue_declaration
 from broker.http.problems import Problem
 from broker.http.rabbitmq import shapes
 from broker.http.rabbitmq.asking import Asking, answer, flag, nothing, table
-from broker.http.rabbitmq.listing import listed, with_columns
+from broker.http.rabbitmq.listing import listing, with_columns
 from broker.http.rates import RateMeter
 from broker.http.site import Site
 from queue_manager.api import EXCHANGE_TYPES, BindingDefinition, ExchangeDeclaration, ExchangeView
@@ -31,18 +31,23 @@ class Topology:
 
     async def queues(self, asking: Asking) -> Response:
         """All queues the user may see."""
-        views = await self._admin.queues()
-        self._meter.look(views)
-        shown = [view for view in views if _may_see(asking, view.name)]
-        items = [shapes.queue(view, self._meter.of(view), self._node) for view in shown]
-        return answer(listed(items, asking.query))
+        views = await self._site.queues()
+        await self._meter.look(views)
+        if not asking.identity.is_monitoring:
+            views = [view for view in views if _may_see(asking, view.name)]
+        return await listing(
+            views,
+            lambda view: shapes.queue(view, self._meter.of(view), self._node),
+            asking.query,
+            lambda view: view.name,
+        )
 
     async def queue(self, asking: Asking) -> Response:
         """One queue, with its consumers."""
         view = await self._admin.queue(asking.part("queue"))
         if not _may_see(asking, view.name):
             raise Problem(404, "not_found", "Not Found")
-        self._meter.look(await self._admin.queues())
+        await self._meter.look(await self._site.queues())
         item = shapes.queue(view, self._meter.of(view), self._node)
         details = []
         for connection in await self._site.node.connections():
@@ -90,7 +95,7 @@ class Topology:
     async def exchanges(self, asking: Asking) -> Response:
         """All exchanges, the default one first."""
         views = [DEFAULT_VIEW, *await self._admin.exchanges()]
-        return answer(listed([shapes.exchange(view) for view in views], asking.query))
+        return await listing(views, shapes.exchange, asking.query, lambda view: view.name)
 
     async def exchange(self, asking: Asking) -> Response:
         """One exchange."""
@@ -150,9 +155,9 @@ class Topology:
             wanted = ("exchange", destination)
             found = [each for each in found if (each.destination_type, each.destination) == wanted]
         if not destination and source in ("", DEFAULT_EXCHANGE):
-            names = [queue] if queue else [view.name for view in await self._admin.queues()]
+            names = [queue] if queue else [view.name for view in await self._site.queues()]
             found = [*map(_default_binding, names), *found]
-        return answer(listed([shapes.binding(each) for each in found], asking.query))
+        return await listing(found, shapes.binding, asking.query)
 
     async def bind(self, asking: Asking) -> Response:
         """Bind a queue or an exchange to an exchange."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final, Literal
 
 from broker.http.endpoints import Ask, Endpoints, NoBody, NoQuery
 from broker.http.site import Site
+from broker.http.totals import QueueTotals, totals_of
 from broker.node import CounterView, NodeView
 from config import limits
 
@@ -15,21 +16,11 @@ overview: Final = Endpoints("overview")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
+class Totals(QueueTotals):
     """Sums over all queues, and how many of each thing there are."""
 
     queues: int
-    ready: int
-    in_flight: int
-    delayed: int
-    scheduled: int
-    failed: int
-    consumers: int
     connections: int
-    published: int
-    delivered: int
-    settled: int
-    redelivered: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,18 +51,9 @@ async def overview_of(site: Site) -> Overview:
     return Overview(
         node=site.node.view(),
         totals=Totals(
+            **asdict(await totals_of(views)),
             queues=len(views),
-            ready=sum(view.ready for view in views),
-            in_flight=sum(view.in_flight for view in views),
-            delayed=sum(view.delayed for view in views),
-            scheduled=sum(view.scheduled for view in views),
-            failed=sum(view.failed for view in views),
-            consumers=sum(view.consumers for view in views),
             connections=site.node.connection_count(),
-            published=sum(view.published for view in views),
-            delivered=sum(view.delivered for view in views),
-            settled=sum(view.settled for view in views),
-            redelivered=sum(view.redelivered for view in views),
         ),
         counters=site.node.counters(),
     )

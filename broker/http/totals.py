@@ -1,0 +1,49 @@
+"""Sums over all queues."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import TypeVar
+
+from broker.admin.views import QueueView
+from config import limits
+
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueTotals:
+    """What the queues have together; see `QueueView`."""
+
+    ready: int
+    in_flight: int
+    delayed: int
+    scheduled: int
+    failed: int
+    consumers: int
+    published: int
+    delivered: int
+    settled: int
+    redelivered: int
+
+
+_NAMES = [each.name for each in fields(QueueTotals)]
+_values = attrgetter(*_NAMES)
+
+
+async def in_steps(views: Sequence[V]) -> AsyncIterator[Sequence[V]]:
+    """The views in parts, between which others have their turn."""
+    for begin in range(0, len(views), limits.LISTED_QUEUES_PER_STEP):
+        yield views[begin : begin + limits.LISTED_QUEUES_PER_STEP]
+        await asyncio.sleep(0)
+
+
+async def totals_of(views: Sequence[QueueView]) -> QueueTotals:
+    """The sums; others have their turn meanwhile."""
+    sums = (0,) * len(_NAMES)
+    async for part in in_steps(views):
+        sums = tuple(map(sum, zip(sums, *map(_values, part), strict=True)))
+    return QueueTotals(**dict(zip(_NAMES, sums, strict=True)))
