@@ -83,6 +83,7 @@ def respond(target: Target, ready: Event) -> None:
     """Answer every request with BODY, until it is killed; all requests have the same reply address."""
     first = AmqpClient(target.host, target.amqp_port, wait_s=60)
     first.declare_queue("rpc", durable=False)
+    first.call(commands.Queue.Purge(queue="rpc"), commands.Queue.PurgeOk)  # of the run before
     ready.set()
     get = commands.Basic.Get(queue="rpc", no_ack=True)
     while not isinstance(first.call(get, base.Frame), commands.Basic.GetOk):

@@ -21,8 +21,20 @@ def test_connection_opens_and_closes(amqp_connect):
 def test_server_properties_name_the_capabilities(raw_amqp):
     properties = raw_amqp().server_properties
     assert {"product", "version", "capabilities"} <= set(properties)
-    for capability in ("publisher_confirms", "basic.nack", "consumer_cancel_notify"):
-        assert properties["capabilities"][capability] is True
+    assert properties["capabilities"] == dict.fromkeys(
+        (
+            "publisher_confirms",
+            "exchange_exchange_bindings",
+            "basic.nack",
+            "consumer_cancel_notify",
+            "connection.blocked",
+            "consumer_priorities",
+            "authentication_failure_close",
+            "per_consumer_qos",
+            "direct_reply_to",
+        ),
+        True,
+    )
 
 
 def test_wrong_password_is_403(broker):

@@ -9,6 +9,7 @@ import pytest
 from pamqp import commands
 
 from tests.e2e import amqp
+from tests.e2e.amqp import Collector
 
 ALL_PROPERTIES = {
     "content_type": "application/json",
@@ -154,3 +155,25 @@ def test_user_id_of_another_user_is_406(channel, queue):
     with pytest.raises(amqp.ChannelClosedByBroker) as closed:
         channel.basic_publish("", queue, b"x", pika.BasicProperties(user_id="somebody-else"))
     assert closed.value.reply_code == 406
+
+
+def test_names_keys_tags_and_properties_may_have_any_letters(channel, name):
+    text = "жук/ñ 猫 🐈"
+    queue, exchange = f"очередь-{name}", f"交換-{name}"
+    channel.exchange_declare(exchange, "topic", durable=True)
+    channel.queue_declare(queue, durable=True)
+    channel.queue_bind(queue, exchange, "猫.*")
+    properties = pika.BasicProperties(
+        headers={text: text, "list": [text]}, correlation_id=text, message_id=text, app_id=text
+    )
+    channel.basic_publish(exchange, "猫.🐈", text.encode(), properties)
+    consumer = Collector(channel, queue, consumer_tag=text)
+    (delivery,) = consumer.wait(1)
+    assert (delivery.method.consumer_tag, delivery.method.routing_key, delivery.method.exchange) == (
+        text,
+        "猫.🐈",
+        exchange,
+    )
+    assert (delivery.headers, delivery.properties.correlation_id) == ({text: text, "list": [text]}, text)
+    channel.queue_delete(queue)
+    channel.exchange_delete(exchange)
