@@ -433,7 +433,7 @@ def test_a_deleted_stream_leaves_neither_a_timer_nor_what_was_read_back(manager)
 
 def test_other_queues_cannot_be_streams(manager):
     stream = make_queue(manager, stream=True)
-    with pytest.raises(PreconditionFailed, match="type stream"):
+    with pytest.raises(PreconditionFailed, match="x-queue-type 'stream'"):
         make_queue(manager)
     with pytest.raises(InvalidArgument, match="stream"):
         manager.consumption.puller(stream, Sink(), "c", lease_ms=1)
