@@ -17,6 +17,9 @@ from protocols.mqtt.wire import decode_varint, text_of
 
 _Key = tuple[int, bytes, bytes]
 
+_ONE_BYTE_LENGTH_MAX: Final = 129  # bytes of a packet whose remaining length takes one byte, two bytes
+_TWO_BYTE_LENGTH_MAX: Final = 16_386
+_LONE_BYTES_MIN: Final = 4  # of a publish beside its topic: first byte, length, packet identifier
 _NO_PREFIX: Final = b"\x00"  # begins no PUBLISH
 
 
@@ -63,6 +66,8 @@ class PublishDecoder:
         "_shapes",
         "_stride",
         "_tail",
+        "_topic",
+        "_two_byte_length_max",
         "_version",
         "_window",
     )
@@ -77,6 +82,8 @@ class PublishDecoder:
         self._prefix = _NO_PREFIX
         self._at_qos_1 = False
         self._tail = b""
+        self._topic = b""  # with its length, as the last publish has it
+        self._two_byte_length_max = min(_TWO_BYTE_LENGTH_MAX, offer.packet_bytes_max)
         self._payload_offset = 0
         self._stride = 0
         self._window = 0
@@ -110,11 +117,12 @@ class PublishDecoder:
         return PublishRun(shape, count, ids, None, data[start:stop], stride, id_offset, offset)
 
     def take_single(self, data: bytes) -> PublishRun | None:
-        """The publish that `data` is, if it is exactly one of QoS 1 and just like the last; else None.
+        """The publish that `data` is, if it is exactly one of QoS 1 and like the last, but for the size of
+        its payload, perhaps; else None.
 
         What a device that waits for each PUBACK sends, so nothing is looked at but what may differ.
         """
-        if len(data) != self._stride or not self._at_qos_1:
+        if not self._at_qos_1 or (len(data) != self._stride and not self._resize(data)):
             return None
         prefix = self._prefix
         at = len(prefix)
@@ -122,6 +130,26 @@ class PublishDecoder:
             return None
         packet_id = data[at] << 8 | data[at + 1]
         return PublishRun(self._shape, 1, [packet_id], None, data, self._stride, at, self._payload_offset)
+
+    def _resize(self, data: bytes) -> bool:
+        """Expect publishes like the last of QoS 1, but of the size of `data`, if it may be one of them."""
+        size = len(data)
+        topic = self._topic
+        if size < len(topic) + _LONE_BYTES_MIN or data[0] != self._shape.first_byte:
+            return False
+        if size <= _ONE_BYTE_LENGTH_MAX:
+            prefix = bytes((data[0], size - 2)) + topic
+        elif size <= self._two_byte_length_max:
+            prefix = bytes((data[0], size - 3 & 0x7F | 0x80, size - 3 >> 7)) + topic
+        else:
+            return False
+        offset = len(prefix) + 2 + len(self._tail)
+        if offset > size or not data.startswith(prefix):
+            return False
+        self._prefix = prefix
+        self._payload_offset = offset
+        self._stride = size
+        return True
 
     def _take_rest(self, data: bytes, position: int, end: int, ids: list[int], payloads: list[bytes]) -> int:
         """Add the publishes of the same shape, but other sizes, from `position`; gives where they stop."""
@@ -188,6 +216,7 @@ class PublishDecoder:
             self._prefix = data[start:payload_start]
             self._tail = b""
         self._at_qos_1 = first_byte & 6 == 2
+        self._topic = data[body:topic_end]
         self._payload_offset = payload_start - start
         self._stride = stop - start
         return True

@@ -7,6 +7,7 @@ from protocols.mqtt import packets as p
 from protocols.mqtt.codec import encode_packet
 from protocols.mqtt.connection import MqttConnection
 from protocols.mqtt.events import PublishRun
+from protocols.mqtt.offer import Offer
 from protocols.mqtt.properties import Properties, encode_properties
 from tests.unit.protocols.mqtt.live import flat, live
 
@@ -117,3 +118,41 @@ def test_cut_run_without_a_stride_keeps_ids_and_payloads() -> None:
     part = run.cut(2)
     assert (part.count, part.packet_ids, part.payloads) == (2, [1, 2], [b"x", b"xx"])
     assert (part.wire, part.stride_bytes) == (b"", 0)
+
+
+def test_lone_publishes_of_any_size_are_what_they_are_one_by_one() -> None:
+    """As a device sends them that waits for each PUBACK, over the borders of the remaining length."""
+    sizes = [5, 5, 0, 1, 117, 118, 119, 120, 121, 500, 3, 16_370, 16_371, 16_372, 16_400, 7, 7]
+    for version in (4, 5):
+        for properties in (Properties(), Properties(content_type="x", user_properties=[("k", "v")])):
+            kept = properties if version == 5 else Properties()
+            alone, parsed = live(version), live(version)
+            for number, size in enumerate(sizes, 1):
+                wire = publish(version, "a/topic", b"%d" % (number % 10) * size, number, properties=kept)
+                found = flat(alone.receive(wire, 1.0))
+                halves = parsed.receive(wire[:3], 1.0) + parsed.receive(wire[3:], 1.0)
+                assert found == flat(halves)
+                assert found[0][-1] == b"%d" % (number % 10) * size
+
+
+def test_lone_publish_that_differs_otherwise_is_told_apart() -> None:
+    for version in (4, 5):
+        connection = live(version)
+        connection.receive(publish(version, "a/topic", b"12", 1), 1.0)
+        for topic, payload in (
+            ("a/topik", b"123"),
+            ("a/topic", b"1234"),
+            ("a/topi", b"c12345"),
+            ("a", b"/topic"),
+        ):
+            ((_, got_topic, *_, got_payload),) = flat(
+                connection.receive(publish(version, topic, payload, 2), 1.0)
+            )
+            assert (got_topic, got_payload) == (topic, payload)
+
+
+def test_lone_publish_beyond_the_packet_size_is_refused() -> None:
+    connection = live(4, offer=Offer(packet_bytes_max=1_024))
+    connection.receive(publish(4, "t", b"1", 1), 1.0)
+    (lost,) = connection.receive(publish(4, "t", b"1" * 1_100, 2), 1.0)
+    assert lost.reason_code == 0x95
