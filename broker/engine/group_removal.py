@@ -11,10 +11,12 @@ from config import limits
 from queue_manager.claims.record_types import ACTIVE_TYPE, DONE_TYPE, FAILED_TYPE
 from queue_manager.log.removals import GroupRemoval
 from queue_manager.manager import QueueManager
+from queue_manager.queue.part import Part
 from queue_manager.shard.record_types import HeldPayloads
 from storage import layout
 from storage.envelope import SHARED, read_head
 from storage.records import attempts, failed, metadata, payload
+from storage.records.group_removal import DELETE
 from storage.store import Store
 
 
@@ -108,7 +110,7 @@ class GroupRemover:
         part = self._manager.queues.part(removal.log.name)
         found = []
         for held in gone:
-            if part is not None and held.offset is not None and part.retention.lets_go(removal, held.offset):
+            if held.offset is not None and _lets_go(removal, part, held.offset):
                 found.append((held.first_id, held.is_shared))
         await self._release(found)
         commit = self._manager.context.commit
@@ -122,6 +124,14 @@ class GroupRemover:
         else:
             commit.put(key, remaining)
         await self._commits.room_for_deletes()
+
+
+def _lets_go(removal: GroupRemoval, part: Part | None, offset: int) -> bool:
+    """Whether the payload of a message in a row that goes is to go with it."""
+    if part is not None:
+        return part.retention.lets_go(removal, offset)
+    # its queue was deleted meanwhile; what a reset left is found with the queue's other rows
+    return removal.mode == DELETE and removal.row_free.contains(offset)
 
 
 def _is_earlier(removal: GroupRemoval, key: bytes) -> bool:

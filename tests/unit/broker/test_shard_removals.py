@@ -9,10 +9,13 @@ from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import QueueBusy
 from queue_manager.log.removals import Removal
 from storage import metadata_log
+from storage.memory_store import MemoryStore
+from storage.records import payload, payload_refs
 from tests.model.drain import drain
-from tests.model.harness import DEFAULT_POLICY, Harness
+from tests.model.harness import DEFAULT_POLICY, FakeClock, Harness, drive, open_shard
 from tests.model.leaks import all_rows
 from tests.unit.broker.test_shard_recovery import policy, queue, two_queues
+from tests.unit.queue_manager import managers
 
 
 def sweep(h: Harness) -> None:
@@ -193,3 +196,35 @@ def test_deleted_queues_leave_no_listing_of_their_logs() -> None:
     listings = [key for key, _ in all_rows(h.store) if key[0] == 3 and key[6] == metadata_log.TAG_LISTING]
     assert listings == []
     drain(h)
+
+
+def test_a_failed_message_of_a_deleted_group_goes_though_its_queue_is_deleted_at_once() -> None:
+    store = MemoryStore()
+    clock = FakeClock()
+    shard = open_shard(store, clock)
+    manager = shard.manager
+    policy_of_both = managers.make_policy(done_retention_ms=0, bucket_size=0)
+    one, two = (
+        manager.queues.declare(
+            QueueDefinition(name, durable=True, policy=policy_of_both, topics=("shop/#",)), clock.ms
+        )
+        for name in ("one", "two")
+    )
+    _, sink = managers.consume(manager, one, "a")
+    managers.publish(manager, 1, "shop/x")
+    manager.dispatch(clock.ms)
+    manager.reject(sink.claims, clock.ms)
+    drive(shard.commit_once(everything=True))
+    manager.delete_group(one, "a", clock.ms, force=True)
+    manager.queues.delete(one, clock.ms)
+    for _ in range(3):
+        drive(shard.sweep_once())
+        drive(shard.commit_once(everything=True))
+    _, last = managers.consume(manager, two)
+    manager.dispatch(clock.ms)
+    manager.ack(last.claims, clock.ms)
+    for _ in range(3):
+        drive(shard.commit_once(everything=True))
+        drive(shard.sweep_once())
+    drive(shard.commit_once(everything=True))
+    assert not [key for key, _ in all_rows(store) if key.startswith((payload.PREFIX, payload_refs.PREFIX))]
