@@ -8,12 +8,13 @@ from collections.abc import Iterable
 class OutboundWindow:
     """Identifiers 1 to 65,535 in use for QoS 1 and 2 deliveries; at most `maximum` at a time."""
 
-    __slots__ = ("_next", "in_use", "maximum")
+    __slots__ = ("_next", "_unsent", "in_use", "maximum")
 
     def __init__(self, maximum: int) -> None:
         self.maximum = maximum
         self.in_use: set[int] = set()
         self._next = 1
+        self._unsent: set[int] = set()  # in use, but not sent over this connection yet
 
     def limit(self, maximum: int) -> None:
         """The client's Receive Maximum."""
@@ -23,9 +24,20 @@ class OutboundWindow:
         """How many more deliveries the client allows now."""
         return self.maximum - len(self.in_use)
 
-    def occupy(self, packet_ids: Iterable[int]) -> None:
-        """These were used by an earlier connection of the session and are not finished."""
+    def occupy(self, packet_ids: Iterable[int], unsent: Iterable[int]) -> None:
+        """These were used by an earlier connection of the session and are not finished; `unsent` of them are
+        to be sent again.
+        """
         self.in_use.update(packet_ids)
+        self._unsent.update(unsent)
+
+    def sent_again(self, packet_ids: Iterable[int]) -> None:
+        """See `occupy`: these were."""
+        self._unsent.difference_update(packet_ids)
+
+    def room(self) -> int:
+        """How many more deliveries the client allows now, those that are sent again first."""
+        return self.maximum - len(self.in_use) + len(self._unsent)
 
     def take_one(self) -> int:
         """One identifier not in use; there must be one."""
@@ -61,3 +73,5 @@ class OutboundWindow:
     def release(self, packet_ids: list[int]) -> None:
         """These deliveries are finished; identifiers not in use are passed over."""
         self.in_use.difference_update(packet_ids)
+        if self._unsent:
+            self._unsent.difference_update(packet_ids)

@@ -30,6 +30,10 @@ class Unfinished:
         """Identifiers in use."""
         return list(self._by_packet)
 
+    def unreceived(self) -> list[int]:
+        """Packet identifiers of messages the client may not have."""
+        return [each.packet_id for each in self if each.state != RECEIVED_QOS_2]
+
     def released(self) -> list[int]:
         """Packet identifiers the client said PUBREC for, in order."""
         return [each.packet_id for each in self if each.state == RECEIVED_QOS_2]

@@ -40,7 +40,7 @@ class Link(Protocol):
     """The connection of a session."""
 
     def room(self) -> int:
-        """How many more messages the client takes now."""
+        """How many more messages the client takes now; what is sent again comes first."""
 
     def take_packet_id(self) -> int:
         """An identifier that is not in use."""
@@ -218,11 +218,13 @@ class Session:
         """See `queue_manager.shard.context.Dispatched`: give the client what it takes."""
         link = self.link
         while link is not None and self._held is None and (self._behind or self._unrepeated):
-            room = min(link.room(), limits.MQTT_SESSION_INFLIGHT_MAX - len(self.unfinished))
             repeats = self._next_id < self.read_to
-            if room <= 0 and not repeats:
+            room = link.room()
+            if not repeats:
+                room = min(room, limits.MQTT_SESSION_INFLIGHT_MAX - len(self.unfinished))
+            if room <= 0:
                 return
-            merged = self._next(limits.MQTT_SESSION_INFLIGHT_MAX if repeats else room)
+            merged = self._next(room)
             if merged is None:
                 return
             if not repeats:

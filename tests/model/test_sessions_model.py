@@ -69,11 +69,14 @@ class Link:
         self.client = client
         self.session = session
         self.used: set[int] = set(session.unfinished.packet_ids())
+        self.unsent = set(session.unfinished.unreceived())
+        self.received_count = len(self.used) - len(self.unsent)  # PUBREC said: PUBREL is sent in any case
+        self.window = machine.random.randint(1, WINDOW)
         self.next_id = 0
         self.is_open = True
 
     def room(self) -> int:
-        return WINDOW - len(self.used)
+        return self.window - len(self.used) + len(self.unsent)
 
     def take_packet_id(self) -> int:
         while True:
@@ -85,6 +88,9 @@ class Link:
     def deliver(self, deliveries: list[Delivery]) -> None:
         if self.is_open:
             for delivery in deliveries:
+                self.unsent.discard(delivery.packet_id)
+                open_count = len(self.used) - len(self.unsent)
+                assert open_count <= max(self.window, self.received_count), "beyond the Receive Maximum"
                 self.machine.delivered(self.client, delivery)
 
     def release(self, packet_ids: list[int]) -> None:
@@ -93,6 +99,7 @@ class Link:
 
     def forget(self, packet_ids: list[int]) -> None:
         self.used.difference_update(packet_ids)
+        self.unsent.difference_update(packet_ids)
 
 
 class SessionsModel:
@@ -253,7 +260,7 @@ class SessionsModel:
 
     def finish(self, client: Client, packet_id: int) -> None:
         assert client.connection is not None
-        client.connection.used.discard(packet_id)
+        client.connection.forget([packet_id])
         client.connection.session.acknowledge([packet_id], self.clock.ms)
 
     def receive(self, name: str) -> None:

@@ -50,7 +50,7 @@ class BridgeLink:
         self._fail = fail
         self._packet_bytes_max = c.REMAINING_LENGTH_MAX
         self.window = OutboundWindow(limits.MQTT_SESSION_INFLIGHT_MAX)
-        self.window.occupy(session.unfinished.packet_ids())
+        self.window.occupy(session.unfinished.packet_ids(), session.unfinished.unreceived())
 
     def limit(self, receive_maximum: int, packet_bytes_max: int) -> None:
         """What the other broker takes."""
@@ -67,7 +67,7 @@ class BridgeLink:
         transport = self._writer.transport
         if transport.is_closing() or transport.get_write_buffer_size() > limits.WRITE_BUFFER_BYTES_HIGH:
             return 0
-        return self.window.free()
+        return self.window.room()
 
     def take_packet_id(self) -> int:
         """See `Link`."""
@@ -83,6 +83,8 @@ class BridgeLink:
             encoded = self._encoded(message.template.topic, properties, delivery, message.body)
             if encoded:
                 self._write(encoded)
+                if delivery.is_repeated:
+                    self.window.sent_again((delivery.packet_id,))
             else:
                 skipped.append(delivery.packet_id)
         if skipped:

@@ -28,7 +28,8 @@ class SessionLink:
 
     def attach(self) -> None:
         """The client is let in: the session goes on where it was."""
-        self._outbound.window.occupy(self.session.unfinished.packet_ids())
+        unfinished = self.session.unfinished
+        self._outbound.window.occupy(unfinished.packet_ids(), unfinished.unreceived())
         self.session.attach(self)
 
     @property
@@ -43,7 +44,7 @@ class SessionLink:
         client = self._client
         if client.connection.closed or client.transport.paused or self._outbound.is_waiting:
             return 0
-        return self._outbound.window.free()
+        return self._outbound.window.room()
 
     def take_packet_id(self) -> int:
         """See `Link`."""
@@ -90,6 +91,8 @@ class SessionLink:
                 self._skip_too_large(alike)
                 continue
             packet_ids = [d.packet_id for d in alike]
+            if first.is_repeated:
+                self._outbound.window.sent_again(packet_ids)
             bodies = [d.merged.message.body for d in alike]
             hot.encode_publish_run(connection.output, head, packet_ids, tail, bodies)
         self._client.transport.want_flush()
