@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from broker import serve
-from broker.commands import connections, exchanges, groups, operating, queues, tls, users
+from broker.commands import connections, exchanges, groups, operating, queues, store, tls, users
 from broker.commands.api import with_api
 from broker.engine.group_settings import problems_of
 from broker.systemd_unit import systemd
@@ -33,6 +33,7 @@ app.add_typer(exchanges.app, name="exchange")
 app.add_typer(exchanges.bindings, name="binding")
 app.add_typer(connections.app, name="connection")
 app.add_typer(connections.sessions, name="session")
+app.add_typer(store.app, name="store")
 app.command("pub")(with_api(queues.publish))
 for name, command in operating.COMMANDS.items():
     app.command(name)(command)

@@ -338,6 +338,7 @@ PREVIEW_BYTES: Final = 4 * KIB  # of a payload on a page
 DRAWN_BINDINGS_MAX: Final = 60
 TAIL_MESSAGES_MAX: Final = 200  # waiting for a page that follows topics
 TAILS_MAX: Final = 20
+INSPECTION_PROBLEMS_MAX: Final = 100  # records that cannot be read, told one by one
 READINESS_TIMEOUT_S: Final = 5
 RATE_SAMPLES: Final = 3  # of all queues; rates are over as many
 RATE_INTERVAL_S: Final = 4

@@ -1,0 +1,71 @@
+"""`sluicemq store`: looking at the data of a broker that does not run."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from broker.commands.api import EXIT_REFUSED, AsJson
+from broker.commands.output import print_json, print_table
+from config.loader import ConfigError, load_settings
+from config.settings import StorageSettings
+from storage.errors import StorageError
+from storage.inspection import Inspection, inspect
+from storage.open import open_store
+
+app: Final = typer.Typer(help="Look at the data of a broker that is not running.", no_args_is_help=True)
+
+Storage = Annotated[str | None, typer.Option(help="A directory, or s3://bucket/prefix.")]
+Config = Annotated[Path | None, typer.Option(help="The broker's configuration file.")]
+
+
+@app.command("inspect")
+def inspect_store(storage: Storage = None, config: Config = None, as_json: AsJson = False) -> None:
+    """Count the records of each kind, and their bytes."""
+    _show(_inspection(storage, config, verify=False), as_json)
+
+
+@app.command("verify")
+def verify_store(storage: Storage = None, config: Config = None, as_json: AsJson = False) -> None:
+    """Decode every record; exit 1 if one cannot be read."""
+    found = _inspection(storage, config, verify=True)
+    _show(found, as_json)
+    if found.problem_count:
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _inspection(storage: str | None, config: Path | None, *, verify: bool) -> Inspection:
+    try:
+        settings = load_settings(config, overrides={"storage.url": storage}).storage
+        if "://" not in settings.url and not Path(settings.url).is_dir():
+            raise ConfigError([f"{settings.url}: no such directory"])
+        return asyncio.run(_inspect(settings, verify=verify))
+    except (ConfigError, StorageError) as error:
+        typer.echo(f"sluicemq: {error}", err=True)
+        raise typer.Exit(EXIT_REFUSED) from None
+
+
+async def _inspect(settings: StorageSettings, *, verify: bool) -> Inspection:
+    store = await open_store(settings)
+    try:
+        with Console(stderr=True).status("reading") as status:
+            return await inspect(store, verify=verify, tell=lambda seen: status.update(f"{seen:,} records"))
+    finally:
+        await store.close()
+
+
+def _show(found: Inspection, as_json: bool) -> None:
+    if as_json:
+        print_json(asdict(found))
+        return
+    columns = (("name", "RECORD"), ("count", "COUNT"), ("key_bytes", "KEYS"), ("value_bytes", "VALUES"))
+    print_table(columns, [{"name": name, **asdict(tally)} for name, tally in found.tallies.items()])
+    for problem in found.problems:
+        typer.echo(problem, err=True)
+    if found.problem_count:
+        typer.echo(f"{found.problem_count} records cannot be read", err=True)
