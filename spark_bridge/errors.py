@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import ParamSpec, TypeVar
@@ -34,6 +36,16 @@ class DataLost(SluiceError):
     """Retention took messages before the query read them."""
 
 
+def _hide_traceback() -> None:
+    """Have PySpark begin with our words: it writes a worker's traceback before them unless told not to.
+
+    Only in a worker, which ends with the error.
+    """
+    specification = getattr(sys.modules.get("__main__"), "__spec__", None)
+    if specification is not None and specification.name.partition(".")[0] == "pyspark":
+        os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+
+
 def said_plainly(method: Callable[P, R]) -> Callable[P, R]:
     """What Spark calls: it shows whole tracebacks, where what matters would come after many lines of ours."""
 
@@ -42,6 +54,7 @@ def said_plainly(method: Callable[P, R]) -> Callable[P, R]:
         try:
             return method(*args, **kwargs)
         except SluiceError as error:
+            _hide_traceback()
             raise error.with_traceback(None) from None
 
     return call
@@ -55,6 +68,7 @@ def rows_said_plainly(method: Callable[P, Iterator[R]]) -> Callable[P, Iterator[
         try:
             yield from method(*args, **kwargs)
         except SluiceError as error:
+            _hide_traceback()
             raise error.with_traceback(None) from None
 
     return call

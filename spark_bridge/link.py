@@ -113,7 +113,9 @@ class Link:
         self._send_now(b"AMQP\x00\x00\x09\x01")
         self._wait_for((10, 10))
         # so that it says by basic.cancel when a queue is deleted
-        properties = {"product": "sluicemq-spark", "capabilities": {"consumer_cancel_notify": True}}
+        # and why a login is refused
+        capabilities = {"consumer_cancel_notify": True, "authentication_failure_close": True}
+        properties = {"product": "sluicemq-spark", "capabilities": capabilities}
         login = f"\0{settings.username}\0{settings.password}"
         self._send_now(
             wire.method(

@@ -71,6 +71,18 @@ class Driver:
                 found[batch["query"]] = batch
         return found
 
+    def effort(self) -> tuple[int, int]:
+        """What moves while it is at work: the bytes of its log, the processor seconds of its processes."""
+        cpu_s = 0.0
+        try:
+            main = psutil.Process(self._process.pid)
+            for process in (main, *main.children(recursive=True)):
+                times = process.cpu_times()
+                cpu_s += times.user + times.system
+        except psutil.NoSuchProcess:  # one of them ended just now
+            pass
+        return self._log.stat().st_size, int(cpu_s)
+
     def kill(self) -> int:
         """kill -9 of the JVM, the Python driver and all their workers; gives how many there were."""
         try:

@@ -89,7 +89,15 @@ def _draw_windows(axes: Any, books: Books, clock: "_EventClock", undecided: set[
             axes.plot((start + end) / 2, row, marker="o", color="white", ms=4, zorder=3)
     axes.set_yticks(range(len(DEVICES)), DEVICES, fontsize=8)
     axes.set_ylim(len(DEVICES) - 0.4, -0.6)
-    axes.set_ylabel("alerts, by device and\nevent time of the window")
+    axes.set_ylabel("alerts: a bar is a window")
+    axes.text(
+        0,
+        -0.13,
+        "small clock: the devices' own time (event time), by which a bar begins and ends as its window did",
+        transform=axes.transAxes,
+        fontsize=8,
+        color=GREY,
+    )
     handles: list[Any] = [Patch(color=colour, label=name) for name, colour in COLOURS.items()]
     handles.append(
         Line2D([], [], color="black", marker="x", ls="", label="rejected by a worker: dead letter")
