@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help run demo pipeline-demo test test-spark test-wheel coverage bench-spark java setup-spark test-long fuzz soak bench bench-quick format lint types check-deploy docs setup setup-dev lock clean
+.PHONY: help run demo pipeline-demo test test-spark test-wheel coverage bench-spark java setup-spark test-long fuzz audit soak bench bench-quick format lint types check-deploy docs setup setup-dev lock clean
 
 help:
 	@echo "make run         set up and start the broker (MQTT 1883, AMQP 5672, data under ./data)"
@@ -16,6 +16,7 @@ help:
 	@echo "make test-long   the same with the long modes of model and crash tests"
 	@echo "make soak        half an hour of mixed load: does anything grow, does anything get lost?"
 	@echo "make fuzz        hammer the decoders with random input for a while"
+	@echo "make audit       known weaknesses of what it depends on (asks a public database)"
 	@echo "make bench       side by side with RabbitMQ and mosquitto where they are installed"
 	@echo "make bench-spark writing from Spark and reading"
 	@echo "make bench-quick a short version of it"
@@ -128,6 +129,11 @@ docs:
 	$(DOCS_ENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock
 	$(DOCS_ENV)/bin/mkdocs build --strict
 	@echo "file://$(CURDIR)/build/site/index.html"
+
+# a tool of its own, beside what it looks at: known weaknesses of what the lock files name
+audit:
+	test -x build/audit/bin/pip-audit || { $(PYTHON) -m venv build/audit && build/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit; }
+	build/audit/bin/pip-audit --requirement requirements.lock --require-hashes --disable-pip
 
 lock:
 	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url -o requirements-dev.lock

@@ -130,7 +130,7 @@ class Broker:
         """What looks at queues and changes them, past the protocols; there once `start` has run, or
         RuntimeError.
         """
-        return Admin(self.hub.client, self.settings, self.clock, self.reload)
+        return Admin(self.hub.client, lambda: self.settings, self.clock, self.reload)
 
     async def reload(self) -> Reloaded:
         """Read the settings, users and certificates anew, and apply what can be while clients are served.

@@ -38,6 +38,7 @@ app.command("pub")(with_api(queues.publish))
 for name, command in operating.COMMANDS.items():
     app.command(name)(command)
 config_app.command("show")(with_api(operating.show_config))
+config_app.command("reload")(with_api(operating.reload_config))
 app.add_typer(users.app, name="user")
 app.add_typer(tls.app, name="tls")
 

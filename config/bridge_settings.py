@@ -6,7 +6,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field, model_validator
 
 from config import limits
-from config.fields import Count, Section
+from config.fields import Count, SecretText, Section
 
 _ADDRESS: Final = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:\[\]]+):[0-9]{1,5}")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -53,7 +53,7 @@ class BridgeSettings(Section):
     client_id: str = ""
     """As which the other broker knows this one; "": `bridge-<name>`."""
     username: str | None = None
-    password: str | None = None
+    password: SecretText | None = Field(default=None, repr=False)
     tls: bool = False
     """Whether to connect with TLS, to a server whose certificate is valid for the host."""
     ca_file: str | None = None

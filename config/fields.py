@@ -3,7 +3,15 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationInfo,
+)
 
 from config import limits, units
 
@@ -72,6 +80,12 @@ def _refuse_no_number(value: Any) -> Any:
     return value
 
 
+def _hidden(value: str) -> str:
+    return "***"
+
+
+SecretText = Annotated[str, PlainSerializer(_hidden, when_used="json")]
+"""A secret that stands in the configuration: shown to nobody who looks at the settings."""
 Count = Annotated[int, BeforeValidator(_refuse_bool)]
 Fraction = Annotated[float, BeforeValidator(_refuse_no_number), Field(allow_inf_nan=False)]
 DurationMs = Annotated[int, BeforeValidator(_read_duration)]

@@ -47,7 +47,7 @@ class Admin:
     def __init__(
         self,
         client: ShardClient,
-        settings: Settings,
+        settings: Callable[[], Settings],
         clock: Clock,
         reload: Callable[[], Awaitable[Reloaded]],
     ) -> None:
@@ -76,6 +76,11 @@ class Admin:
             return await self._reload()
         except ConfigError as error:
             raise InvalidArgument(str(error)) from None
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that hold; a reload changes them."""
+        return self._settings()
 
     # queues
 
@@ -108,7 +113,7 @@ class Admin:
             except ValueError as error:
                 raise InvalidAddress(str(error)) from None
         client = self._client
-        await client.queues.declare(declaration_of(self._settings, settings))
+        await client.queues.declare(declaration_of(self.settings, settings))
         for group in groups_of(settings):
             await client.groups.ensure(settings.name, group)
         await client.commits.durable()
@@ -119,7 +124,7 @@ class Admin:
         given its policy, topics and groups. Raises PreconditionFailed when it exists as another type.
         """
         client = self._client
-        await client.queues.configure(declaration_of(self._settings, settings))
+        await client.queues.configure(declaration_of(self.settings, settings))
         for group in groups_of(settings):
             await client.groups.ensure(settings.name, group)
         await client.commits.durable()

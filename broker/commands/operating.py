@@ -104,6 +104,11 @@ def show_config(api: Api) -> None:
     print_json(api.get("/configuration"))
 
 
+def reload_config(api: Api) -> None:
+    """Have a running broker read its configuration, users and certificates anew."""
+    print_json(api.call("POST", "/configuration/reload"))
+
+
 def doctor(
     config: Annotated[Path | None, typer.Option(help="The broker's configuration file.")] = None,
     as_json: AsJson = False,

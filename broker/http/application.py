@@ -45,7 +45,7 @@ def http_servers(hub: Hub, admin: Admin, node: Node, names: Collection[str]) -> 
     """The servers of those of the HTTP listeners that are open, by name."""
     servers: dict[str, HttpServer] = {}
     if "http" in names:
-        site = application(Site(hub, admin, node, hub.settings))
+        site = application(Site(hub, admin, node))
         servers["http"] = HttpServer(
             Guard(site, hub.access, frozenset(V1 + path for path in OPEN_PATHS)), hub.loop
         )

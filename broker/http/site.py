@@ -18,13 +18,17 @@ class Site:
     `hub` is for who publishes and consumes.
     """
 
-    def __init__(self, hub: Hub, admin: Admin, node: Node, settings: Settings) -> None:
+    def __init__(self, hub: Hub, admin: Admin, node: Node) -> None:
         self.hub = hub
         self.admin = admin
         self.node = node
-        self.settings = settings
         self._views: list[QueueView] = []
         self._viewed_at = -math.inf
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that hold."""
+        return self.admin.settings
 
     async def queues(self) -> list[QueueView]:
         """All queues; where they are many, as they were within the last second."""

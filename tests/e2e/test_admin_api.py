@@ -178,6 +178,7 @@ def test_users_may_do_what_their_permissions_and_tags_say(
         ("PUT", "/api/v1/exchanges/new", {}, (401, 403, 403, 204)),
         ("DELETE", "/api/v1/connections/1", None, (401, 403, 403, 404)),
         ("GET", "/api/v1/configuration", None, (401, 403, 200, 200)),
+        ("POST", "/api/v1/configuration/reload", None, (401, 403, 403, 200)),
         ("GET", "/api/overview", None, (401, 401, 200, 200)),
         ("GET", "/api/definitions", None, (401, 401, 401, 200)),
     ]

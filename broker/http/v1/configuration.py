@@ -8,6 +8,7 @@ from typing import Any, Final
 from broker.engine.group_settings import problems_of
 from broker.http.endpoints import Ask, Body, Endpoints, NoBody, NoQuery
 from broker.http.site import Site
+from broker.reloading import Reloaded
 from config.check import check_text
 
 configuration: Final = Endpoints("configuration")
@@ -30,6 +31,12 @@ class Problems:
 async def show_configuration(site: Site, ask: Ask[NoQuery, NoBody]) -> dict[str, Any]:
     """The settings in force, with every default."""
     return site.settings.model_dump(mode="json")
+
+
+@configuration.post("/configuration/reload", Reloaded)
+async def reload_configuration(site: Site, ask: Ask[NoQuery, NoBody]) -> Reloaded:
+    """Read the configuration, users and certificates anew, as at SIGHUP."""
+    return await site.admin.reload()
 
 
 @configuration.post("/configuration/check", Problems, ConfigurationText)
