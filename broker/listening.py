@@ -22,6 +22,7 @@ from broker.proxy_protocol import Proxied, read_header
 from broker.tls.contexts import TlsContexts
 from broker.tls.gate import drive
 from broker.transport import peer_text
+from broker.unix_sockets import bind_unix, unlink_unix
 from config import limits
 from config.access import AccessSettings
 from config.settings import HttpListenerSettings, ListenerSettings
@@ -49,7 +50,7 @@ class ListenError(OSError):
 
 
 class AddressInUse(ListenError):
-    """Another process (or listener) has the address, with this port."""
+    """Another process (or listener) has the address, with this port; 0: that of a Unix socket."""
 
     def __init__(self, reason: str, port: int) -> None:
         super().__init__(reason)
@@ -152,6 +153,7 @@ class Listeners:
             for listening in sockets:
                 if listening in self._open_to:
                     loop.remove_reader(listening)
+                unlink_unix(listening)
                 listening.close()
         self._sockets = {}
         self._open_to = {}
@@ -300,11 +302,22 @@ async def _bound(name: str, listener: ListenerSettings) -> list[socket.socket]:
                 bound.bind(address)
             except OSError as error:
                 raise _listen_error(name, address, error) from error
+        if listener.unix_path:
+            sockets.append(_bound_unix(name, listener.unix_path))
     except BaseException:
         for bound in sockets:
             bound.close()
         raise
     return sockets
+
+
+def _bound_unix(name: str, path: str) -> socket.socket:
+    try:
+        return bind_unix(path)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise AddressInUse(f"{name}: another process listens at {path}", 0) from error
+        raise ListenError(f"{name}: {path}: {error.strerror or error}") from error
 
 
 def _listen_error(name: str, address: tuple[object, ...], error: OSError) -> ListenError:

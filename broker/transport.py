@@ -19,8 +19,8 @@ _log: Final = structlog.get_logger("sluicemq.transport")
 
 
 def peer_text(name: object) -> str:
-    """The address of a peer as `host:port`."""
-    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) > 1 else str(name)
+    """The address of a peer as `host:port`; a Unix socket has none."""
+    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) > 1 else str(name or "unix")
 
 
 class Transport(asyncio.Protocol):

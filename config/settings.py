@@ -56,6 +56,11 @@ class ListenerSettings(Section):
     """0: any free port."""
 
     @property
+    def unix_path(self) -> str:
+        """The Unix socket that it listens at, too; "": none."""
+        return ""
+
+    @property
     def is_proxied(self) -> bool:
         """Whether connections begin with a header of the PROXY protocol."""
         return False
@@ -66,6 +71,13 @@ class ClientListenerSettings(ListenerSettings):
 
     proxy_protocol: bool = False
     """Whether a proxy says, by the PROXY protocol, where each connection comes from. Then all must."""
+    unix_socket: Annotated[str, Field(max_length=100)] = ""
+    """The path of a Unix socket to listen at, besides the port."""
+
+    @property
+    def unix_path(self) -> str:
+        """See `ListenerSettings.unix_path`."""
+        return self.unix_socket
 
     @property
     def is_proxied(self) -> bool:

@@ -63,3 +63,17 @@ def test_websocket_is_behind_the_header_too(broker):
     request += b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
     assert answer_to(broker.ports["mqtt_ws"], V1 % b"192.0.2.1", request).startswith(b"HTTP/1.1 404")
     assert "192.0.2.1:4711" in [line for line in broker.log.splitlines() if "websocket.closed" in line][-1]
+
+
+def test_unix_socket_is_served_and_taken_over_from_a_broker_that_was_killed(own_broker, tmp_path):
+    path = str(tmp_path / "mqtt.sock")
+    broker = own_broker({"listeners": {"mqtt": {"port": 0, "unix_socket": path}, "amqp": {"port": 0}}})
+    for kill in (True, False):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(5)
+            client.connect(path)
+            client.sendall(wire.connect(wire.V311, "local"))
+            assert client.recv(10) == b"\x20\x02\x00\x00"
+        broker.restart(kill=kill)
+    broker.stop()
+    assert not (tmp_path / "mqtt.sock").exists()

@@ -58,6 +58,7 @@ def secured(tmp_path_factory):
         "access": {"users_file": str(directory / "users.yaml"), "anonymous": "never"},
         "listeners": {
             "mqtts": {"port": 0, "tls": {**pem, "crl": str(directory / "crl.pem")}},
+            "mqtt_wss": {"port": 0, "tls": pem},
             "amqps": {
                 "port": 0,
                 "tls": {**pem, "client_certificate": "optional", "plain": True, "names": [other]},
@@ -141,10 +142,12 @@ def test_a_port_for_tls_only_takes_no_clients_without(secured):
         assert received[:1] in (b"", b"\x15")  # an alert, or the end
 
 
-def test_paho_with_a_certificate_publishes_over_tls(secured, name):
-    client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
+@pytest.mark.parametrize(("listener", "transport"), [("mqtts", "tcp"), ("mqtt_wss", "websockets")])
+def test_paho_with_a_certificate_publishes_over_tls(secured, name, listener, transport):
+    client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5, transport=transport)
+    client.ws_set_options("/mqtt")
     client.tls_set_context(client_context(secured, "device"))
-    client.connect("localhost", secured.ports["mqtts"])
+    client.connect("localhost", secured.ports[listener])
     client.loop_start()
     assert client.publish(f"$queue/dev-{name}", b"x", 1).wait_for_publish(5) is None
     deadline = time.monotonic() + 5
