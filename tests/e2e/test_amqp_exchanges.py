@@ -166,10 +166,10 @@ def test_a_dead_letter_with_another_key_has_no_copies(channel, exchange, queue, 
     channel.basic_publish("", f"{name}-w", b"x", pika.BasicProperties(headers={"CC": ["elsewhere"]}))
     method, _, _ = channel.basic_get(f"{name}-w")
     channel.basic_reject(method.delivery_tag, requeue=False)
-    method, properties, _ = channel.basic_get(queue, auto_ack=True)
-    assert (method.exchange, method.routing_key) == (dead, "again")
-    assert "CC" not in properties.headers
-    assert properties.headers["x-death"][0]["routing-keys"] == [f"{name}-w", "elsewhere"]
+    [letter] = amqp.Collector(channel, queue, ack=True).wait(1)
+    assert (letter.method.exchange, letter.method.routing_key) == (dead, "again")
+    assert "CC" not in letter.headers
+    assert letter.headers["x-death"][0]["routing-keys"] == [f"{name}-w", "elsewhere"]
 
 
 def test_a_dead_letter_that_no_queue_takes_stays_failed(channel, name):
@@ -196,7 +196,7 @@ def declared(kind, **options):
 
 
 REFUSALS = {
-    "unknown type": (lambda ch, n: ch.exchange_declare(n, "T"), 503, "unknown exchange type 'T'"),
+    "unknown type": (lambda ch, n: ch.exchange_declare(n, "none"), 503, "unknown exchange type 'none'"),
     "type of letters": (
         lambda ch, n: ch.exchange_declare(n, "DIRECT"),
         503,
@@ -331,12 +331,7 @@ REFUSALS = {
             ch.exchange_bind("amq.fanout", n, "heavy"),
         ),
         406,
-        "The binding key must be an integer from 1 to 1000000, a weight: 'heavy'",
-    ),
-    "delayed, of no type": (
-        lambda ch, n: ch.exchange_declare(n, "x-delayed-message"),
-        406,
-        "Invalid argument, 'x-delayed-type' must be an existing exchange type",
+        'The binding key must be an integer: <<"heavy">>',
     ),
     "purge, none declared": (lambda ch, n: ch.queue_purge(""), 404, "no previously declared queue"),
     "queue, reserved name": (
@@ -516,13 +511,16 @@ def test_random_choice_gives_each_message_to_one(channel, exchange, name):
     assert min(map(len, taken)) > 20
 
 
-def test_delayed_messages_come_when_they_are_due(channel, exchange, queue):
+@pytest.mark.extension  # RabbitMQ has it as a plug-in of others
+def test_delayed_messages_come_when_they_are_due(channel, amqp_connect, exchange, queue):
     source = exchange("x-delayed-message", arguments={"x-delayed-type": "direct"})
     channel.queue_bind(queue, source, "k")
     channel.confirm_delivery()
     later = pika.BasicProperties(headers={"x-delay": 300})
     channel.basic_publish(source, "k", b"later", later, mandatory=True)
     channel.basic_publish(source, "k", b"now", mandatory=True)
+    refused = refusal(amqp_connect().channel().exchange_declare, f"{source}-2", "x-delayed-message")
+    assert refused == (406, "Invalid argument, 'x-delayed-type' must be an existing exchange type")
     assert take_all(channel, queue) == ["now"]
     consumer = amqp.Collector(channel, queue, ack=True)
     assert consumer.wait(1)[0].body == b"later"

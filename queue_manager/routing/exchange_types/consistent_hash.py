@@ -42,9 +42,11 @@ class ConsistentHashMatcher:
 
     def check(self, key: str, arguments: Headers) -> None:
         """See `Matcher`."""
-        if not (key.isascii() and key.isdigit() and 1 <= int(key) <= limits.HASH_WEIGHT_MAX):
+        if not (key.isascii() and key.isdigit()):
+            raise InvalidArgument(f'The binding key must be an integer: <<"{key}">>')
+        if not 1 <= int(key) <= limits.HASH_WEIGHT_MAX:
             raise InvalidArgument(
-                f"The binding key must be an integer from 1 to {limits.HASH_WEIGHT_MAX}, a weight: {key!r}"
+                f"The binding key must be an integer from 1 to {limits.HASH_WEIGHT_MAX}: it is a weight"
             )
 
     def add(self, binding: Binding) -> None:
