@@ -13,7 +13,7 @@ from broker.amqp import stream_arguments
 from broker.amqp.arguments import consumer_arguments
 from broker.amqp.channel import AmqpChannel
 from broker.amqp.delivery import AmqpConsumer
-from broker.amqp.direct_replies import REPLY_TO, DirectReplies
+from broker.amqp.direct_replies import DirectReplies
 from broker.amqp.errors import channel_error, connection_error
 from broker.amqp.held_events import HeldEvents
 from broker.amqp.stream_delivery import AmqpStreamConsumer
@@ -24,6 +24,7 @@ from broker.engine.traffic import UNLIMITED, Consumer, Credit, Source
 from config import limits
 from protocols.amqp091 import constants as c
 from protocols.amqp091.events import MethodReceived
+from protocols.amqp091.names import REPLY_TO
 from queue_manager import address
 from queue_manager.errors import InvalidAddress, LimitReached
 from queue_manager.patterns import MATCH_ALL

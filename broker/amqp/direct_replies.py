@@ -21,15 +21,10 @@ from protocols.amqp091 import constants as c
 from protocols.amqp091 import content
 from protocols.amqp091.hot import DeliverAddress, encode_deliver_varied
 from protocols.amqp091.methods import BasicDeliver
+from protocols.amqp091.names import REPLY_TO
 
-REPLY_TO: Final = "amq.rabbitmq.reply-to"
 _KEY_PREFIX: Final = REPLY_TO + "."
 _REPLY_TO_BYTES: Final = REPLY_TO.encode()
-
-
-def is_reply_key(key: str) -> bool:
-    """Whether a routing key is that of a requester, or made to look so."""
-    return key.startswith(REPLY_TO) and (key == REPLY_TO or key.startswith(_KEY_PREFIX))
 
 
 def wants_direct_reply(raw: bytes) -> bool:

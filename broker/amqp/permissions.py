@@ -14,6 +14,7 @@ from pamqp import commands
 from broker.access.login import Identity
 from broker.access.rights import Action, Kind
 from broker.amqp import headers as names
+from protocols.amqp091.names import REPLY_TO, is_reply_key
 from queue_manager.address import BROWSE, STREAM_STATUS, Address, is_queue_topic
 
 CONFIGURE, WRITE, READ = Action.CONFIGURE, Action.WRITE, Action.READ
@@ -91,7 +92,7 @@ def _check_any(identity: Identity, kind: Kind, name: str) -> None:
 
 
 def _declare_queue(identity: Identity, method: commands.Queue.Declare, last_queue: str) -> None:
-    if method.passive:
+    if method.passive and not is_reply_key(method.queue):
         _check_any(identity, Kind.QUEUE, method.queue or last_queue)
 
 
@@ -139,6 +140,8 @@ def _bind_exchange(
 def _consume(
     identity: Identity, method: commands.Basic.Consume | commands.Basic.Get, last_queue: str
 ) -> None:
+    if method.queue == REPLY_TO and isinstance(method, commands.Basic.Consume):
+        return  # replies to what was permitted to be asked
     check_source(identity, method.queue or last_queue)
     arguments = (method.arguments or {}) if isinstance(method, commands.Basic.Consume) else {}
     check_group(identity, arguments.get("x-consumer-group"))

@@ -12,7 +12,6 @@ from broker.amqp.channel import AmqpChannel
 from broker.amqp.confirms import Confirms
 from broker.amqp.direct_replies import (
     DirectReplies,
-    is_reply_key,
     may_want_direct_reply,
     wants_direct_reply,
 )
@@ -28,6 +27,7 @@ from protocols.amqp091 import constants as c
 from protocols.amqp091 import content
 from protocols.amqp091.events import PublishAddress, PublishRun, PublishShape, VariedPublishRun
 from protocols.amqp091.methods import BasicReturn
+from protocols.amqp091.names import is_reply_key
 from protocols.errors import ProtocolError
 from queue_manager import address as addresses
 from queue_manager import outcomes

@@ -12,11 +12,11 @@ from pamqp import commands
 from broker.amqp import permissions
 from broker.amqp.channel import AmqpChannel
 from broker.amqp.declarations import queue_declaration
-from broker.amqp.direct_replies import is_reply_key, is_there
+from broker.amqp.direct_replies import is_there
 from broker.amqp.held_events import HeldEvents
 from broker.engine.answers import Answer
 from protocols.amqp091.methods import QueueDeclareOk
-from protocols.amqp091.names import RESERVED_PREFIX, is_reserved_name
+from protocols.amqp091.names import RESERVED_PREFIX, is_reply_key, is_reserved_name
 from queue_manager.api import Dropped, QueueDeclaration, QueueStatus
 from queue_manager.errors import AccessRefused, QueueNotFound
 

@@ -20,6 +20,7 @@ PREDECLARED_EXCHANGES: Final[dict[str, str]] = {
     "amq.headers": "headers",
     "amq.match": "headers",
 }
+REPLY_TO: Final = "amq.rabbitmq.reply-to"
 
 
 def is_valid_name(name: str) -> bool:
@@ -32,3 +33,8 @@ def is_valid_name(name: str) -> bool:
 def is_reserved_name(name: str) -> bool:
     """Names starting with `amq.` are the broker's: declaring a new one is refused with 403."""
     return name.startswith(RESERVED_PREFIX)
+
+
+def is_reply_key(key: str) -> bool:
+    """Whether a routing key is that of a requester who takes replies directly, or made to look so."""
+    return key.startswith(REPLY_TO) and (key == REPLY_TO or key[len(REPLY_TO)] == ".")

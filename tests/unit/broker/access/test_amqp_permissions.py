@@ -1,8 +1,24 @@
 """broker.amqp.permissions: no method is done without its permission."""
 
+import pytest
 from pamqp import commands
 
+from broker.access.login import Login, NotPermitted
+from broker.access.rights import Grant
 from broker.amqp import consuming, exchanges, permissions, queues, transaction
+
+
+def test_taking_direct_replies_needs_no_permission():
+    nobody = Login("a", {"/": Grant()}, source="test").enter("/")
+    permissions.check(nobody, commands.Basic.Consume(queue="amq.rabbitmq.reply-to"), "")
+    permissions.check(nobody, commands.Queue.Declare(queue="amq.rabbitmq.reply-to.x", passive=True), "")
+    for method in (
+        commands.Basic.Consume(queue="amq.rabbitmq.reply-to-other"),
+        commands.Basic.Get(queue="amq.rabbitmq.reply-to"),
+        commands.Queue.Delete(queue="amq.rabbitmq.reply-to"),
+    ):
+        with pytest.raises(NotPermitted):
+            permissions.check(nobody, method, "")
 
 
 def test_every_method_has_a_rule_or_names_nothing():
