@@ -34,6 +34,10 @@ class MqttSessionSettings(Section):
 class MqttSettings(Section):
     """MQTT clients, whatever listener they come by."""
 
+    sys_interval_ms: DurationMs = Field(default=10_000, validation_alias="sys_interval")
+    """How often `$SYS/...` is published, in ms; 0: not at all."""
+    sys_readers: Literal["monitoring", "everyone"] = "monitoring"
+    """Who may read it: users with the tag monitoring (or administrator), or all clients."""
     sessions: MqttSessionSettings = MqttSessionSettings()
     bridges: tuple[BridgeSettings, ...] = Field(default=(), max_length=limits.BRIDGES_MAX)
     """Other MQTT brokers, and what is exchanged with them."""

@@ -53,6 +53,7 @@ from queue_manager.options import PLAIN, PublishOptions
 from queue_manager.retained import RetainedMessage
 from queue_manager.routing.exchange_types.base import Headers
 from queue_manager.sessions.bounds import Bounds
+from queue_manager.sessions.directory import Totals
 from queue_manager.sessions.filter_log import FilterLog
 from queue_manager.sessions.session import Session
 from queue_manager.sessions.subscription import SubscriptionOptions
@@ -390,6 +391,10 @@ class SessionClient(Protocol):
 
     def find(self, client_id: str) -> Session | None:
         """The session of a client."""
+        ...
+
+    def totals(self) -> Totals:
+        """All sessions together."""
         ...
 
     def of_user(self, user: str) -> list[Session]:

@@ -48,6 +48,7 @@ from queue_manager.errors import LimitReached
 from queue_manager.retained import RetainedMessage
 from queue_manager.routing.exchange_types.base import Headers
 from queue_manager.sessions.bounds import Bounds
+from queue_manager.sessions.directory import Totals
 from queue_manager.sessions.filter_log import FilterLog
 from queue_manager.sessions.session import Session
 from queue_manager.sessions.subscription import SubscriptionOptions
@@ -379,6 +380,10 @@ class _NoSessions:
     def find(self, client_id: str) -> Session | None:
         """See `SessionClient`."""
         return None
+
+    def totals(self) -> Totals:
+        """See `SessionClient`."""
+        return Totals(0, 0, 0, 0, 0, 0)
 
     def of_user(self, user: str) -> list[Session]:
         """See `SessionClient`."""

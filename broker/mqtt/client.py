@@ -136,6 +136,9 @@ class Clients:
     def __init__(self) -> None:
         self._by_id: dict[str, MqttClient] = {}
 
+    def __len__(self) -> int:
+        return len(self._by_id)
+
     def find(self, client_id: str) -> MqttClient | None:
         """The client of that identifier."""
         return self._by_id.get(client_id)

@@ -36,6 +36,7 @@ from broker.mqtt.scram import ScramMethods
 from broker.mqtt.sessions.lasting import LastingSessions, Opened
 from broker.mqtt.sessions.link import SessionLink
 from broker.mqtt.subscribing import Subscriptions
+from broker.mqtt.system_topics import SystemTopics
 from broker.mqtt.will import Will, Wills
 from broker.rate import Rate
 from broker.transport import Transport
@@ -70,6 +71,7 @@ class MqttFrontends:
         hub.topics.join(ForeignPublishes(hub, self.pubsub))
         self.sessions = LastingSessions(hub, self.pubsub)
         start_bridges(hub, self.pubsub)
+        self.system = SystemTopics(hub, self.pubsub, self.clients)
 
     def accept(self, transport: Transport) -> MqttFrontend:
         """A client connected."""
@@ -102,7 +104,7 @@ class MqttFrontend(Frontend):
         self._shared = shared
         self._outbound = Outbound(self.client)
         self._publisher = ClientPublisher(self.client, shared.pubsub, self._outbound)
-        self._subscriptions = Subscriptions(self.client, self._outbound, shared.pubsub)
+        self._subscriptions = Subscriptions(self.client, self._outbound, shared.pubsub, shared.system)
         self._authentication: Authentication | None = None
         self._will: Will | None = None
         self._link: SessionLink | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from typing import Final
 
 import structlog
@@ -23,6 +24,7 @@ from broker.mqtt.sessions.link import SessionLink
 from broker.mqtt.stream_delivery import MqttStreamConsumer
 from broker.mqtt.subscribe_options import EXPLICIT, PROPERTIES, SubscribeOptions, read_options
 from broker.mqtt.subscription import Subscription, encode_identifier
+from broker.mqtt.system_topics import SystemTopics
 from config import limits
 from protocols.errors import ProtocolError
 from protocols.mqtt import constants as c
@@ -41,12 +43,13 @@ _log: Final = structlog.get_logger("sluicemq.mqtt")
 class Subscriptions:
     """What a client is subscribed to: plain filters are kept here, consumers by the client."""
 
-    __slots__ = ("_client", "_link", "_outbound", "_passing", "_plain", "_pubsub")
+    __slots__ = ("_client", "_link", "_outbound", "_passing", "_plain", "_pubsub", "_system")
 
-    def __init__(self, client: MqttClient, outbound: Outbound, pubsub: PubSub) -> None:
+    def __init__(self, client: MqttClient, outbound: Outbound, pubsub: PubSub, system: SystemTopics) -> None:
         self._client = client
         self._outbound = outbound
         self._pubsub = pubsub
+        self._system = system
         self._plain: dict[str, Subscription] = {}
         self._passing = PassingGroups(client.hub)
         self._link: SessionLink | None = None
@@ -178,6 +181,7 @@ class Subscriptions:
                 self._subscribe_queue(event, request, share, topic_filter)
                 self._note(event, request, is_logged=False)
             else:
+                self._system.check(self._client.identity, topic_filter)
                 self._subscribe_plain(event, request, share, topic_filter, after)
         except ProtocolError as error:
             return error.code, error.reason
@@ -237,7 +241,8 @@ class Subscriptions:
 
     def _send_retained(self, subscription: Subscription) -> None:
         now_ms = self._client.hub.clock.now_ms()
-        for message in self._client.hub.client.retained.matching(subscription.filter):
+        retained = self._client.hub.client.retained.matching(subscription.filter)
+        for message in chain(retained, self._system.matching(subscription.filter)):
             if self._outbound.may_read(message.topic):
                 self._outbound.send_retained(message, subscription, now_ms)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from config import limits
 from queue_manager.errors import LimitReached
@@ -22,6 +22,18 @@ from storage.records.session_progress import Sent
 from storage.records.session_subscription import SubscriptionValue
 
 _ENDS_PER_TURN_MAX: Final = 1_000
+
+
+class Totals(NamedTuple):
+    """All sessions together; messages and bytes of body are what the slowest reader of each filter
+    has yet to read."""
+
+    session_count: int
+    away: int
+    expired: int
+    filters: int
+    messages: int
+    body_bytes: int
 
 
 class Sessions:
@@ -61,6 +73,16 @@ class Sessions:
             self.end(session, now_ms)
             return None
         return session
+
+    def totals(self) -> Totals:
+        """What there is."""
+        count = body_bytes = 0
+        for log in self._logs.values():
+            readers = [cast(SessionSubscription, reader) for reader in log.readers]
+            count += log.end_count - max(log.head_count, min(r.read_count for r in readers))
+            body_bytes += log.end_bytes - max(log.head_bytes, min(r.read_bytes for r in readers))
+        away = sum(session.link is None for session in self._by_client.values())
+        return Totals(len(self._by_client), away, self.expired_count, len(self._logs), count, body_bytes)
 
     def of_user(self, user: str) -> list[Session]:
         """The sessions of a user."""

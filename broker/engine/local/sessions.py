@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from broker.engine.shard import Shard
 from queue_manager.sessions.bounds import Bounds
+from queue_manager.sessions.directory import Totals
 from queue_manager.sessions.filter_log import FilterLog
 from queue_manager.sessions.session import Delivery, Link, Session
 from queue_manager.sessions.subscription import SessionSubscription, SubscriptionOptions
@@ -52,6 +53,10 @@ class LocalSessions:
     def find(self, client_id: str) -> Session | None:
         """The session of a client."""
         return self._sessions.find(client_id, self._clock.now_ms())
+
+    def totals(self) -> Totals:
+        """All sessions together."""
+        return self._sessions.totals()
 
     def of_user(self, user: str) -> list[Session]:
         """The sessions of a user."""
