@@ -155,6 +155,8 @@ class ClientPublisher:
 
     def accept_unmatched(self, packet_ids: list[int], qos: int) -> None:
         """See `Publisher`."""
+        if qos == 2 and self.session is not None:
+            self.session.note_received(packet_ids)
         if qos:
             self.client.connection.send_unmatched_run(qos, packet_ids)
 

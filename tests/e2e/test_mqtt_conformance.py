@@ -850,3 +850,30 @@ def test_expiry_does_not_end_an_exchange_of_qos_2(connect, name):
     writer.send_bytes(wire.acknowledgement(wire.PUBREL, 5))
     assert writer.expect(wire.PUBCOMP).body[:2] == b"\x00\x05"
     quiet(reader)
+
+
+@VERSIONS
+@pytest.mark.parametrize("is_heard", [False, True])
+def test_qos_2_is_passed_on_once_over_a_reconnect(bare, connect, name, version, is_heard):
+    """[MQTT-4.3.3-10], [MQTT-4.4.0-1]: whether or not anybody was subscribed the first time"""
+    props = b"\x11\x00\x00\x00\x3c" if version == V5 else b""
+    packet = wire.publish(name, b"x", version=version, qos=2, packet_id=5)
+    first = bare(wire.connect(version, name, flags=0, props=props))
+    first.expect(wire.CONNACK)
+    early = connect(version)
+    if is_heard:
+        subscribe(early, name)
+    first.send_bytes(packet)
+    first.expect(wire.PUBREC)
+    first.drop()
+    if is_heard:
+        take(early)
+    late = connect(version)
+    subscribe(late, name)
+    second = bare(wire.connect(version, name, flags=0, props=props))
+    assert second.expect(wire.CONNACK).body[0] == 1
+    second.send_bytes(bytes((packet[0] | 8,)) + packet[1:])
+    assert second.expect(wire.PUBREC).body[:2] == b"\x00\x05"
+    second.send_bytes(wire.acknowledgement(wire.PUBREL, 5))
+    assert second.expect(wire.PUBCOMP).body == b"\x00\x05"
+    quiet(late)
