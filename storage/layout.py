@@ -31,15 +31,15 @@ PRODUCER: Final = 0x11
 EXPIRY: Final = 0x12
 STREAM_CHUNK: Final = 0x13
 QUEUE_ACCOUNT: Final = 0x14
-TAKEN_AHEAD: Final = 0x15
+CLAIMED_BITMAP: Final = 0x15
 STAGED_ROWS: Final = 0x17
 COMMITTED_EPOCH: Final = 0x18
 EPOCH: Final = 0x19
 EXCHANGE: Final = 0x1A
 BINDING: Final = 0x1B
 GROUP_REMOVAL: Final = 0x1C
-PASSED: Final = 0x1D
-HOLES: Final = 0x1E
+SKIPPED_OFFSETS: Final = 0x1D
+RELEASED_OFFSETS: Final = 0x1E
 JOURNAL_STATE: Final = 0x1F
 HOLDER: Final = 0x20
 SETTLEMENTS: Final = 0x21
@@ -57,12 +57,12 @@ _CAPACITIES: Final = tuple(int("1" + "0" * exponent) for exponent in range(16))
 NUMBER_BITS: Final = 60  # of a claim or bucket ID; the exponent has the other four
 NUMBER_MASK: Final = (1 << NUMBER_BITS) - 1
 
-LANE_SEPARATOR: Final = "\x1e"  # never part of a queue name
+LEVEL_SEPARATOR: Final = "\x1e"  # never part of a queue name
 GROUP_SEPARATOR: Final = "\x1f"  # never part of a queue or group name
-LANE_BYTES_MAX: Final = 3  # the separator and a priority
+LEVEL_BYTES_MAX: Final = 3  # the separator and a priority
 VHOST_BYTES_MAX: Final = limits.VHOST_NAME_BYTES_MAX + 1  # with the separator behind it
 QUEUE_ID_BYTES_MAX: Final = (
-    VHOST_BYTES_MAX + limits.QUEUE_NAME_BYTES_MAX + LANE_BYTES_MAX + 1 + limits.GROUP_NAME_BYTES_MAX
+    VHOST_BYTES_MAX + limits.QUEUE_NAME_BYTES_MAX + LEVEL_BYTES_MAX + 1 + limits.GROUP_NAME_BYTES_MAX
 )
 
 

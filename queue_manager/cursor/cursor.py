@@ -5,8 +5,7 @@ A queue has one log, or one for each priority; a group has a cursor in each.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from heapq import nsmallest
 from typing import Protocol
 
@@ -14,24 +13,21 @@ from config import limits
 from queue_manager.claims.claim import AVAILABLE, DONE, IN_FLIGHT, RETURNING, Bucket, Claim, Consumer
 from queue_manager.claims.consumers import Consumers
 from queue_manager.claims.ledger import Claims
-from queue_manager.claims.purge import NO_BUCKET, Purge
 from queue_manager.cursor import backoff
+from queue_manager.cursor.done_purges import DonePurges
 from queue_manager.cursor.reasons import DELIVERY_LIMIT, REJECTED
 from queue_manager.cursor.returning import Returning, Verdict
+from queue_manager.cursor.skipped_rows import SkippedRows
 from queue_manager.cursor.stored_place import StoredPlace
 from queue_manager.log.progress import Progress
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.ranges import RangeSet
 from queue_manager.log.reader import Reader
-from queue_manager.log.removals import RangeRemoval, Row
+from queue_manager.log.removals import RangeRemoval
 from queue_manager.log.retention import Retention
-from queue_manager.log.runs import Run, add_to_runs
 from queue_manager.model import Message
-from queue_manager.policy import FOREVER
 from queue_manager.shard.commit import Commit
 from queue_manager.shard.loads import LogLoad, PayloadLoad
-from storage.layout import NUMBER_MASK
-from storage.records import done
 
 Wanted = Callable[[Message], bool]
 
@@ -149,13 +145,12 @@ class Cursor:
         "_flushed_at_ms",
         "_is_dirty",
         "_owner",
-        "_purges",
-        "_skipped",
         "awaits_history",
         "claims",
         "consumers",
         "dead_letters",
         "dispatcher",
+        "done_purges",
         "group_id",
         "is_removed",
         "log",
@@ -165,6 +160,7 @@ class Cursor:
         "retention",
         "returning",
         "rules",
+        "skipped",
         "storage_id",
         "stored_place",
         "wants",
@@ -203,8 +199,8 @@ class Cursor:
         self.is_removed = False
         self.reset_keep: Kept | None = None
         self.awaits_history = False
-        self._purges: deque[Purge] = deque()
-        self._skipped: list[Row] = []
+        self.done_purges: DonePurges[Cursor] = DonePurges(retention, self, self.claims)
+        self.skipped: SkippedRows[Cursor] = SkippedRows(retention, self, self.done_purges)
         self._is_dirty = False
         self._flushed_at_ms = 0
 
@@ -331,13 +327,7 @@ class Cursor:
 
     def _skip(self, messages: list[Message]) -> None:
         if self.log.durable:
-            self.skip_rows([(m.offset, m.message_id, m.template.shared) for m in messages])
-
-    def skip_rows(self, rows: list[Row]) -> None:
-        """As `discard`, for messages of which only this is known."""
-        if rows and not (self.log.deleted or self.is_removed):
-            self._skipped += rows
-            self.log.context.skipping[self] = None
+            self.skipped.add([(m.offset, m.message_id, m.template.shared) for m in messages])
 
     def selects(self, message: Message) -> bool:
         """Whether the message is one for the group."""
@@ -557,7 +547,7 @@ class Cursor:
         if log.durable and self.progress.position < end:
             kept = None if self.progress.claimed is None else self.progress.claimed.ranges()
             removal = RangeRemoval(
-                log, self.progress.position, end, self.reader.sequence, self.skip_rows, kept
+                log, self.progress.position, end, self.reader.sequence, self.skipped.add, kept
             )
         waiting = [*self.waiting()]
         self.claims.take_returned()
@@ -621,10 +611,10 @@ class Cursor:
         if runs:
             self.retention.release_unshared(self, runs)
         for bucket in closed:
-            self._schedule_purge(bucket, now_ms)
+            self.done_purges.schedule(bucket, now_ms)
             bucket.dissolve()
         if closed or any(bucket.done_written for bucket in self.claims.buckets.values()):
-            self.want_purge()
+            self.done_purges.want()
         assert self.progress.position >= self.log.head_offset, f"{self.storage_id} is below the head"
         self.reader.advance_sequence()
         self.stored_place.write(self.reader.sequence, self.progress.position, commit)
@@ -633,90 +623,6 @@ class Cursor:
         self.rules.written(self, commit)
         self.written(now_ms)
         self.dispatcher.written(self)
-
-    def skipped_count(self) -> int:
-        """See `queue_manager.shard.context.Skipping`."""
-        return len(self._skipped)
-
-    def release_skipped(self, commit: Commit) -> None:
-        """See `queue_manager.shard.context.Skipping`."""
-        runs: list[Run] = []
-        shared_runs: list[Run] = []
-        for offset, message_id, shared in self._skipped:
-            add_to_runs(shared_runs if shared else runs, offset, message_id)
-        self._skipped = []
-        self.retention.release_unshared(self, runs)
-        if shared_runs:
-            self._purges.appendleft(Purge(self, NO_BUCKET, 0, shared_runs))
-            self.want_purge()
-        # the position goes with it, or a restart would skip and release the same messages again
-        self.write_soon()
-
-    # purging
-
-    def want_purge(self) -> None:
-        """Have done records looked for whose retention has passed."""
-        self.log.context.purgeable[self] = None
-
-    def _schedule_purge(self, bucket: Bucket, now_ms: int) -> None:
-        retention_ms = self.log.policy.done_retention_ms
-        if retention_ms != FOREVER and bucket.done_written:
-            self._purges.append(Purge.of_bucket(self, bucket, self.claims.attempt_log, now_ms + retention_ms))
-
-    def take_purges(self, now_ms: int, count_max: int) -> tuple[list[Purge], bool]:
-        """Purges that are due, of some `count_max` messages at most; and whether more may become due."""
-        if self.log.deleted:
-            return [], False
-        taken: list[Purge] = []
-        count = 0
-        due = self._purges
-        while due and due[0].due_ms <= now_ms and count < count_max:
-            purge = due.popleft()
-            count += purge.message_count()
-            taken.append(purge)
-        retention_ms = self.log.policy.done_retention_ms
-        more = bool(due)
-        for bucket in self.claims.buckets.values():
-            more |= bucket.done_written
-            if retention_ms != FOREVER and bucket.done_written and not bucket.is_dirty:
-                part = Purge.of_open_bucket(self, bucket, self.claims.attempt_log, retention_ms, now_ms)
-                if part is not None:
-                    taken.append(part)
-        return taken, more
-
-    def apply_purge(self, purge: Purge, references: dict[int, int]) -> None:
-        """See `PurgeOwner`; what a removal lets go of is left to that."""
-        if self.is_removed or self.log.deleted:
-            return
-        commit = self.log.context.commit
-        if purge.bucket_id != NO_BUCKET:
-            bucket = self.claims.buckets.get(purge.bucket_id & NUMBER_MASK)
-            if bucket is not None:
-                # as it is at the end of this commit: what goes must not be left in its active record either
-                self.claims.records.want_whole(bucket)
-                self.write_soon()
-            elif not purge.was_open:
-                commit.delete(done.key(self.storage_id, purge.bucket_id))
-        for message_id in purge.attempt_ids:
-            self.claims.attempt_log.erase(message_id, commit)
-        self.retention.release_unshared(self, purge.items)
-        self.retention.release_shared(self, purge.shared_items, references)
-
-    def purges(self) -> Iterable[Purge]:
-        """Purges that are not due yet."""
-        return self._purges
-
-    def restore_purges(self, purges: list[Purge]) -> None:
-        """Take in purges of done records that were written before the start, oldest first."""
-        self._purges.extendleft(reversed(purges))
-        self.want_purge()
-
-    def cancel_purge(self, bucket_id: int) -> None:
-        """A closed bucket is opened again."""
-        kept = [purge for purge in self._purges if purge.bucket_id != bucket_id]
-        if len(kept) < len(self._purges):
-            self._purges.clear()
-            self._purges.extend(kept)
 
     # reading back
 
@@ -828,8 +734,8 @@ class Cursor:
         self.claims.retire(self.waiting())
         if self.progress.claimed is not None:
             self.progress.claimed.erase(self.storage_id, self.log.context.commit)
-        self._purges.clear()
-        self._skipped = []
+        self.done_purges.clear()
+        self.skipped.clear()
         self.reader.forget()
 
     def delete(self) -> None:
@@ -841,8 +747,8 @@ class Cursor:
         """Have nothing done for it any more."""
         context = self.log.context
         context.state_writes.forget(self)
-        context.purgeable.pop(self, None)
-        context.skipping.pop(self, None)
+        context.purgeable.pop(self.done_purges, None)
+        context.skipping.pop(self.skipped, None)
         context.awaiting_history.pop(self, None)
         if self.reset_keep is not None:
             self.reset_keep.end()

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from queue_manager.log.ranges import RangeSet
 from queue_manager.shard.commit import Commit
 from storage.records import queue_account
-from storage.records.queue_account import AHEAD, PART_OFFSETS
+from storage.records.queue_account import EXPIRED, PART_OFFSETS
 
 
 class ExpiredOffsets:
@@ -70,7 +70,7 @@ class ExpiredOffsets:
                 if starts[index] >= base + PART_OFFSETS:
                     break
                 found.append((max(starts[index], base) - base, min(ends[index], base + PART_OFFSETS) - base))
-            commit.put(queue_account.key(log_name, AHEAD, part), queue_account.encode_ranges(found))
+            commit.put(queue_account.key(log_name, EXPIRED, part), queue_account.encode_ranges(found))
             self._written.add(part)
         self._changed.clear()
 
@@ -89,7 +89,7 @@ class ExpiredOffsets:
             base = part * PART_OFFSETS
             if not self.ranges.overlaps(base, base + PART_OFFSETS):
                 self._written.discard(part)
-                commit.delete(queue_account.key(log_name, AHEAD, part))
+                commit.delete(queue_account.key(log_name, EXPIRED, part))
         self._count = None
 
 

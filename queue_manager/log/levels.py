@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from storage.layout import LANE_SEPARATOR
+from storage.layout import LEVEL_SEPARATOR
 
 LEVEL_SHIFT: Final = 56
 
 
 def level_name(queue_name: str, priority: int) -> str:
     """The name the log of a priority is stored under."""
-    return f"{queue_name}{LANE_SEPARATOR}{priority}" if priority else queue_name
+    return f"{queue_name}{LEVEL_SEPARATOR}{priority}" if priority else queue_name
 
 
 def priority_of(offset: int) -> int:
@@ -35,5 +35,5 @@ def first_offset(priority: int) -> int:
 
 def split_level_name(name: str) -> tuple[str, int]:
     """A queue's name and a priority, from the name of a log."""
-    queue_name, separator, priority = name.partition(LANE_SEPARATOR)
+    queue_name, separator, priority = name.partition(LEVEL_SEPARATOR)
     return queue_name, int(priority) if separator else 0

@@ -78,7 +78,7 @@ class FailedMove:
         self._seen.update(asked)
         bucket = cursor.claims.buckets.get(bucket_id & layout.NUMBER_MASK)
         if bucket is None:
-            cursor.cancel_purge(bucket_id)
+            cursor.done_purges.cancel(bucket_id)
             stored = StoredBucket(done=done_value, failed=value)
             bucket = restore_bucket(cursor, bucket_id, stored, self._templates, now_ms)
         moved = 0

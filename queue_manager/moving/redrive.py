@@ -70,7 +70,7 @@ class FailedRedrive:
 
     def take_closed(self, bucket_id: int, value: bytes, done_value: bytes | None, now_ms: int) -> int:
         """Open the bucket again and redrive what is wanted of it; give how many messages it were."""
-        self.cursor.cancel_purge(bucket_id)
+        self.cursor.done_purges.cancel(bucket_id)
         stored = StoredBucket(done=done_value, failed=value)
         bucket = restore_bucket(self.cursor, bucket_id, stored, self._templates, now_ms)
         return self._take(bucket, self.left, now_ms)

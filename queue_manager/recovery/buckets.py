@@ -65,7 +65,7 @@ def restore_bucket(
     bucket.restore([slots.get(number) for number in range(first, end)], len(waiting))
     claims.restore(bucket)
     if bucket.done_written:
-        cursor.want_purge()
+        cursor.done_purges.want()
     if bucket.settlement_keys and claims.is_closed(bucket):
         claims.records.settled(bucket)  # of a time when more went into a bucket
     for claim in waiting:
@@ -173,7 +173,7 @@ def purge_of_record(cursor: Cursor, bucket_id: int, value: bytes) -> tuple[Purge
         return None, offsets
     due_ms = max(message.settled_at_ms for message in messages) + retention_ms
     packed = [done.pack_done(*message) for message in messages]
-    return Purge.of_packed(cursor, bucket_id, packed, cursor.claims.attempt_log, due_ms), offsets
+    return Purge.of_packed(cursor.done_purges, bucket_id, packed, cursor.claims.attempt_log, due_ms), offsets
 
 
 def active_offsets(cursor: Cursor) -> list[int]:

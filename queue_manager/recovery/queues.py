@@ -187,7 +187,7 @@ def restore_released(part: Part, taken: dict[Cursor, RangeSet], kept: dict[Curso
         end = had.ends[-1] if had.ends else 0
         for offset in active_offsets(cursor):
             held.add(offset, offset + 1)
-        for purge in cursor.purges():
+        for purge in cursor.done_purges:
             for first_offset, _, count in (*purge.items, *purge.shared_items):
                 held.add(first_offset, first_offset + count)
         if cursor.reset_keep is not None:

@@ -14,15 +14,15 @@ from storage import layout
 from storage.encoding import KeyReader, pack_u64_key
 from storage.errors import CorruptRecord
 
-NAME: Final = "taken ahead"
-PREFIX: Final = layout.record_prefix(layout.TAKEN_AHEAD)
+NAME: Final = "claimed bitmap"
+PREFIX: Final = layout.record_prefix(layout.CLAIMED_BITMAP)
 CHUNK_BITS: Final = 12
 CHUNK_OFFSETS: Final = 1 << CHUNK_BITS
 CHUNK_BYTES: Final = CHUNK_OFFSETS // 8
 EVERYTHING: Final = b"\xff" * CHUNK_BYTES
 
 
-class TakenAheadKey(NamedTuple):
+class ClaimedBitmapKey(NamedTuple):
     """Which offsets of which group."""
 
     queue_id: str
@@ -33,16 +33,16 @@ def key(queue_id: str, chunk: int) -> bytes:
     return prefix(queue_id) + pack_u64_key(chunk)
 
 
-def parse_key(raw: bytes) -> TakenAheadKey:
+def parse_key(raw: bytes) -> ClaimedBitmapKey:
     reader = KeyReader(NAME, raw, PREFIX)
-    found = TakenAheadKey(reader.terminated_text("queue_id"), reader.u64("chunk"))
+    found = ClaimedBitmapKey(reader.terminated_text("queue_id"), reader.u64("chunk"))
     reader.finish()
     return found
 
 
 def prefix(queue_id: str | None = None) -> bytes:
     """What the keys of one group's chunks (or of all groups') begin with."""
-    return PREFIX if queue_id is None else layout.queue_prefix(layout.TAKEN_AHEAD, queue_id)
+    return PREFIX if queue_id is None else layout.queue_prefix(layout.CLAIMED_BITMAP, queue_id)
 
 
 def encode(bitmap: bytes | bytearray) -> bytes:

@@ -22,13 +22,13 @@ PREFIX: Final = layout.record_prefix(layout.QUEUE_ACCOUNT)
 
 APPENDED: Final = 1
 TAKEN: Final = 2
-AHEAD: Final = 3
+EXPIRED: Final = 3
 
 PART_OFFSETS: Final = 4_096
 
 
 class AccountKey(NamedTuple):
-    """Which account; `part` is 0 but for AHEAD."""
+    """Which account; `part` is 0 but for EXPIRED."""
 
     queue_id: str
     kind: int
@@ -44,16 +44,16 @@ class Bytes(NamedTuple):
 
 def key(queue_id: str, kind: int, part: int = 0) -> bytes:
     raw = prefix(queue_id) + bytes((kind,))
-    return raw + pack_u64_key(part) if kind == AHEAD else raw
+    return raw + pack_u64_key(part) if kind == EXPIRED else raw
 
 
 def parse_key(raw: bytes) -> AccountKey:
     reader = KeyReader(NAME, raw, PREFIX)
     queue_id = reader.terminated_text("queue_id")
     kind = reader.u8("kind")
-    if kind not in (APPENDED, TAKEN, AHEAD):
+    if kind not in (APPENDED, TAKEN, EXPIRED):
         raise CorruptRecord(NAME, "kind", str(kind))
-    found = AccountKey(queue_id, kind, reader.u64("part") if kind == AHEAD else 0)
+    found = AccountKey(queue_id, kind, reader.u64("part") if kind == EXPIRED else 0)
     reader.finish()
     return found
 

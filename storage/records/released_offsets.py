@@ -14,8 +14,8 @@ from storage import layout
 from storage.encoding import KeyReader, ValueReader
 from storage.ranges import Ranges, encode_ranges, read_ranges
 
-NAME: Final = "holes"
-PREFIX: Final = layout.record_prefix(layout.HOLES)
+NAME: Final = "released offsets"
+PREFIX: Final = layout.record_prefix(layout.RELEASED_OFFSETS)
 
 
 def key(queue_name: str) -> bytes:

@@ -14,8 +14,8 @@ from storage import layout
 from storage.encoding import KeyReader, ValueReader, pack_u64
 from storage.ranges import Ranges, encode_ranges, read_ranges
 
-NAME: Final = "passed"
-PREFIX: Final = layout.record_prefix(layout.PASSED)
+NAME: Final = "skipped offsets"
+PREFIX: Final = layout.record_prefix(layout.SKIPPED_OFFSETS)
 
 
 def key(queue_id: str) -> bytes:
@@ -32,7 +32,7 @@ def parse_key(raw: bytes) -> str:
 
 def prefix(queue_id: str | None = None) -> bytes:
     """What the key of one group (or of all groups) begins with."""
-    return PREFIX if queue_id is None else layout.queue_prefix(layout.PASSED, queue_id)
+    return PREFIX if queue_id is None else layout.queue_prefix(layout.SKIPPED_OFFSETS, queue_id)
 
 
 def encode(passed_at_ms: int, ranges: Ranges) -> bytes:

@@ -560,7 +560,7 @@ class Harness:
             for queue in manager.queues
             for part in queue.parts
             for cursor in part.cursors.values()
-            for purge in cursor.purges()
+            for purge in cursor.done_purges
         ]
         return bool(
             manager.queues.is_removing

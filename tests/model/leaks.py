@@ -140,7 +140,7 @@ def check_memory(manager: QueueManager) -> None:
 
 def _check_cursor(cursor: Cursor) -> None:
     claims = cursor.claims
-    assert not cursor.purges()
+    assert not cursor.done_purges
     assert not claims.returned
     assert not cursor.reader._loaded
     assert not cursor.progress.released.starts

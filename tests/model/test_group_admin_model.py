@@ -164,7 +164,7 @@ class GroupModel(ShardModel):
         if offset in items and items[offset].state == DONE:
             return False  # its retention may last
         real = self._real(group_id)
-        skipped = [offset for offset, _, _ in real._skipped]  # let go of with the next commit
+        skipped = real.skipped.offsets()  # let go of with the next commit
         return offset < real.position and offset not in skipped
 
     # steps
@@ -509,7 +509,13 @@ class GroupModel(ShardModel):
             references = [key for key, _ in rows if key.startswith(payload_refs.PREFIX)]
             assert len(references) == (len(kept) if self.shared else 0)
         left = {key[1] for key, _ in rows if key[0] == layout.VERSION}
-        assert not left & {layout.ACTIVE, layout.DONE, layout.GROUP_REMOVAL, layout.PASSED, layout.REMOVAL}
+        assert not left & {
+            layout.ACTIVE,
+            layout.DONE,
+            layout.GROUP_REMOVAL,
+            layout.SKIPPED_OFFSETS,
+            layout.REMOVAL,
+        }
         check_memory(self.manager)
 
     def _drain_copy(self) -> None:

@@ -336,9 +336,13 @@ class GroupKindsModel(ShardModel):
         self.sweep()
         rows = all_rows(self.store)
         types = {key[1] for key, _ in rows if key[0] == layout.VERSION}
-        assert not types & {layout.PAYLOAD, layout.DONE, layout.TAKEN_AHEAD, layout.PASSED, layout.HOLES}, (
-            types
-        )
+        assert not types & {
+            layout.PAYLOAD,
+            layout.DONE,
+            layout.CLAIMED_BITMAP,
+            layout.SKIPPED_OFFSETS,
+            layout.RELEASED_OFFSETS,
+        }, types
         check_memory(self.manager)
 
 

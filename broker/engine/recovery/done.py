@@ -52,7 +52,7 @@ class _Settled:
         """Tell the cursor."""
         for bucket_id, value in self.failures:
             restore_failed(cursor, bucket_id, value)
-        cursor.restore_purges(self.purges)
+        cursor.done_purges.restore(self.purges)
 
 
 class _SettledRecords:
@@ -64,7 +64,7 @@ class _SettledRecords:
             cursor: {bucket.bucket_id for bucket in cursor.claims.buckets.values()} for cursor in cursors
         }
         self._last_claims = {cursor: cursor.claims.next_claim for cursor in cursors}
-        self._scheduled = {cursor: {purge.bucket_id for purge in cursor.purges()} for cursor in cursors}
+        self._scheduled = {cursor: {purge.bucket_id for purge in cursor.done_purges} for cursor in cursors}
 
     async def read(self, cursor: Cursor) -> _Settled:
         """Those of one cursor."""

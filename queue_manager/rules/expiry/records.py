@@ -52,7 +52,7 @@ def restore_expiry(queue: Expiring, rows: Sequence[Sequence[Row]], now_ms: int) 
         part = parts.get(name)
         if part is None:
             continue
-        if kind == queue_account.AHEAD:
+        if kind == queue_account.EXPIRED:
             part.restore_expired(number, queue_account.decode_ranges(value))
         elif part.log.policy.counts_bytes():
             counts[name][queue_id, kind] = queue_account.decode_bytes(value)

@@ -61,7 +61,7 @@ def test_invalid_name_in_a_queue_id_is_refused(name, group):
 
 
 def test_queue_id_of_the_longest_names_fits_the_limit():
-    name = "v" * 128 + "\x1d" + "q" * 255 + layout.LANE_SEPARATOR + "31"
+    name = "v" * 128 + "\x1d" + "q" * 255 + layout.LEVEL_SEPARATOR + "31"
     longest = layout.group_queue_id(name, "g" * 255)
     assert len(longest) == layout.QUEUE_ID_BYTES_MAX == 643
 

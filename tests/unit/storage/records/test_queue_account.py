@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from storage.errors import CorruptRecord
 from storage.records import queue_account
-from storage.records.queue_account import AHEAD, APPENDED, TAKEN
+from storage.records.queue_account import APPENDED, EXPIRED, TAKEN
 from tests.unit.storage.record_checks import (
     QUEUE,
     check_key_strict,
@@ -19,7 +19,7 @@ from tests.unit.storage.record_checks import (
 def test_records_match_the_documented_vectors():
     assert queue_account.key(QUEUE, APPENDED) == unhex("01 14 6f 72 64 65 72 73 00 01")
     assert queue_account.encode_bytes(9, 1_000) == unhex("09 00 00 00 00 00 00 00 e8 03 00 00 00 00 00 00")
-    assert queue_account.key(QUEUE, AHEAD, 1) == unhex(
+    assert queue_account.key(QUEUE, EXPIRED, 1) == unhex(
         "01 14 6f 72 64 65 72 73 00 03 00 00 00 00 00 00 00 01"
     )
     assert queue_account.encode_ranges([(2, 4)]) == unhex("01 00 02 00 04 00")
@@ -34,8 +34,8 @@ def test_key_of_a_count_round_trips(queue_id, kind):
 
 @given(queue_ids, u64)
 def test_key_of_a_part_round_trips(queue_id, part):
-    key = queue_account.key(queue_id, AHEAD, part)
-    assert queue_account.parse_key(key) == (queue_id, AHEAD, part)
+    key = queue_account.key(queue_id, EXPIRED, part)
+    assert queue_account.parse_key(key) == (queue_id, EXPIRED, part)
     check_key_strict(queue_account.parse_key, key)
 
 

@@ -1,0 +1,118 @@
+"""When the done messages of one cursor go: their records, attempts and payloads."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Generic, Protocol, TypeVar
+
+from queue_manager.claims.claim import Bucket
+from queue_manager.claims.ledger import Claims
+from queue_manager.claims.purge import NO_BUCKET, Purge
+from queue_manager.log.retention import Member, Retention
+from queue_manager.log.runs import Run
+from queue_manager.policy import FOREVER
+from storage.layout import NUMBER_MASK
+from storage.records import done
+
+
+class Holder(Member, Protocol):
+    """The cursor."""
+
+    def is_over(self) -> bool:
+        """Whether the queue or the group is gone."""
+
+
+H = TypeVar("H", bound=Holder)
+
+
+class DonePurges(Generic[H]):
+    """Purges of closed buckets, in order of time, and what is due in open ones."""
+
+    __slots__ = ("_claims", "_due", "_holder", "_log", "_retention")
+
+    def __init__(self, retention: Retention[H], holder: H, claims: Claims) -> None:
+        self._retention = retention
+        self._log = retention.log
+        self._holder = holder
+        self._claims = claims
+        self._due: deque[Purge] = deque()
+
+    def __iter__(self) -> Iterator[Purge]:
+        return iter(self._due)
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def want(self) -> None:
+        """Have done records looked for whose retention has passed."""
+        self._log.context.purgeable[self] = None
+
+    def schedule(self, bucket: Bucket, now_ms: int) -> None:
+        """A bucket is closed."""
+        retention_ms = self._log.policy.done_retention_ms
+        if retention_ms != FOREVER and bucket.done_written:
+            due_ms = now_ms + retention_ms
+            self._due.append(Purge.of_bucket(self, bucket, self._claims.attempt_log, due_ms))
+
+    def release_shared(self, runs: list[Run]) -> None:
+        """Let go of payloads that other queues hold too: their reference counts have to be read first."""
+        self._due.appendleft(Purge(self, NO_BUCKET, 0, runs))
+        self.want()
+
+    def take_purges(self, now_ms: int, count_max: int) -> tuple[list[Purge], bool]:
+        """See `queue_manager.shard.context.Purged`."""
+        if self._log.deleted:
+            return [], False
+        taken: list[Purge] = []
+        count = 0
+        due = self._due
+        while due and due[0].due_ms <= now_ms and count < count_max:
+            purge = due.popleft()
+            count += purge.message_count()
+            taken.append(purge)
+        retention_ms = self._log.policy.done_retention_ms
+        attempt_log = self._claims.attempt_log
+        more = bool(due)
+        for bucket in self._claims.buckets.values():
+            more |= bucket.done_written
+            if retention_ms != FOREVER and bucket.done_written and not bucket.is_dirty:
+                part = Purge.of_open_bucket(self, bucket, attempt_log, retention_ms, now_ms)
+                if part is not None:
+                    taken.append(part)
+        return taken, more
+
+    def apply_purge(self, purge: Purge, references: dict[int, int]) -> None:
+        """See `PurgeOwner`; what a removal lets go of is left to that."""
+        holder = self._holder
+        if holder.is_over():
+            return
+        claims = self._claims
+        commit = self._log.context.commit
+        if purge.bucket_id != NO_BUCKET:
+            bucket = claims.buckets.get(purge.bucket_id & NUMBER_MASK)
+            if bucket is not None:
+                # as it is at the end of this commit: what goes must not be left in its active record either
+                claims.records.want_whole(bucket)
+                holder.write_soon()
+            elif not purge.was_open:
+                commit.delete(done.key(claims.storage_id, purge.bucket_id))
+        for message_id in purge.attempt_ids:
+            claims.attempt_log.erase(message_id, commit)
+        self._retention.release_unshared(holder, purge.items)
+        self._retention.release_shared(holder, purge.shared_items, references)
+
+    def restore(self, purges: list[Purge]) -> None:
+        """Take in purges of done records that were written before the start, oldest first."""
+        self._due.extendleft(reversed(purges))
+        self.want()
+
+    def cancel(self, bucket_id: int) -> None:
+        """A closed bucket is opened again."""
+        kept = [purge for purge in self._due if purge.bucket_id != bucket_id]
+        if len(kept) < len(self._due):
+            self._due = deque(kept)
+
+    def clear(self) -> None:
+        """The group is gone: a removal lets go of what it kept."""
+        self._due.clear()

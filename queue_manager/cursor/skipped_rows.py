@@ -1,0 +1,54 @@
+"""Messages that a cursor passed without ever claiming them."""
+
+from __future__ import annotations
+
+from typing import Generic
+
+from queue_manager.cursor.done_purges import DonePurges, H
+from queue_manager.log.removals import Row
+from queue_manager.log.retention import Retention
+from queue_manager.log.runs import Run, add_to_runs
+from queue_manager.shard.commit import Commit
+
+
+class SkippedRows(Generic[H]):
+    """What was passed since the last commit; it is let go of in the next, together with the position."""
+
+    __slots__ = ("_holder", "_purges", "_retention", "_rows")
+
+    def __init__(self, retention: Retention[H], holder: H, purges: DonePurges[H]) -> None:
+        self._retention = retention
+        self._holder = holder
+        self._purges = purges
+        self._rows: list[Row] = []
+
+    def add(self, rows: list[Row]) -> None:
+        """The group is done with these."""
+        if rows and not self._holder.is_over():
+            self._rows += rows
+            self._retention.log.context.skipping[self] = None
+
+    def offsets(self) -> list[int]:
+        """The offsets that are not let go of yet."""
+        return [offset for offset, _, _ in self._rows]
+
+    def skipped_count(self) -> int:
+        """See `queue_manager.shard.context.Skipping`."""
+        return len(self._rows)
+
+    def release_skipped(self, commit: Commit) -> None:
+        """See `queue_manager.shard.context.Skipping`."""
+        runs: list[Run] = []
+        shared_runs: list[Run] = []
+        for offset, message_id, shared in self._rows:
+            add_to_runs(shared_runs if shared else runs, offset, message_id)
+        self._rows = []
+        self._retention.release_unshared(self._holder, runs)
+        if shared_runs:
+            self._purges.release_shared(shared_runs)
+        # the position goes with it, or a restart would skip and release the same messages again
+        self._holder.write_soon()
+
+    def clear(self) -> None:
+        """The group is gone: a removal lets go of what it kept."""
+        self._rows = []
