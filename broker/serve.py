@@ -188,6 +188,7 @@ def _announce(broker: Broker) -> None:
         "amqp": "AMQP 0.9.1",
         "amqps": "the same over TLS",
         "http": "HTTP",
+        "https": "the same over TLS",
         "mqcore": "MQ-Core",
     }
     for name, port in broker.ports.items():

@@ -145,6 +145,13 @@ class HttpListenerSettings(ListenerSettings):
         return "port" in self.model_fields_set
 
 
+class HttpsListenerSettings(ListenerSettings):
+    """HTTP over TLS."""
+
+    port: Count = Field(default=15671, ge=0, le=65_535)
+    tls: TlsSettings
+
+
 class MqcoreListenerSettings(ListenerSettings):
     """MQ-Core: publishing and consuming over HTTP."""
 
@@ -161,6 +168,7 @@ class ListenersSettings(Section):
     amqp: AmqpListenerSettings | None = None
     amqps: AmqpsListenerSettings | None = None
     http: HttpListenerSettings | None = None
+    https: HttpsListenerSettings | None = None
     mqcore: MqcoreListenerSettings | None = None
 
     def opened(self) -> dict[str, ListenerSettings]:
@@ -173,13 +181,14 @@ class ListenersSettings(Section):
             "amqp": self.amqp,
             "amqps": self.amqps,
             "http": self.http,
+            "https": self.https,
             "mqcore": self.mqcore,
         }
         return {name: listener for name, listener in known.items() if listener is not None}
 
     def with_tls(self) -> dict[str, TlsSettings]:
         """The TLS settings of those that have some, by name."""
-        known = {"mqtts": self.mqtts, "mqtt_wss": self.mqtt_wss, "amqps": self.amqps}
+        known = {"mqtts": self.mqtts, "mqtt_wss": self.mqtt_wss, "amqps": self.amqps, "https": self.https}
         return {name: listener.tls for name, listener in known.items() if listener is not None}
 
     @model_validator(mode="after")

@@ -44,11 +44,12 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = tuple(chain.from_iterable(subject.all f
 def http_servers(hub: Hub, admin: Admin, node: Node, names: Collection[str]) -> dict[str, HttpServer]:
     """The servers of those of the HTTP listeners that are open, by name."""
     servers: dict[str, HttpServer] = {}
-    if "http" in names:
-        site = application(Site(hub, admin, node))
-        servers["http"] = HttpServer(
-            Guard(site, hub.access, frozenset(V1 + path for path in OPEN_PATHS)), hub.loop
+    over = [name for name in ("http", "https") if name in names]
+    if over:
+        guarded = Guard(
+            application(Site(hub, admin, node)), hub.access, frozenset(V1 + path for path in OPEN_PATHS)
         )
+        servers |= {name: HttpServer(guarded, hub.loop) for name in over}
     if "mqcore" in names:
         servers["mqcore"] = HttpServer(Guard(MqCore(Queues(hub, admin)), hub.access), hub.loop)
     return servers

@@ -7,6 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import httpx
 import paho.mqtt.client as paho
 import pika
 import pytest
@@ -59,6 +60,7 @@ def secured(tmp_path_factory):
         "listeners": {
             "mqtts": {"port": 0, "tls": {**pem, "crl": str(directory / "crl.pem")}},
             "mqtt_wss": {"port": 0, "tls": pem},
+            "https": {"port": 0, "tls": {"cert": pem["cert"], "key": pem["key"]}},
             "amqps": {
                 "port": 0,
                 "tls": {**pem, "client_certificate": "optional", "plain": True, "names": [other]},
@@ -124,6 +126,14 @@ def test_pika_publishes_and_consumes_over_tls(secured, name):
     channel.basic_publish("", name, body)
     assert channel.basic_get(name, auto_ack=True)[2] == body
     connection.close()
+
+
+def test_the_page_and_administration_are_served_over_tls(secured):
+    url = f"https://localhost:{secured.ports['https']}"
+    with httpx.Client(base_url=url, verify=client_context(secured), trust_env=False) as client:
+        assert client.get("/api/v1/health").json() == {"status": "ok"}
+        assert client.get("/api/v1/overview").status_code == 401
+        assert client.get("/api/v1/overview", auth=("boss", "pw")).status_code in (200, 403)
 
 
 def test_a_port_for_both_takes_clients_without_tls(secured, name):
