@@ -337,6 +337,7 @@ HTTP_FORM_FIELDS_MAX: Final = 20
 PREVIEW_BYTES: Final = 4 * KIB  # of a payload on a page
 DRAWN_BINDINGS_MAX: Final = 60
 TAIL_MESSAGES_MAX: Final = 200  # waiting for a page that follows topics
+TAIL_BODY_BYTES: Final = 64 * KIB  # of a payload that is followed
 TAILS_MAX: Final = 20
 INSPECTION_PROBLEMS_MAX: Final = 100  # records that cannot be read, told one by one
 READINESS_TIMEOUT_S: Final = 5

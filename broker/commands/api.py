@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Final, NoReturn
 from urllib.parse import quote
 
@@ -75,6 +75,17 @@ class Api:
         if not answer.is_success:
             _end(_reason(answer), EXIT_REFUSED)
         return answer.json() if answer.content else None
+
+    def lines(self, path: str, **query: Any) -> Iterator[Any]:
+        """What a call gives line by line, for as long as it does."""
+        try:
+            with self._client.stream("GET", V1 + path, params=query, timeout=None) as answer:
+                if not answer.is_success:
+                    answer.read()
+                    _end(_reason(answer), EXIT_REFUSED)
+                yield from map(json.loads, answer.iter_lines())
+        except httpx.HTTPError as error:
+            _end(f"{self._url}: {str(error) or type(error).__name__}", EXIT_UNREACHABLE)
 
     def pages(self, path: str, **query: Any) -> list[Any]:
         """All items of a listing, page by page."""

@@ -1,4 +1,4 @@
-"""`sluicemq top`, `doctor`, `export`, `import`: looking after a broker."""
+"""`sluicemq top`, `sub`, `doctor`, `export`, `import`: looking after a broker."""
 
 from __future__ import annotations
 
@@ -74,6 +74,28 @@ def _screen(overview: dict[str, Any], queues: list[dict[str, Any]], last: dict[s
     for view in busiest:
         table.add_row(*[text_of(view[column]) for column in columns])
     return Group(head, table)
+
+
+def follow(
+    api: Api,
+    filter: Annotated[str, typer.Argument(help="A topic filter of MQTT, as sensors/+/up.")] = "#",
+    count: Annotated[int, typer.Option(min=0, help="End after so many messages; 0: until Ctrl-C.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Print what is published to topics from now on; nothing is taken from anybody."""
+    seen = 0
+    try:
+        for message in api.lines("/topics/tail", filter=filter):
+            if not message:
+                typer.echo(f"following {filter}", err=True)
+                continue
+            text = json.dumps(message, ensure_ascii=False)
+            typer.echo(text if as_json else f"{message['topic']}  {message['body']}")
+            seen += 1
+            if seen == count:
+                return
+    except KeyboardInterrupt:
+        return
 
 
 def export(api: Api, output: Output = None) -> None:
@@ -191,6 +213,7 @@ def _ports(settings: Settings) -> list[dict[str, Any]]:
 
 COMMANDS: Final = {
     "top": with_api(top),
+    "sub": with_api(follow),
     "export": with_api(export),
     "import": with_api(import_definitions),
     "doctor": doctor,

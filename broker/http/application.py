@@ -57,6 +57,7 @@ def http_servers(hub: Hub, admin: Admin, node: Node, names: Collection[str]) -> 
 
 def application(site: Site) -> ASGIApp:
     """The page at `/`, `/metrics`, `/api/v1`."""
+    tails = Tails(site)
     pages = Pages(site, partial(overview_of, site))
     document = openapi_of("administration", ENDPOINTS, V1)
 
@@ -66,11 +67,12 @@ def application(site: Site) -> ASGIApp:
     app = Starlette(
         routes=[
             *page_routes(pages),
-            WebSocketRoute("/topics/tail", Tails(site).serve),
+            WebSocketRoute("/topics/tail", tails.serve_socket),
             Mount("/static", StaticFiles(directory=STATIC)),
             Route("/metrics", metrics_endpoint(site, detailed=False)),
             Route("/metrics/detailed", metrics_endpoint(site, detailed=True)),
             Route(f"{V1}/openapi.json", openapi),
+            Route(f"{V1}/topics/tail", tails.serve_lines),
             *routes_of(site, ENDPOINTS, V1),
             Route(f"{V1}/{{rest:path}}", _nowhere),
             *rabbitmq_routes(site),

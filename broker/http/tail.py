@@ -1,17 +1,20 @@
-"""Following topics live, over a WebSocket: a queue in memory of its own, bound to the exchange of topics."""
+"""Following topics live: a queue in memory of its own for each follower, bound to the exchange of topics."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from typing import Final
 
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from broker.engine.traffic import Claim, Consumer, Message
 from broker.http.guard import check_operator, identity_of
-from broker.http.problems import Problem
+from broker.http.problems import Problem, answer_of
 from broker.http.site import Site
 from broker.http.values import shown
 from broker.topics import EXCHANGE, routing_key_of, topic_of
@@ -22,18 +25,17 @@ from queue_manager.patterns import MATCH_ALL, validate
 from storage.errors import StorageError
 
 _POLICY_VIOLATION: Final = 1008
-_TRY_AGAIN_LATER: Final = 1013
 
 
 class Tail:
-    """Follows one topic filter for one page; what the page is too slow for is left out."""
+    """Follows one topic filter for one follower; what it is too slow for is left out."""
 
     def __init__(self, site: Site) -> None:
         self._hub = site.hub
         self._messages: asyncio.Queue[Message] = asyncio.Queue(limits.TAIL_MESSAGES_MAX)
 
-    async def follow(self, topic_filter: str, socket: WebSocket) -> None:
-        """Until the page goes; raises QueueManagerError, WebSocketDisconnect."""
+    async def messages(self, topic_filter: str) -> AsyncGenerator[dict[str, str]]:
+        """What is published from now on, until the caller ends it; raises QueueManagerError."""
         validate(topic_filter)
         hub = self._hub
         caller = hub.new_caller()
@@ -56,24 +58,13 @@ class Tail:
                 exclusive=True,
                 lease_ms=hub.default_policy.visibility_timeout_ms,
             )
-            gone = asyncio.ensure_future(_gone(socket))
-            sending = asyncio.ensure_future(self._send(socket))
-            try:
-                await asyncio.wait((gone, sending), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for task in (gone, sending):
-                    task.cancel()
-                await asyncio.gather(gone, sending, return_exceptions=True)
+            while True:
+                message = await self._messages.get()
+                body, encoding = shown((message.body or b"")[: limits.TAIL_BODY_BYTES])
+                yield {"topic": topic_of(message.template.topic), "body": body, "encoding": encoding}
         finally:
             hub.client.queues.forget_caller(caller)
             hub.settle_turn()
-
-    async def _send(self, socket: WebSocket) -> None:
-        while True:
-            message = await self._messages.get()
-            body, encoding = shown((message.body or b"")[: limits.PREVIEW_BYTES])
-            told = {"topic": topic_of(message.template.topic), "body": body, "encoding": encoding}
-            await socket.send_text(json.dumps(told))
 
     # the sink
 
@@ -95,13 +86,13 @@ class Tail:
 
 
 class Tails:
-    """Serves the WebSockets of all pages."""
+    """Serves all who follow topics: pages by WebSocket, programs by lines of JSON."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
         self._count = 0
 
-    async def serve(self, socket: WebSocket) -> None:
+    async def serve_socket(self, socket: WebSocket) -> None:
         """One page that follows topics."""
         try:
             check_operator(identity_of(socket.scope), is_looking=True)
@@ -109,16 +100,47 @@ class Tails:
             await socket.close(_POLICY_VIOLATION, problem.reason)
             return
         await socket.accept()
-        if self._count >= limits.TAILS_MAX:
-            await socket.close(_TRY_AGAIN_LATER, "too many pages follow topics")
-            return
-        self._count += 1
+        sending = asyncio.ensure_future(self._send(socket))
+        gone = asyncio.ensure_future(_gone(socket))
         try:
-            await Tail(self._site).follow(socket.query_params.get("filter", "#"), socket)
-        except QueueManagerError as error:
+            await asyncio.wait((gone, sending), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (gone, sending):
+                task.cancel()
+            await asyncio.gather(gone, sending, return_exceptions=True)
+
+    async def _send(self, socket: WebSocket) -> None:
+        try:
+            async for message in self._followed(socket.query_params.get("filter", "#")):
+                await socket.send_text(json.dumps(message))
+        except (QueueManagerError, Problem) as error:
             await socket.close(_POLICY_VIOLATION, error.reason[:100])
         except (StorageError, WebSocketDisconnect):
             pass
+
+    async def serve_lines(self, request: Request) -> Response:
+        """A program that follows topics: an object on each line, the first one empty."""
+        topic_filter = request.query_params.get("filter", "#")
+        try:
+            check_operator(identity_of(request.scope), is_looking=True)
+            validate(topic_filter)
+        except Exception as error:
+            return answer_of(error)
+        return StreamingResponse(self._lines(topic_filter), media_type="application/x-ndjson")
+
+    async def _lines(self, topic_filter: str) -> AsyncIterator[str]:
+        yield "{}\n"
+        async for message in self._followed(topic_filter):
+            yield json.dumps(message) + "\n"
+
+    async def _followed(self, topic_filter: str) -> AsyncGenerator[dict[str, str]]:
+        if self._count >= limits.TAILS_MAX:
+            raise Problem(503, "unavailable", "too many follow topics")
+        self._count += 1
+        try:
+            async with aclosing(Tail(self._site).messages(topic_filter)) as messages:
+                async for message in messages:
+                    yield message
         finally:
             self._count -= 1
 

@@ -1,6 +1,7 @@
 """The commands that talk to a running broker, each with what it does there, its output and exit code."""
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 
 from broker.cli import app
 from tests.e2e import amqp
-from tests.e2e.broker_process import BrokerProcess
+from tests.e2e.broker_process import WORKING_DIRECTORY, BrokerProcess, command_line
 
 Run = Callable[..., Any]
 
@@ -122,6 +123,24 @@ def test_top_shows_the_longest_queues(run: Run, name: str) -> None:
     for _ in range(3):
         run("pub", name, "x")
     assert name in run("top", "--count", "1")
+
+
+def test_topics_are_followed(broker: BrokerProcess, channel: amqp.BlockingChannel, name: str) -> None:
+    command = command_line("sub", f"{name}/+", "--count", "2", "--json", "--url", broker.http_url)
+    with subprocess.Popen(
+        command, cwd=WORKING_DIRECTORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as follower:
+        assert follower.stderr is not None
+        assert "following" in follower.stderr.readline()
+        for number in range(40):  # the first ones may come before it is bound
+            channel.basic_publish("amq.topic", f"{name}.{number}", b"%d" % number)
+            channel.connection.process_data_events(0.1)
+            if follower.poll() is not None:
+                break
+        out, _ = follower.communicate(timeout=20)
+    messages = [json.loads(line) for line in out.splitlines()]
+    assert [message["topic"] for message in messages] == [f"{name}/{message['body']}" for message in messages]
+    assert (follower.returncode, len(messages)) == (0, 2)
 
 
 def test_settings_in_force_are_shown(run: Run) -> None:

@@ -68,7 +68,7 @@ def full_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProc
             {"name": "events", "type": "stream"},
         ]
     }
-    process = BrokerProcess(tmp_path_factory.mktemp("pages"), config).start()
+    process = BrokerProcess(tmp_path_factory.mktemp("pages"), config, storage="memory:").start()
     connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", process.amqp_port))
     channel = connection.channel()
     channel.confirm_delivery()
