@@ -70,7 +70,7 @@ def test_key_round_trips(queue_id):
 
 
 def test_key_of_an_invalid_queue_is_refused():
-    for queue_id in ("", "a\x00b", "x" * 600):
+    for queue_id in ("", "a\x00b", "x" * 1_100):
         with pytest.raises(ValueError):
             queue_spec.key(queue_id)
         with pytest.raises(CorruptRecord):
