@@ -12,6 +12,8 @@ _V1_BYTES_MAX: Final = 107
 _V1: Final = b"PROXY "
 _V2: Final = b"\r\n\r\n\x00\r\nQUIT\n"
 _V2_HEAD: Final = Struct(">12sBBH")
+UNKNOWN_PEER: Final = "unknown:0"
+"""Whom a proxy does not name: not this machine, where the proxy itself may be."""
 _LOCAL: Final = 0
 _PROXY: Final = 1
 _V2_ADDRESSES: Final = {
@@ -44,7 +46,7 @@ def _decode_v1(data: bytes) -> tuple[int, str] | None:
         return None
     words = data[:end].decode("ascii", "replace").split(" ")
     if words[1] == "UNKNOWN":
-        return end + 2, ""
+        return end + 2, UNKNOWN_PEER
     if len(words) != 6 or words[1] not in ("TCP4", "TCP6") or not words[4].isdigit():
         raise ProxyError("PROXY line malformed")
     return end + 2, _peer(words[2], int(words[4]))
@@ -63,8 +65,10 @@ def _decode_v2(data: bytes) -> tuple[int, str] | None:
     if len(data) < end:
         return None
     layout = _V2_ADDRESSES.get(family)
-    if command == _LOCAL or layout is None:
-        return end, ""
+    if command == _LOCAL:
+        return end, ""  # the proxy itself, such as its check of health
+    if layout is None:
+        return end, UNKNOWN_PEER
     if size < layout.size:
         raise ProxyError("PROXY addresses cut short")
     source, _, port, _ = layout.unpack_from(data, _V2_HEAD.size)

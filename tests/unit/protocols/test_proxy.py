@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from protocols.proxy import ProxyError, decode_header
+from protocols.proxy import UNKNOWN_PEER, ProxyError, decode_header
 
 V2 = b"\r\n\r\n\x00\r\nQUIT\n"
 V4 = struct.pack(">4s4sHH", bytes((10, 1, 2, 3)), bytes((127, 0, 0, 1)), 4711, 1883)
@@ -20,13 +20,13 @@ def v2(command: int, family: int, body: bytes) -> bytes:
     [
         (b"PROXY TCP4 10.1.2.3 127.0.0.1 4711 1883\r\n", "10.1.2.3:4711"),
         (b"PROXY TCP6 ::7 ::1 4711 1883\r\n", "::7:4711"),
-        (b"PROXY UNKNOWN\r\n", ""),
-        (b"PROXY UNKNOWN a b c d\r\n", ""),
+        (b"PROXY UNKNOWN\r\n", UNKNOWN_PEER),
+        (b"PROXY UNKNOWN a b c d\r\n", UNKNOWN_PEER),
         (v2(1, 0x11, V4), "10.1.2.3:4711"),
         (v2(1, 0x11, V4 + b"\x03\x00\x04abcd"), "10.1.2.3:4711"),
         (v2(1, 0x21, V6), "::7:4711"),
         (v2(0, 0x00, b""), ""),
-        (v2(1, 0x31, b"x" * 216), ""),
+        (v2(1, 0x31, b"x" * 216), UNKNOWN_PEER),
     ],
 )
 def test_header_names_the_peer(header: bytes, peer: str) -> None:
