@@ -101,6 +101,14 @@ def _amqp_durable(size: int, *, varied: bool = False) -> Callable[[Broker, Effor
     return run
 
 
+def _amqp_exchange(*, topic_bindings: int = 0, fanout: int = 0) -> Callable[[Broker, Effort], dict[str, Any]]:
+    def run(broker: Broker, effort: Effort) -> dict[str, Any]:
+        load = amqp.AmqpLoad(seconds=effort.seconds, topic_bindings=topic_bindings, fanout=fanout)
+        return amqp.run_together(broker.target, load)
+
+    return run
+
+
 def _amqp_publish_then_drain(broker: Broker, effort: Effort) -> dict[str, Any]:
     load = amqp.AmqpLoad(size=100, seconds=effort.drain_publish_seconds, messages=effort.drain_messages)
     return amqp.run_publish_then_drain(broker.target, load)
@@ -206,6 +214,27 @@ SCENARIOS = (
         RabbitMQ.name,
         _rate(1.5),
         _amqp_durable(1_024),
+    ),
+    Scenario(
+        "amqp-topic-1",
+        "durable, confirms, through a topic exchange with 1 binding; classic queue",
+        RabbitMQ.name,
+        _rate(1.0),
+        _amqp_exchange(topic_bindings=1),
+    ),
+    Scenario(
+        "amqp-topic-1000",
+        "the same with 1,000 bindings",
+        RabbitMQ.name,
+        _rate(1.0),
+        _amqp_exchange(topic_bindings=1_000),
+    ),
+    Scenario(
+        "amqp-fanout-10",
+        "durable, confirms, to 10 classic queues, of which one is consumed",
+        RabbitMQ.name,
+        _rate(1.0),
+        _amqp_exchange(fanout=10),
     ),
     Scenario(
         "amqp-durable-varied",

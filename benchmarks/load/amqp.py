@@ -37,6 +37,8 @@ class AmqpLoad:
     no_ack: bool = False
     flow_window: int = 0
     varied: bool = False  # each message has properties of its own
+    topic_bindings: int = 0  # published to a topic exchange that has so many; 0: to the default exchange
+    fanout: int = 0  # published to a fanout exchange of so many queues, of which one is consumed
     queue_arguments: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -52,7 +54,7 @@ def run_together(target: Target, load: AmqpLoad) -> dict[str, Any]:
     crew.add(CONSUMER, consumer, target, load, queue)
     with broker_cpu(target) as cpu:
         reports = crew.run(load.limit_s)
-    _delete(target, queue)
+    _delete(target, load, queue)
     seconds = span_s(reports)
     received = reports[CONSUMER]["count"]
     return {
@@ -72,7 +74,7 @@ def run_publish_then_drain(target: Target, load: AmqpLoad) -> dict[str, Any]:
     with broker_cpu(target) as cpu:
         published = fill(target, load, queue)
         drained = drain(target, load, queue, published["sent"])
-    _delete(target, queue)
+    _delete(target, load, queue)
     seconds = published["seconds"] + drained["seconds"]
     return {
         "messages": drained["count"],
@@ -113,8 +115,12 @@ def publisher(board: Board, index: int, target: Target, load: AmqpLoad, queue: s
         client.select_confirms()
     client.set_wait(STALL_S)
     bodies = make_bodies(load.size, load.batch)
-    encode = amqp_wire.varied_batch if load.varied else amqp_wire.publish_batch
-    blob = encode(queue, bodies, delivery_mode=2 if load.durable else 1)
+    mode = 2 if load.durable else 1
+    if load.varied:
+        blob = amqp_wire.varied_batch(queue, bodies, delivery_mode=mode)
+    else:
+        exchange, key = _destination(load, queue)
+        blob = amqp_wire.publish_batch(key, bodies, delivery_mode=mode, exchange=exchange)
     board.wait_start(index)
     watch = Stopwatch()
     if load.confirms:
@@ -224,15 +230,40 @@ def consume_all(
 def _declare(target: Target, load: AmqpLoad) -> str:
     queue = f"bench-{os.getpid()}-{time.monotonic_ns()}"
     client = amqp_wire.AmqpClient(target.host, target.amqp_port)
-    client.declare_queue(queue, durable=load.durable, arguments=load.queue_arguments)
+    for name in _queues(load, queue):
+        client.declare_queue(name, durable=load.durable, arguments=load.queue_arguments)
+    exchange, _ = _destination(load, queue)
+    if exchange:
+        client.declare_exchange(exchange, "fanout" if load.fanout else "topic", durable=load.durable)
+    for number in range(load.topic_bindings):
+        client.bind_queue(queue, exchange, f"site.{number}.*.temperature")
+    if load.fanout:
+        for name in _queues(load, queue):
+            client.bind_queue(name, exchange, "")
     client.close()
     return queue
 
 
-def _delete(target: Target, queue: str) -> None:
+def _delete(target: Target, load: AmqpLoad, queue: str) -> None:
     client = amqp_wire.AmqpClient(target.host, target.amqp_port, wait_s=60)
-    client.delete_queue(queue)
+    exchange, _ = _destination(load, queue)
+    if exchange:
+        client.delete_exchange(exchange)
+    for name in _queues(load, queue):
+        client.delete_queue(name)
     client.close()
+
+
+def _destination(load: AmqpLoad, queue: str) -> tuple[str, str]:
+    """The exchange and the routing key that are published to."""
+    if load.topic_bindings:
+        return f"{queue}-x", "site.0.a.temperature"
+    return (f"{queue}-x", "") if load.fanout else ("", queue)
+
+
+def _queues(load: AmqpLoad, queue: str) -> list[str]:
+    """The queues of a load; the first one is consumed."""
+    return [queue, *(f"{queue}-{number}" for number in range(1, load.fanout))]
 
 
 def main() -> None:
@@ -250,6 +281,8 @@ def main() -> None:
     parser.add_argument("--queue-type", choices=["classic", "quorum"], default="classic")
     parser.add_argument("--transient", action="store_true", help="no confirms, no acks, nothing stored")
     parser.add_argument("--varied", action="store_true", help="each message has properties of its own")
+    parser.add_argument("--topic-bindings", type=int, default=0, help="of a topic exchange")
+    parser.add_argument("--fanout", type=int, default=0, help="queues of a fanout exchange")
     parser.add_argument("--drain", action="store_true", help="publish everything first, then consume")
     given = parser.parse_args()
     load = AmqpLoad(
@@ -262,6 +295,8 @@ def main() -> None:
         ack_every=given.ack_every,
         durable=not given.transient,
         varied=given.varied,
+        topic_bindings=given.topic_bindings,
+        fanout=given.fanout,
         confirms=not given.transient,
         no_ack=given.transient,
         flow_window=50_000 if given.transient else 0,

@@ -83,6 +83,15 @@ class AmqpClient:
             commands.Queue.DeclareOk,
         )
 
+    def declare_exchange(self, name: str, kind: str, *, durable: bool) -> None:
+        self.call(
+            commands.Exchange.Declare(exchange=name, exchange_type=kind, durable=durable),
+            commands.Exchange.DeclareOk,
+        )
+
+    def delete_exchange(self, name: str) -> None:
+        self.call(commands.Exchange.Delete(exchange=name), commands.Exchange.DeleteOk)
+
     def bind_queue(self, name: str, exchange: str, routing_key: str) -> None:
         self.call(
             commands.Queue.Bind(queue=name, exchange=exchange, routing_key=routing_key), commands.Queue.BindOk
@@ -139,9 +148,11 @@ def publish_frames(routing_key: str, body: bytes, *, delivery_mode: int, exchang
     )
 
 
-def publish_batch(routing_key: str, bodies: list[bytes], *, delivery_mode: int) -> bytes:
-    """The frames of publishes to the default exchange, one after the other."""
-    return b"".join(publish_frames(routing_key, body, delivery_mode=delivery_mode) for body in bodies)
+def publish_batch(routing_key: str, bodies: list[bytes], *, delivery_mode: int, exchange: str = "") -> bytes:
+    """The frames of publishes, one after the other."""
+    return b"".join(
+        publish_frames(routing_key, body, delivery_mode=delivery_mode, exchange=exchange) for body in bodies
+    )
 
 
 def varied_batch(routing_key: str, bodies: list[bytes], *, delivery_mode: int) -> bytes:
