@@ -233,6 +233,7 @@ REMOVAL_ENTRIES_PER_STEP: Final = 16  # log entries or buckets looked through at
 REMOVAL_ROWS_PER_STEP: Final = 200
 REMOVAL_STAGED_ROWS_PER_STEP: Final = 4  # they are large
 RECOVERY_ROWS_PER_SCAN: Final = 1_000  # read at a time at the start
+RECOVERY_LOGS_AT_ONCE: Final = 64  # of filters whose last entries are read together
 RECOVERY_BUCKETS_AT_ONCE: Final = 32  # of whose records are read together
 RECOVERY_DONE_ROWS_PER_SCAN: Final = 50  # done and failed records are large
 FAILED_ROWS_PER_SCAN: Final = 50  # of a redrive

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 
 from config import limits
 from storage.encoding import prefix_end
@@ -23,3 +24,19 @@ async def scan_prefix(
         if len(part) < rows:
             return
         start = part[-1][0] + b"\x00"
+
+
+async def last_rows(store: Store, prefixes: Sequence[bytes]) -> list[tuple[bytes, bytes] | None]:
+    """The last row of each prefix, or None; read together where an event loop runs, as each takes long to
+    come.
+    """
+
+    async def last(prefix: bytes) -> tuple[bytes, bytes] | None:
+        rows = await store.scan(prefix, prefix_end(prefix), limit=1, reverse=True)
+        return rows[0] if rows else None
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:  # a store in memory, driven step by step
+        return [await last(prefix) for prefix in prefixes]
+    return list(await asyncio.gather(*map(last, prefixes)))

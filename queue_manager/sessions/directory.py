@@ -10,7 +10,7 @@ from config import limits
 from queue_manager.errors import LimitReached
 from queue_manager.sessions.blocks import Blocks
 from queue_manager.sessions.bounds import OLDEST, REJECT, Bounds, BoundsInForce
-from queue_manager.sessions.filter_log import EMPTY, Extent, FilterLog
+from queue_manager.sessions.filter_log import FilterLog
 from queue_manager.sessions.session import Session
 from queue_manager.sessions.subscription import SessionSubscription, SubscriptionOptions, options_of
 from queue_manager.shard.context import Context
@@ -167,9 +167,16 @@ class Sessions:
             self._context.commit.put(filter_log.key(number), filter_log.encode(topic_filter))
         return log
 
-    def _new_log(self, number: int, topic_filter: str, extent: Extent = EMPTY) -> FilterLog:
+    def _new_log(self, number: int, topic_filter: str, end_count: int = 0, end_bytes: int = 0) -> FilterLog:
         log = FilterLog(
-            self._context, self._blocks, number, topic_filter, self._next_id, self._unused, extent
+            self._context,
+            self._blocks,
+            number,
+            topic_filter,
+            self._next_id,
+            self._unused,
+            end_count,
+            end_bytes,
         )
         self._logs[topic_filter] = log
         self.on_log(log, True)
@@ -255,9 +262,9 @@ class Sessions:
 
     # after a start
 
-    def restore_log(self, number: int, topic_filter: str, extent: Extent) -> FilterLog:
-        """A log that was stored."""
-        return self._new_log(number, topic_filter, extent)
+    def restore_log(self, number: int, topic_filter: str, end_count: int, end_bytes: int) -> FilterLog:
+        """A log that was stored, with what it ever got."""
+        return self._new_log(number, topic_filter, end_count, end_bytes)
 
     def restore(
         self,
@@ -292,9 +299,12 @@ class Sessions:
     def restored(self, now_ms: int) -> None:
         """All sessions are there: remove what a crash left behind, have those end whose time is over."""
         for log in self.logs:
-            if log.readers:
-                log.trim()
-            else:
+            if not log.readers:
                 self._unused(log)
+                continue
+            readers = [cast(SessionSubscription, reader) for reader in log.readers]
+            log.begin_head(min(r.read_count for r in readers), min(r.read_bytes for r in readers))
+            if len(readers) > 1:  # what a single one does not need he finds and lets go of by himself
+                log.trim()
         for session in list(self._by_client.values()):
             self._watch(session, now_ms)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from config import limits
 from queue_manager.sessions.blocks import (
@@ -37,17 +37,8 @@ class LogReader(Protocol):
     def has_more(self) -> None:
         """Something came into the log, or was read back."""
 
-
-class Extent(NamedTuple):
-    """How many messages, and bytes of body, a log ever got, and what of that is gone from its head."""
-
-    end_count: int
-    end_bytes: int
-    head_count: int
-    head_bytes: int
-
-
-EMPTY: Final = Extent(0, 0, 0, 0)
+    def head_moved(self) -> None:
+        """Older messages of the log are gone."""
 
 
 class FilterLog:
@@ -92,7 +83,8 @@ class FilterLog:
         topic_filter: str,
         next_id: int,
         unused: Callable[[FilterLog], None],
-        extent: Extent,
+        end_count: int = 0,
+        end_bytes: int = 0,
     ) -> None:
         """`next_id`: the ID the next message of the broker gets; `unused` is called when nobody reads it."""
         self._context = context
@@ -105,10 +97,10 @@ class FilterLog:
         self.waiting: dict[LogReader, None] = {}
         self.last_id = next_id - 1
         self.durable_id = next_id
-        self.end_count = extent.end_count
-        self.end_bytes = extent.end_bytes
-        self.head_count = extent.head_count
-        self.head_bytes = extent.head_bytes
+        self.end_count = end_count
+        self.end_bytes = end_bytes
+        self.head_count = 0
+        self.head_bytes = 0
         self._memory_id = next_id  # from this ID on everything is in the tail
         self._tail: list[Kept] = []
         self._tail_bytes = 0
@@ -276,6 +268,13 @@ class FilterLog:
             self._blocks.forget(self.number, low)
         self._shrink()
 
+    def begin_head(self, count: int, body_bytes: int) -> None:
+        """So much is gone."""
+        self.head_count = count
+        self.head_bytes = body_bytes
+        for reader in self.readers:
+            reader.head_moved()
+
     def drop_oldest(self, bounds: Bounds) -> None:
         """Delete the oldest entries that no session would get, having too much that waits."""
         if self._is_trimming or self._is_removed:
@@ -295,7 +294,7 @@ class FilterLog:
                     self._context.trimmable[self] = None
                     return
                 self._context.commit.delete(key)
-                self.head_count, self.head_bytes = count, body_bytes
+                self.begin_head(count, body_bytes)
             if len(rows) < limit:
                 self._is_trimming = False
             else:

@@ -276,10 +276,15 @@ class Session:
         for subscription in self.subscriptions.values():
             log = subscription.log
             if log is not None:
-                self.dropped_count += subscription.skip_to_head()
                 count += log.end_count - subscription.read_count
                 body_bytes += log.end_bytes - subscription.read_bytes
         return count, body_bytes
+
+    def lost(self, subscription: SessionSubscription, count: int) -> None:
+        """See `queue_manager.sessions.subscription.Subscriber`."""
+        self.dropped_count += count
+        self._read[subscription] = None
+        self._progressed(0)
 
     def note_dropped(self, count: int) -> None:
         """So many messages had no room."""

@@ -42,6 +42,9 @@ class Subscriber(Protocol):
     def has_more(self, subscription: SessionSubscription) -> None:
         """Something came into the log of a subscription, or was read back."""
 
+    def lost(self, subscription: SessionSubscription, count: int) -> None:
+        """So many messages of its log were dropped before they were read."""
+
 
 class SessionSubscription:
     """One session's subscription to one filter, as it was subscribed to.
@@ -84,14 +87,13 @@ class SessionSubscription:
         self.read_count += 1
         self.read_bytes += body_bytes
 
-    def skip_to_head(self) -> int:
-        """Pass what the log has dropped; gives how many messages it was."""
+    def head_moved(self) -> None:
+        """See `queue_manager.sessions.filter_log.LogReader`."""
         log = self.log
-        if log is None or self.read_count >= log.head_count:
-            return 0
-        skipped = log.head_count - self.read_count
-        self.begin_at(log.head_count, max(self.read_bytes, log.head_bytes))
-        return skipped
+        if log is not None and self.read_count < log.head_count:
+            lost = log.head_count - self.read_count
+            self.begin_at(log.head_count, max(self.read_bytes, log.head_bytes))
+            self.session.lost(self, lost)
 
     def has_more(self) -> None:
         """See `queue_manager.sessions.filter_log.LogReader`."""

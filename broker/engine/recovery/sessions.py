@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from broker.engine.scan import scan_prefix
+from broker.engine.scan import last_rows, scan_prefix
+from config import limits
 from queue_manager.manager import QueueManager
-from queue_manager.sessions.filter_log import EMPTY, Extent, FilterLog
+from queue_manager.sessions.filter_log import FilterLog
 from queue_manager.sessions.session import Session
-from storage.encoding import prefix_end
 from storage.errors import CorruptRecord
 from storage.records import (
     filter_log,
@@ -40,30 +40,25 @@ async def restore_sessions(store: Store, manager: QueueManager, now_ms: int) -> 
 
 
 async def _restore_logs(store: Store, manager: QueueManager) -> dict[int, FilterLog]:
+    found = [
+        (filter_log.parse_key(key), filter_log.decode(raw))
+        async for key, raw in scan_prefix(store, filter_log.PREFIX)
+    ]
     logs = {}
-    async for key, raw in scan_prefix(store, filter_log.PREFIX):
-        number = filter_log.parse_key(key)
-        logs[number] = manager.sessions.restore_log(
-            number, filter_log.decode(raw), await _extent_of(store, number)
-        )
+    for start in range(0, len(found), limits.RECOVERY_LOGS_AT_ONCE):
+        part = found[start : start + limits.RECOVERY_LOGS_AT_ONCE]
+        ends = await last_rows(store, [filter_log_entry.prefix(number) for number, _ in part])
+        for (number, topic_filter), row in zip(part, ends, strict=True):
+            logs[number] = manager.sessions.restore_log(number, topic_filter, *_extent(row))
     return logs
 
 
-async def _extent_of(store: Store, log: int) -> Extent:
-    """What a log got and has let go of, by its last and its first entry."""
-    start = filter_log_entry.prefix(log)
-    end = prefix_end(start)
-    newest = await store.scan(start, end, limit=1, reverse=True)
-    if not newest:
-        return EMPTY
-    last = filter_log_entry.decode_head(newest[0][1])
-    first = filter_log_entry.decode_head((await store.scan(start, end, limit=1))[0][1])
-    return Extent(
-        last.first_count + last.message_count,
-        last.first_bytes + last.body_bytes,
-        first.first_count,
-        first.first_bytes,
-    )
+def _extent(newest: tuple[bytes, bytes] | None) -> tuple[int, int]:
+    """How many messages, and bytes of body, a log ever got, by its last entry; 0 if it has none."""
+    if newest is None:
+        return 0, 0
+    last = filter_log_entry.decode_head(newest[1])
+    return last.first_count + last.message_count, last.first_bytes + last.body_bytes
 
 
 async def _restore_sessions(store: Store, manager: QueueManager, now_ms: int) -> dict[int, Session]:
