@@ -18,9 +18,11 @@ import structlog
 import uvloop
 
 from broker.app import Broker
+from broker.clock import Clock
 from broker.descriptors import open_files_limit, raise_limit
 from broker.listening import ListenError
 from broker.log_level import LogLevel
+from broker.log_repeats import LogRepeats
 from broker.loop_watch import LoopWatch
 from broker.service_manager import ServiceManager
 from broker.version import PRODUCT, VERSION
@@ -241,6 +243,7 @@ def configure_logging(settings: LogSettings) -> LogLevel:
     structlog.configure(
         processors=[
             level,
+            LogRepeats(Clock()),
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
