@@ -258,8 +258,7 @@ class MqttFrontend(Frontend):
     def _found(self, packet: Connect, found: Found, last_words: bytes | None = None) -> None:
         """Who that is, or that nobody comes in so; `last_words` are those of enhanced authentication."""
         client = self.client
-        connection = self.connection
-        if connection.closed:  # the client did not wait
+        if self.connection.closed:  # the client did not wait
             return
         if isinstance(found, LoginRefused):
             wrong = found.told == LoginRefused.TOLD
@@ -284,25 +283,30 @@ class MqttFrontend(Frontend):
         except (LoginRefused, VhostFull) as refused:
             client.refuse(packet.client_id, c.QUOTA_EXCEEDED, refused.reason)
             return
-        if packet.will is not None and not self._take_will(packet.will):
-            return
+        if packet.will is None or self._take_will(packet.will):
+            properties = Properties(
+                assigned_client_identifier=assigned_id or None, authentication_data=last_words
+            )
+            self._open_session(packet, properties)
+
+    def _open_session(self, packet: Connect, properties: Properties) -> None:
+        """Find or begin the session of a client that may come in; `properties` are for CONNACK."""
+        client = self.client
+        connection = self.connection
         try:
             opened = self._shared.sessions.open(client, self._outbound, packet)
         except QueueManagerError as error:
             self._will = None
             client.refuse(packet.client_id, connect_code(error), error.reason)
             return
-        properties = Properties(
-            assigned_client_identifier=assigned_id or None, authentication_data=last_words
-        )
         if connection.protocol_version == c.MQTT_5:
             properties.session_expiry_interval_s = opened.expiry_s
             self._outbound.limit(connection.client_receive_maximum, connection.client_topic_alias_maximum)
         self._shared.clients.enter(client)
         if opened.is_present:
-            self._shared.wills.session_resumed(client_id)
+            self._shared.wills.session_resumed(client.client_id)
         else:
-            self._shared.wills.session_ended(client_id)
+            self._shared.wills.session_ended(client.client_id)
         if opened.waits:
             call = partial(self._let_in, opened, properties)
             client.hub.client.commits.wait(DurableCall(client.transport, call), 0)
