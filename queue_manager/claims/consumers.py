@@ -158,7 +158,7 @@ class Consumers:
 
     def had_turn(self, consumer: Consumer) -> None:
         """A consumer was given something: the next one comes first."""
-        if consumer in self._ready:
+        if len(self._ready) > 1 and consumer in self._ready:
             self._ready.move_to_end(consumer)
 
     def _forget_turn(self, consumer: Consumer) -> None:

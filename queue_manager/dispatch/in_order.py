@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
-
 from config import limits
 from queue_manager.claims.claim import AVAILABLE, Claim, Consumer
 from queue_manager.claims.consumers import Consumers
@@ -26,7 +23,7 @@ class InOrder:
         claims = cursor.claims
         budget = cursor.log.context.budget
         while self._consumers.members:
-            if budget.is_spent:
+            if budget.left <= 0:
                 cursor.want_dispatch()  # and it is the turn of others
                 return
             waiting = len(claims.returned) or cursor.at_hand()
@@ -47,21 +44,20 @@ class InOrder:
         None: nobody has credit. Costs what is handed out, however many consumers there are.
         """
         consumers = self._consumers
-        takers: Iterator[Consumer]
-        if consumers.is_ranked:
-            first_takers = consumers.first_takers()
-            count, takers = len(first_takers), iter(first_takers)
-        else:
-            count = consumers.ready_count()
-            takers = islice(iter(consumers.next_taker, None), count)
-        share = max(1, waiting // max(1, count))
+        first_takers = consumers.first_takers() if consumers.is_ranked else None
+        count = consumers.ready_count() if first_takers is None else len(first_takers)
+        share = waiting // count if 1 < count <= waiting else 1 if count > waiting else waiting
         budget = cursor.log.context.budget
         served = None
-        for consumer in takers:
-            served = True
-            if budget.is_spent:
+        for turn in range(count):
+            consumer = consumers.next_taker() if first_takers is None else first_takers[turn]
+            if consumer is None:
                 break
-            wanted = min(share, consumer.credit(), budget.left)
+            served = True
+            left = budget.left
+            if left <= 0:
+                break
+            wanted = min(share, consumer.credit(), left)
             if wanted <= 0:
                 continue  # who shares its credit had it
             if not self.claim(cursor, consumer, wanted, now_ms):

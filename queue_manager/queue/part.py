@@ -110,11 +110,7 @@ class Part:
         self.appended()
 
     def appended(self) -> None:
-        """There are new messages: who keeps up is given them before they are durable."""
-        self.wake_readers()
-
-    def wake_readers(self) -> None:
-        """Have all groups with consumers look for messages."""
+        """Have all groups with consumers look for messages; they are given them before they are durable."""
         for cursor in self.cursors.values():
             if cursor.consumers.members:
                 cursor.want_dispatch()

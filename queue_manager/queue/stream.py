@@ -48,7 +48,7 @@ class StreamPart(Part):
     def became_durable(self, end_offset: int, tail_bytes_max: int) -> None:
         """See `Part.became_durable`; readers are given what that is."""
         super().became_durable(end_offset, tail_bytes_max)
-        self.wake_readers()
+        super().appended()
 
     def new_stream_cursor(self, group: StreamGroup, position: int, sequence: int) -> StreamCursor:
         """A cursor for a group; it is not known yet."""
