@@ -92,8 +92,11 @@ def check_storage_url(url: str) -> str:
         if scheme not in OBJECT_STORE_SCHEMES:
             known = ", ".join(f"{known}://" for known in OBJECT_STORE_SCHEMES)
             raise ValueError(f"{scheme}:// is not a known storage: use a path, memory:, {known}")
-        if not rest.partition("/")[0]:
-            raise ValueError(f"{url!r} names no bucket")
+        bucket = rest.partition("/")[0]
+        if not bucket:
+            raise ValueError(f"{scheme}:// names no bucket")
+        if "@" in bucket:  # the address is logged and shown
+            raise ValueError("must not have credentials in it; they come from the environment")
     return url
 
 

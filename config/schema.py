@@ -68,12 +68,17 @@ def paths(section: type[Section] = Settings, path: Path = ()) -> Iterator[tuple[
 
 
 def dotted(path: Path) -> str:
-    """`("queues", 0, "limits")` as `queues[0].limits`; strange keys are escaped, long ones cut."""
+    """`("queues", 0, "limits")` as `queues[0].limits`; strange keys are escaped, long ones cut.
+
+    A key is cut at a colon, too: `password:secret`, without the space, is all one key.
+    """
     text = ""
     for part in path:
         if isinstance(part, int):
             text += f"[{part}]"
         else:
+            name, colon, rest = part.partition(":")
+            part = f"{name}:..." if rest else name + colon
             word = part if part.isprintable() and part else repr(part)
             text += ("." if text else "") + (word if len(word) <= 60 else word[:57] + "...")
     return text

@@ -1,5 +1,6 @@
 """YAML text to plain values, with the line of every key, and every problem rather than the first."""
 
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -13,6 +14,8 @@ Path = tuple[str | int, ...]
 _TAG: Final = "tag:yaml.org,2002:"
 _PLAIN_TAGS: Final = {_TAG + name for name in ("map", "seq", "str", "timestamp", "value")}
 _CONSTRUCTOR: Final = yaml.constructor.SafeConstructor()
+_QUOTED: Final = re.compile(r"'[^'<][^']{2,}'")
+"""What a syntax error quotes of the file, such as an alias: it may be a password that begins with `*`."""
 _SCALARS: Final[dict[str, Callable[[Any], Any]]] = {
     _TAG + "null": _CONSTRUCTOR.construct_yaml_null,
     _TAG + "bool": _CONSTRUCTOR.construct_yaml_bool,
@@ -46,6 +49,7 @@ def read_yaml(text: str) -> YamlTree:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = " ".join(part for part in (error.context, error.problem) if part)
+        what = _QUOTED.sub("'...'", what)
         tree.problems.append((mark.line + 1 if mark else None, (), f"not YAML: {what}"))
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
@@ -83,7 +87,8 @@ class _Builder:
             raise _TooMuch(line, f"nested more than {limits.CONFIG_DEPTH_MAX} levels deep")
         self.tree.lines.setdefault(path, line)
         if node.tag not in _PLAIN_TAGS and node.tag not in _SCALARS:
-            self.tree.problems.append((line, path, f"YAML tag {node.tag} is not supported"))
+            name = node.tag if node.tag.startswith(_TAG) else "!..."
+            self.tree.problems.append((line, path, f"YAML tag {name} is not supported; quotes make it text"))
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path, depth)
         if isinstance(node, yaml.SequenceNode):
