@@ -14,7 +14,7 @@ from broker.access.login import Identity, Login
 from broker.access.present import Present
 from broker.access.scram import Decoys, ScramExchange
 from broker.access.throttle import Throttle
-from broker.access.users import GUEST, grants_of, guest
+from broker.access.users import GUEST, Users, grants_of, guest
 from broker.clock import Clock
 from config import limits
 from config.access import AccessSettings
@@ -47,6 +47,11 @@ class Access:
     def has_users(self) -> bool:
         """Whether anybody has an account: if not there is the guest, who comes from this machine only."""
         return bool(self._accounts.ways)
+
+    @property
+    def users(self) -> Users | None:
+        """The accounts of the users file, None: there is no such file."""
+        return self._accounts.users
 
     def prepare(self, settings: AccessSettings) -> Accounts:
         """Read the users anew, for `take`; raises ConfigError."""

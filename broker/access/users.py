@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from broker.access import passwords
@@ -22,6 +23,17 @@ _RULES: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserView:
+    """What may be shown of an account: nothing that helps to log in."""
+
+    name: str
+    tags: tuple[str, ...]
+    permissions: tuple[PermissionSettings, ...]
+    certificates: tuple[str, ...]
+    connections_max: int | None
+
+
 class Users:
     """Those of one reading of the file; a reload makes another."""
 
@@ -33,6 +45,22 @@ class Users:
 
     def __len__(self) -> int:
         return len(self._by_name)
+
+    @property
+    def names(self) -> list[str]:
+        """Of all users."""
+        return list(self._by_name)
+
+    def view(self, name: str) -> UserView:
+        """What may be shown of the user, who is there."""
+        user = self._by_name[name]
+        return UserView(
+            name=user.name,
+            tags=user.tags,
+            permissions=user.permissions,
+            certificates=user.certificates,
+            connections_max=user.connections_max,
+        )
 
     def find(self, name: str) -> Login | None:
         """What the user may do, whoever asks."""

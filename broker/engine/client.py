@@ -397,6 +397,10 @@ class SessionClient(Protocol):
         """All sessions together."""
         ...
 
+    def all(self) -> list[Session]:
+        """All sessions."""
+        ...
+
     def of_user(self, user: str) -> list[Session]:
         """The sessions of a user."""
         ...

@@ -385,6 +385,10 @@ class _NoSessions:
         """See `SessionClient`."""
         return Totals(0, 0, 0, 0, 0, 0)
 
+    def all(self) -> list[Session]:
+        """See `SessionClient`."""
+        return []
+
     def of_user(self, user: str) -> list[Session]:
         """See `SessionClient`."""
         return []

@@ -30,6 +30,7 @@ from broker.http.v1.configuration import configuration
 from broker.http.v1.connections import connections
 from broker.http.v1.exchanges import exchanges
 from broker.http.v1.groups import groups
+from broker.http.v1.listings import listings
 from broker.http.v1.messages import messages
 from broker.http.v1.overview import overview, overview_of
 from broker.http.v1.queues import queues
@@ -37,7 +38,16 @@ from broker.hub import Hub
 from broker.node import Node
 
 V1: Final = "/api/v1"
-_SUBJECTS: Final = (overview, queues, groups, messages, exchanges, connections, configuration)
+_SUBJECTS: Final = (
+    overview,
+    queues,
+    groups,
+    messages,
+    exchanges,
+    connections,
+    listings,
+    configuration,
+)
 ENDPOINTS: Final[tuple[Endpoint, ...]] = tuple(chain.from_iterable(subject.all for subject in _SUBJECTS))
 
 
@@ -96,15 +106,19 @@ def page_routes(pages: Pages) -> list[Route]:
         "/sessions": pages.sessions,
         "/topics": pages.topics,
     }
+    private = {"/users": pages.users}
     doing = {
         "/queues": pages.create_queue,
         "/queues/{queue}/{what}": pages.change_queue,
         "/connections/{connection}/close": pages.close_connection,
     }
     routes = [Route(path, pages.guarded(page), methods=["GET"]) for path, page in looking.items()]
-    return routes + [
-        Route(path, pages.guarded(page, is_looking=False), methods=["POST"]) for path, page in doing.items()
-    ]
+    for method, guarded in (("GET", private), ("POST", doing)):
+        routes += [
+            Route(path, pages.guarded(page, is_looking=False), methods=[method])
+            for path, page in guarded.items()
+        ]
+    return routes
 
 
 async def _nowhere(request: Request) -> Response:

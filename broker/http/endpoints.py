@@ -70,6 +70,7 @@ class Endpoint:
 
     Whoever has the tag `administrator` may make it, and those who may look at everything one that only looks;
     others need the rights `needs` to the queue in the path, and `also` to the one in `to` of the body.
+    `is_private`: who may look at everything may not look at this.
     """
 
     method: str
@@ -82,13 +83,15 @@ class Endpoint:
     tag: str
     needs: Action | None
     also: Action | None
+    is_private: bool
 
     def check(self, identity: Identity, ask: Ask[Any, Any]) -> None:
         """Raise Problem or NotPermitted where somebody may not make the call."""
-        if identity.is_administrator or (self.method == "GET" and identity.is_monitoring):
+        is_looking = self.method == "GET" and not self.is_private
+        if identity.is_administrator or (is_looking and identity.is_monitoring):
             return
         if self.needs is None or "queue" not in ask.path:
-            check_operator(identity, is_looking=self.method == "GET")
+            check_operator(identity, is_looking=is_looking)
             return
         identity.check(self.needs, Kind.QUEUE, ask.path["queue"])
         group = getattr(ask.query, "group", None) or getattr(ask.body, "group", None)
@@ -118,10 +121,16 @@ class Endpoints:
         self.all: list[Endpoint] = []
 
     def get(
-        self, path: str, answer: Any, query: type[Query] = NoQuery, *, needs: Action | None = None
+        self,
+        path: str,
+        answer: Any,
+        query: type[Query] = NoQuery,
+        *,
+        needs: Action | None = None,
+        is_private: bool = False,
     ) -> Callable[[Call], Call]:
         """Declare a call that only looks."""
-        return self._declare("GET", path, answer, query, NoBody, needs)
+        return self._declare("GET", path, answer, query, NoBody, needs, is_private=is_private)
 
     def post(
         self,
@@ -156,6 +165,7 @@ class Endpoints:
         body: type[Body],
         needs: Action | None,
         also: Action | None = None,
+        is_private: bool = False,
     ) -> Callable[[Call], Call]:
         def declare(call: Call) -> Call:
             self.all.append(
@@ -170,6 +180,7 @@ class Endpoints:
                     tag=self.tag,
                     needs=needs,
                     also=also,
+                    is_private=is_private,
                 )
             )
             return call

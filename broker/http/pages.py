@@ -18,6 +18,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from broker.admin.views import MessageView, QueueView, State
 from broker.http.drawing import drawing_of
 from broker.http.guard import check_operator, identity_of
+from broker.http.listings import session_page, user_page
 from broker.http.problems import Problem, problem_of
 from broker.http.site import Site
 from broker.http.values import plain, shown
@@ -50,6 +51,8 @@ PAGES: Final = (
     ("/sessions", "MQTT"),
     ("/topics", "Topics"),
 )
+PRIVATE_PAGES: Final = (("/users", "Users"),)
+"""For administrators."""
 
 _TOTALS: Final = (
     ("queues", "Queues"),
@@ -112,12 +115,13 @@ class Pages:
         return serve
 
     def _page(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
+        may_change = _may_change(request)
         text = self._environment.get_template(template).render(
             node=self._site.node.view(),
-            pages=PAGES,
+            pages=PAGES + (PRIVATE_PAGES if may_change else ()),
             here=request.scope["path"],
             notice=request.query_params.get("done", "")[:200],
-            may_change=_may_change(request),
+            may_change=may_change,
             **values,
         )
         return HTMLResponse(text, status, headers=HEADERS)
@@ -243,13 +247,24 @@ class Pages:
 
     async def connections(self, request: Request) -> Response:
         """Who is connected."""
-        return await self._connections(request, "Connections", "Nobody is connected.", "")
+        return await self._connections(request, "connections.html", "Connections", "Nobody is connected.", "")
 
     async def sessions(self, request: Request) -> Response:
-        """MQTT clients with their subscriptions."""
-        return await self._connections(request, "MQTT clients", "No MQTT client is connected.", "MQTT")
+        """MQTT clients with their subscriptions, and sessions that outlive their connection."""
+        kept = await session_page(
+            self._site,
+            after=request.query_params.get("session", ""),
+            limit=limits.HTTP_PAGE_ITEMS_DEFAULT,
+            away=False,
+        )
+        nothing = "No MQTT client is connected."
+        return await self._connections(
+            request, "sessions.html", "MQTT clients", nothing, "MQTT", sessions=kept
+        )
 
-    async def _connections(self, request: Request, title: str, nothing: str, protocol: str) -> Response:
+    async def _connections(
+        self, request: Request, template: str, title: str, nothing: str, protocol: str, **values: Any
+    ) -> Response:
         views = await self._site.node.connections()
         views = [view for view in views if view.description.protocol.startswith(protocol)]
         after = request.query_params.get("after", "0")
@@ -258,17 +273,24 @@ class Pages:
         following = items[-1].id if len(behind) > len(items) else None
         return self._page(
             request,
-            "connections.html",
+            template,
             title=title,
             items=items,
             nothing=nothing,
             total=len(views),
             next=following,
+            **values,
         )
 
     async def topics(self, request: Request) -> Response:
         """Topics to be followed live."""
         return self._page(request, "topics.html", filter=request.query_params.get("filter", "#")[:1000])
+
+    async def users(self, request: Request) -> Response:
+        """Accounts with their permissions."""
+        after = request.query_params.get("after", "")
+        found = await user_page(self._site, after=after, limit=limits.HTTP_PAGE_ITEMS_DEFAULT)
+        return self._page(request, "users.html", users=found)
 
     # doing
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import yaml
 
 from tests.e2e import amqp
 from tests.e2e.broker_process import BrokerProcess
+from tests.e2e.mqtt import MqttClient
 
 
 @pytest.fixture
@@ -134,6 +136,30 @@ def test_connection_is_listed_with_its_consumers_and_closed(
     assert api.delete("/connections/999999").status_code == 404
 
 
+def test_sessions_are_listed_with_what_waits_for_them(
+    own_broker: Callable[..., BrokerProcess], mqtt: Callable[..., MqttClient]
+) -> None:
+    broker = own_broker()
+    for client_id in ("c", "a", "b"):
+        client = mqtt(broker, client_id=client_id, clean=False, SessionExpiryInterval=600)
+        client.subscribe("lamps/#", qos=1)
+        if client_id != "b":
+            client.disconnect()
+    mqtt(broker).publish("lamps/1", b"on!", qos=1)
+    with httpx.Client(base_url=f"{broker.http_url}/api/v1", trust_env=False, timeout=20) as api:
+        page = api.get("/sessions", params={"limit": 2}).json()
+        rest = api.get("/sessions", params={"after": page["next"]}).json()
+        away = api.get("/sessions", params={"away": True}).json()
+    assert [each["client_id"] for each in page["items"] + rest["items"]] == ["a", "b", "c"]
+    assert (page["total"], rest["next"]) == (3, None)
+    assert [each["client_id"] for each in away["items"]] == ["a", "c"]
+    first, second = page["items"]
+    assert (first["connected"], first["subscriptions"], first["dropped"]) == (False, 1, 0)
+    assert (first["queued"], first["queued_bytes"]) == (1, 3)
+    assert first["expires_at_ms"] > time.time() * 1000
+    assert (second["connected"], second["expires_at_ms"]) == (True, None)
+
+
 def test_configuration_is_shown_and_checked(api: httpx.Client) -> None:
     assert api.get("/configuration").json()["queue_manager"]["auto_create"] is True
     wrong = {"text": "log: {level: loud}\nqueue: []\n"}
@@ -177,6 +203,9 @@ def test_users_may_do_what_their_permissions_and_tags_say(
         ("PUT", "/api/v1/queues/new", {}, (401, 403, 403, 200)),
         ("PUT", "/api/v1/exchanges/new", {}, (401, 403, 403, 204)),
         ("DELETE", "/api/v1/connections/1", None, (401, 403, 403, 404)),
+        ("GET", "/api/v1/sessions", None, (401, 403, 200, 200)),
+        ("GET", "/api/v1/users", None, (401, 403, 403, 200)),
+        ("GET", "/users", None, (401, 403, 403, 200)),
         ("GET", "/api/v1/configuration", None, (401, 403, 200, 200)),
         ("POST", "/api/v1/configuration/reload", None, (401, 403, 403, 200)),
         ("GET", "/api/overview", None, (401, 401, 200, 200)),
@@ -190,6 +219,13 @@ def test_users_may_do_what_their_permissions_and_tags_say(
                 answer = client.request(method, target, json=body, auth=auth)
                 statuses.append(answer.status_code)
             assert tuple(statuses) == wanted, (method, target)
+        first = client.get("/api/v1/users", params={"limit": 2}, auth=("boss", "secret"))
+        page = first.json()
+        assert ([user["name"] for user in page["items"]], page["total"]) == (["boss", "watcher"], 3)
+        rest = client.get("/api/v1/users", params={"after": page["next"]}, auth=("boss", "secret")).json()
+        assert (rest["items"][0]["permissions"][0]["write"], rest["next"]) == ("^out$", None)
+        shown = first.text + client.get("/users", auth=("boss", "secret")).text
+        assert "argon2" not in shown
 
 
 @pytest.mark.timeout(110)

@@ -16,6 +16,7 @@ import yaml
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.e2e.broker_process import BrokerProcess
+from tests.e2e.mqtt import MqttClient
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 SCREENSHOTS = os.environ.get("SCREENSHOTS", "")  # a directory: every page is kept there as a picture
@@ -97,6 +98,11 @@ def full_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProc
 
     thread = threading.Thread(target=keep_alive)
     thread.start()
+    away = MqttClient(
+        process.mqtt_port, client_id="freezer", clean=False, SessionExpiryInterval=600
+    ).connect()
+    away.subscribe("cold/#", qos=1)
+    away.disconnect()
     mqtt = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id="thermometer", protocol=paho.MQTTv5)
     mqtt.connect("127.0.0.1", process.mqtt_port)
     mqtt.loop_start()
@@ -127,7 +133,7 @@ def test_every_page_with_data_is_whole_on_any_screen(
 ) -> None:
     page.set_viewport_size({"width": width, "height": 900})
     page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
-    for path in (*PATHS, "/queues/orders", "/queues/events", "/queues/orders?state=in_flight"):
+    for path in (*PATHS, "/users", "/queues/orders", "/queues/events", "/queues/orders?state=in_flight"):
         page.goto(full_broker.http_url + path)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         expect(page.get_by_role("heading", level=1)).not_to_have_text("That did not work")
@@ -144,7 +150,7 @@ def test_every_page_of_an_empty_broker_says_that_there_is_nothing(
     own_broker: Callable[..., BrokerProcess], page: Page
 ) -> None:
     broker = own_broker()
-    for path in PATHS:
+    for path in (*PATHS, "/users"):
         page.goto(broker.http_url + path)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         if path not in ("/exchanges", "/topics"):
@@ -163,6 +169,7 @@ def test_pages_show_messages_drawing_clients_and_deaths(full_broker: BrokerProce
     page.goto(f"{full_broker.http_url}/sessions")
     expect(page.get_by_text("thermometer")).to_be_visible()
     expect(page.get_by_text("alerts/#")).to_be_visible()
+    expect(page.get_by_role("row", name="freezer")).to_contain_text("away")
     page.goto(f"{full_broker.http_url}/dead-letters")
     page.get_by_role("link", name="orders.failed").click()
     page.get_by_text("Properties").first.click()
@@ -249,6 +256,8 @@ def test_who_may_only_look_sees_no_forms_and_who_may_not_sees_nothing(
             for target in (*PATHS, "/queues/q"):
                 assert page.goto(broker.http_url + target).status == status, (user, target)
             assert page.locator("form[method=post]").count() == 0
+            assert page.get_by_role("link", name="Users").count() == 0
+            assert page.goto(f"{broker.http_url}/users").status == 403
             refused = page.request.post(f"{broker.http_url}/queues/q/purge")
             assert refused.status == 403
     assert httpx.get(broker.http_url, trust_env=False).status_code in (401, 403)

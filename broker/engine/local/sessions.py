@@ -58,6 +58,10 @@ class LocalSessions:
         """All sessions together."""
         return self._sessions.totals()
 
+    def all(self) -> list[Session]:
+        """All sessions."""
+        return list(self._sessions)
+
     def of_user(self, user: str) -> list[Session]:
         """The sessions of a user."""
         return self._sessions.of_user(user)

@@ -1,0 +1,97 @@
+"""Pages of what there may be many of, found without holding up anybody else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from heapq import nsmallest
+from typing import TypeVar
+
+from broker.access.users import UserView
+from broker.engine.local.sessions import Session
+from broker.http.site import Site
+from config import limits
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionView:
+    """One session. `queued` and `queued_bytes`: what waits for its client; a message that several filters
+    matched counts for each. `dropped` had no room since the broker started. `expires_at_ms` None: never, or
+    not while the client is connected.
+    """
+
+    client_id: str
+    user: str
+    connected: bool
+    subscriptions: int
+    queued: int
+    queued_bytes: int
+    dropped: int
+    expires_at_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionPage:
+    """Some sessions by client identifier, how many there are, and behind which one the next page begins."""
+
+    items: list[SessionView]
+    total: int
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserPage:
+    """Some users by name, how many there are, and behind which one the next page begins; None: the last."""
+
+    items: list[UserView]
+    total: int
+    next: str | None
+
+
+async def session_page(site: Site, *, after: str, limit: int, away: bool) -> SessionPage:
+    """MQTT sessions that outlive their connection, or only those `away`, whose client is not connected."""
+    found = site.hub.client.sessions.all()
+    if away:
+        found = [session for session in found if session.link is None]
+    items, following = await page_of(found, lambda session: session.client_id, after, limit)
+    return SessionPage(items=[_view(session) for session in items], total=len(found), next=following)
+
+
+def _view(session: Session) -> SessionView:
+    queued, queued_bytes = session.queued
+    return SessionView(
+        client_id=session.client_id,
+        user=session.user,
+        connected=session.link is not None,
+        subscriptions=len(session.subscriptions),
+        queued=queued,
+        queued_bytes=queued_bytes,
+        dropped=session.dropped_count,
+        expires_at_ms=session.expires_at_ms,
+    )
+
+
+async def user_page(site: Site, *, after: str, limit: int) -> UserPage:
+    """The accounts of the users file."""
+    accounts = site.hub.access.users
+    if accounts is None:
+        return UserPage(items=[], total=0, next=None)
+    names, following = await page_of(accounts.names, str, after, limit)
+    return UserPage(items=[accounts.view(name) for name in names], total=len(accounts), next=following)
+
+
+async def page_of(
+    items: Sequence[T], name: Callable[[T], str], after: str, limit: int
+) -> tuple[list[T], str | None]:
+    """The first `limit` of the items behind the name `after`, by name, and behind which name the next page
+    begins; None: this is the last.
+    """
+    found: list[T] = []
+    for begin in range(0, len(items), limits.LISTED_NAMES_PER_STEP):
+        step = items[begin : begin + limits.LISTED_NAMES_PER_STEP]
+        found = nsmallest(limit + 1, [*found, *(each for each in step if name(each) > after)], key=name)
+        await asyncio.sleep(0)
+    return found[:limit], name(found[limit - 1]) if len(found) > limit else None

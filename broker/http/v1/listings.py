@@ -1,0 +1,42 @@
+"""What can only be looked at over HTTP: sessions, users."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import Field
+
+from broker.http.endpoints import Ask, Endpoints, NoBody, Query
+from broker.http.listings import SessionPage, UserPage, session_page, user_page
+from broker.http.site import Site
+from config import limits
+
+listings: Final = Endpoints("listings")
+
+
+class NameListing(Query):
+    """Which things: by name, the first `limit` behind `after`."""
+
+    after: str = ""
+    limit: int = Field(default=limits.HTTP_PAGE_ITEMS_DEFAULT, ge=1, le=limits.HTTP_PAGE_ITEMS_MAX)
+
+
+class SessionListing(NameListing):
+    """Which sessions: by client identifier, the first `limit` behind `after`; `away`: only those whose client
+    is not connected.
+    """
+
+    away: bool = False
+
+
+@listings.get("/sessions", SessionPage, SessionListing)
+async def list_sessions(site: Site, ask: Ask[SessionListing, NoBody]) -> SessionPage:
+    """MQTT sessions that outlive their connection, with what waits for them."""
+    query = ask.query
+    return await session_page(site, after=query.after, limit=query.limit, away=query.away)
+
+
+@listings.get("/users", UserPage, NameListing, is_private=True)
+async def list_users(site: Site, ask: Ask[NameListing, NoBody]) -> UserPage:
+    """The accounts of the users file with their tags and permissions; no passwords, not even as hashes."""
+    return await user_page(site, after=ask.query.after, limit=ask.query.limit)
