@@ -316,6 +316,23 @@ class CommittedEpoch:
     before: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerView:
+    """Who stages epochs: the last one committed (None: none is known), and what waits for a commit.
+
+    `is_moving`: not all rows of committed epochs are visible yet.
+    """
+
+    producer: str
+    epoch: int | None
+    row_count: int | None
+    committed_at_ms: int | None
+    is_moving: bool
+    staged_attempts: int
+    staged_rows: int
+    staged_bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class EpochStatus:
     """What is known of a producer: its last committed epoch, and how many rows an attempt has staged, where

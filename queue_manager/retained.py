@@ -67,6 +67,11 @@ class RetainedMessages:
     def __len__(self) -> int:
         return len(self._by_topic)
 
+    @property
+    def topics(self) -> list[str]:
+        """Those that have a message."""
+        return list(self._by_topic)
+
     def keep(self, template: EnvelopeTemplate, qos: int, body: bytes, now_ms: int) -> bool:
         """Retain a message in the place of the last of its topic, or none if the body is empty; durable with
         the open commit. False: there is no room, and the topic has none.

@@ -40,6 +40,7 @@ from queue_manager.api import (
     GroupDefinition,
     GroupStart,
     GroupView,
+    ProducerView,
     QueueDeclaration,
     QueueStatus,
     QueueView,
@@ -309,7 +310,7 @@ class StreamClient(Protocol):
 
 
 class EpochClient(Protocol):
-    """Staged epochs. All come to QueueNotFound, ResourceLocked."""
+    """Staged epochs. All that give an Answer come to QueueNotFound, ResourceLocked."""
 
     def commit(
         self, queue: str, caller: str, producer: str, epoch: int, parts: Sequence[EpochPart], checksum: str
@@ -336,6 +337,14 @@ class EpochClient(Protocol):
 
     def status(self, queue: str, caller: str, producer: str, tag: StageTag | None) -> Answer[EpochStatus]:
         """The last epoch of a producer, and how many rows an attempt has staged."""
+        ...
+
+    def producers(self, queue: str) -> list[str]:
+        """Whose last epoch is known or who staged rows, in no order; raises QueueNotFound."""
+        ...
+
+    def views(self, queue: str, producers: Collection[str]) -> list[ProducerView]:
+        """What is known of these producers, in their order; raises QueueNotFound."""
         ...
 
     def forget(self, queue: str, caller: str, producer: str) -> Answer[bool]:
@@ -447,6 +456,10 @@ class RetainedClient(Protocol):
 
     def matching(self, topic_filter: str) -> Iterator[RetainedMessage]:
         """The messages a filter matches that have not expired."""
+        ...
+
+    def topics(self) -> list[str]:
+        """The topics that have a message, in no order."""
         ...
 
     @property

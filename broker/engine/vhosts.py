@@ -36,6 +36,7 @@ from queue_manager.api import (
     GroupDefinition,
     GroupStart,
     GroupView,
+    ProducerView,
     QueueDeclaration,
     QueuePolicy,
     QueueStatus,
@@ -361,6 +362,14 @@ class _VhostEpochs:
         """See `EpochClient.status`."""
         return self._epochs.status(self._names.inner(queue), caller, producer, tag)
 
+    def producers(self, queue: str) -> list[str]:
+        """See `EpochClient.producers`."""
+        return self._epochs.producers(self._names.inner(queue))
+
+    def views(self, queue: str, producers: Collection[str]) -> list[ProducerView]:
+        """See `EpochClient.views`."""
+        return self._epochs.views(self._names.inner(queue), producers)
+
     def forget(self, queue: str, caller: str, producer: str) -> Answer[bool]:
         """See `EpochClient.forget`."""
         return self._epochs.forget(self._names.inner(queue), caller, producer)
@@ -440,6 +449,11 @@ class _VhostRetained:
         for message in self._retained.matching(self._prefix + topic_filter):
             template = _with_topic(message.template, message.topic[len(self._prefix) :])
             yield RetainedMessage(template, message.qos, message.body, message.received_at_ms)
+
+    def topics(self) -> list[str]:
+        """See `RetainedClient.topics`."""
+        prefix = self._prefix
+        return [topic[len(prefix) :] for topic in self._retained.topics() if topic.startswith(prefix)]
 
     @property
     def extent(self) -> tuple[int, int]:

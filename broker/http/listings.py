@@ -9,9 +9,13 @@ from heapq import nsmallest
 from typing import TypeVar
 
 from broker.access.users import UserView
+from broker.engine.local.retained import RetainedMessage
 from broker.engine.local.sessions import Session
 from broker.http.site import Site
 from config import limits
+from protocols.mqtt.topics import matches
+from queue_manager.api import ProducerView
+from queue_manager.patterns import validate
 
 T = TypeVar("T")
 
@@ -51,16 +55,47 @@ class UserPage:
     next: str | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetainedView:
+    """The retained message of a topic, without its payload. `expires_at_ms` None: never."""
+
+    topic: str
+    qos: int
+    body_bytes: int
+    received_at_ms: int
+    expires_at_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetainedPage:
+    """Some messages by topic, how many the filter matches, and behind which topic the next page begins."""
+
+    items: list[RetainedView]
+    total: int
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochPage:
+    """Some producers by name, how many there are, and behind which one the next page begins; None: the
+    last.
+    """
+
+    items: list[ProducerView]
+    total: int
+    next: str | None
+
+
 async def session_page(site: Site, *, after: str, limit: int, away: bool) -> SessionPage:
     """MQTT sessions that outlive their connection, or only those `away`, whose client is not connected."""
     found = site.hub.client.sessions.all()
     if away:
         found = [session for session in found if session.link is None]
     items, following = await page_of(found, lambda session: session.client_id, after, limit)
-    return SessionPage(items=[_view(session) for session in items], total=len(found), next=following)
+    return SessionPage(items=[_session_view(session) for session in items], total=len(found), next=following)
 
 
-def _view(session: Session) -> SessionView:
+def _session_view(session: Session) -> SessionView:
     queued, queued_bytes = session.queued
     return SessionView(
         client_id=session.client_id,
@@ -95,3 +130,36 @@ async def page_of(
         found = nsmallest(limit + 1, [*found, *(each for each in step if name(each) > after)], key=name)
         await asyncio.sleep(0)
     return found[:limit], name(found[limit - 1]) if len(found) > limit else None
+
+
+async def retained_page(site: Site, topic_filter: str, *, after: str, limit: int) -> RetainedPage:
+    """Retained messages that a topic filter matches; raises InvalidAddress where it is none."""
+    validate(topic_filter)
+    client = site.hub.client.retained
+    topics = client.topics()
+    found: list[str] = []
+    for begin in range(0, len(topics), limits.LISTED_NAMES_PER_STEP):
+        step = topics[begin : begin + limits.LISTED_NAMES_PER_STEP]
+        found += [topic for topic in step if matches(topic_filter, topic)]
+        await asyncio.sleep(0)
+    names, following = await page_of(found, str, after, limit)
+    items = [_retained_view(message) for topic in names for message in client.matching(topic)]
+    return RetainedPage(items=items, total=len(found), next=following)
+
+
+def _retained_view(message: RetainedMessage) -> RetainedView:
+    return RetainedView(
+        topic=message.topic,
+        qos=message.qos,
+        body_bytes=len(message.body),
+        received_at_ms=message.received_at_ms,
+        expires_at_ms=message.expires_at_ms or None,
+    )
+
+
+async def epoch_page(site: Site, queue: str, *, after: str, limit: int) -> EpochPage:
+    """Who stages epochs in a queue; raises QueueNotFound."""
+    client = site.hub.client.epochs
+    producers = client.producers(queue)
+    names, following = await page_of(producers, str, after, limit)
+    return EpochPage(items=client.views(queue, names), total=len(producers), next=following)

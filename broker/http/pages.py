@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from broker.admin.views import MessageView, QueueView, State
 from broker.http.drawing import drawing_of
 from broker.http.guard import check_operator, identity_of
-from broker.http.listings import session_page, user_page
+from broker.http.listings import epoch_page, session_page, user_page
 from broker.http.problems import Problem, problem_of
 from broker.http.site import Site
 from broker.http.values import plain, shown
@@ -226,6 +226,9 @@ class Pages:
             queue=view,
             counts=counts,
             groups=await self._admin.groups(name),
+            epochs=await epoch_page(
+                self._site, name, after=query.get("producer", ""), limit=limits.HTTP_PAGE_ITEMS_DEFAULT
+            ),
             states=STATES,
             state=state,
             group=group,

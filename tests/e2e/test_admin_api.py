@@ -12,7 +12,7 @@ import pika
 import pytest
 import yaml
 
-from tests.e2e import amqp
+from tests.e2e import amqp, staging
 from tests.e2e.broker_process import BrokerProcess
 from tests.e2e.mqtt import MqttClient
 
@@ -158,6 +158,41 @@ def test_sessions_are_listed_with_what_waits_for_them(
     assert (first["queued"], first["queued_bytes"]) == (1, 3)
     assert first["expires_at_ms"] > time.time() * 1000
     assert (second["connected"], second["expires_at_ms"]) == (True, None)
+
+
+def test_retained_messages_are_listed_by_topic_filter(
+    api: httpx.Client, mqtt: Callable[..., MqttClient], name: str
+) -> None:
+    client = mqtt()
+    client.publish(f"{name}/b/x", b"four", qos=1, retain=True, MessageExpiryInterval=600)
+    client.publish(f"{name}/a/x", b"1", qos=0, retain=True)
+    client.publish(f"{name}/a/y", b"1", qos=1, retain=True)
+    page = api.get("/retained", params={"filter": f"{name}/+/x", "limit": 1}).json()
+    rest = api.get("/retained", params={"filter": f"{name}/+/x", "after": page["next"]}).json()
+    assert (page["total"], rest["total"], rest["next"]) == (2, 2, None)
+    first, second = page["items"] + rest["items"]
+    assert (first["topic"], first["qos"], first["body_bytes"]) == (f"{name}/a/x", 0, 1)
+    assert (second["topic"], second["qos"], second["body_bytes"]) == (f"{name}/b/x", 1, 4)
+    assert first["expires_at_ms"] is None
+    assert second["expires_at_ms"] == second["received_at_ms"] + 600_000
+    assert api.get("/retained", params={"filter": "a/#/b"}).status_code == 400
+
+
+def test_staged_epochs_are_listed_by_producer(
+    api: httpx.Client, channel: amqp.BlockingChannel, queue: str
+) -> None:
+    assert api.get(f"/queues/{queue}/epochs").json() == {"items": [], "total": 0, "next": None}
+    staging.stage(channel, queue, "x", "y", producer="p1", epoch=3)
+    staging.commit(channel, queue, (0, "a", 2), producer="p1", epoch=3)
+    staging.stage(channel, queue, "abc", producer="p2")
+    staging.stage(channel, queue, "abc", producer="p2", attempt="b")
+    page = api.get(f"/queues/{queue}/epochs", params={"limit": 1}).json()
+    rest = api.get(f"/queues/{queue}/epochs", params={"after": page["next"]}).json()
+    [first], [second] = page["items"], rest["items"]
+    assert (first["producer"], first["epoch"], first["row_count"]) == ("p1", 3, 2)
+    assert (second["producer"], second["epoch"], second["committed_at_ms"]) == ("p2", None, None)
+    assert (second["staged_attempts"], second["staged_rows"], second["staged_bytes"]) == (2, 2, 6)
+    assert api.get("/queues/nobody/epochs").status_code == 404
 
 
 def test_configuration_is_shown_and_checked(api: httpx.Client) -> None:

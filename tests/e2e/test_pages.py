@@ -15,6 +15,7 @@ import pytest
 import yaml
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from tests.e2e import staging
 from tests.e2e.broker_process import BrokerProcess
 from tests.e2e.mqtt import MqttClient
 
@@ -89,6 +90,7 @@ def full_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProc
     channel.basic_qos(prefetch_count=5)
     channel.basic_consume("orders", lambda *_: None, consumer_tag="cook")
     connection.process_data_events(0.5)
+    staging.stage(channel, "orders", "row", producer="spark-job")
     stop = threading.Event()
 
     def keep_alive() -> None:
@@ -161,6 +163,7 @@ def test_every_page_of_an_empty_broker_says_that_there_is_nothing(
 def test_pages_show_messages_drawing_clients_and_deaths(full_broker: BrokerProcess, page: Page) -> None:
     page.goto(f"{full_broker.http_url}/queues/orders?group=&state=ready")
     expect(page.locator("pre", has_text='"dish": "soup"').first).to_be_visible()
+    expect(page.get_by_role("row", name="spark-job")).to_be_visible()
     page.goto(f"{full_broker.http_url}/queues/events")
     expect(page.locator("pre", has_text="00 ff").first).to_be_visible()
     page.goto(f"{full_broker.http_url}/exchanges")

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from broker.engine.answers import Answer
 from broker.engine.local.queues import find
 from broker.engine.shard import Shard
-from queue_manager.api import CommittedEpoch, EpochPart, EpochStatus, StageTag
+from queue_manager.api import CommittedEpoch, EpochPart, EpochStatus, ProducerView, StageTag
 
 
 class LocalEpochs:
@@ -61,6 +61,32 @@ class LocalEpochs:
             None if tag is None else manager.staged_rows(found, tag),
             manager.is_moving(found, producer),
         )
+
+    def producers(self, queue: str) -> list[str]:
+        """See `EpochClient.producers`."""
+        found = find(self._shard, queue)
+        return found.stage.producers if found.has_stage else []
+
+    def views(self, queue: str, producers: Collection[str]) -> list[ProducerView]:
+        """See `EpochClient.views`."""
+        found = find(self._shard, queue)
+        if not found.has_stage:
+            return []
+        views = []
+        for producer, staged in found.stage.staged_by(producers).items():
+            last = found.stage.last_epoch(producer)
+            view = ProducerView(
+                producer=producer,
+                epoch=None if last is None else last.epoch,
+                row_count=None if last is None else last.row_count,
+                committed_at_ms=None if last is None else last.committed_at_ms,
+                is_moving=found.stage.is_moving(producer),
+                staged_attempts=staged.attempts,
+                staged_rows=staged.row_count,
+                staged_bytes=staged.byte_count,
+            )
+            views.append(view)
+        return views
 
     def forget(self, queue: str, caller: str, producer: str) -> Answer[bool]:
         """See `EpochClient.forget`."""

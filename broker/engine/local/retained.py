@@ -26,6 +26,10 @@ class LocalRetained:
         """See `RetainedClient.matching`."""
         return self._retained.matching(topic_filter, self._clock.now_ms())
 
+    def topics(self) -> list[str]:
+        """See `RetainedClient.topics`."""
+        return self._retained.topics
+
     @property
     def extent(self) -> tuple[int, int]:
         """See `RetainedClient.extent`."""

@@ -1,4 +1,4 @@
-"""What can only be looked at over HTTP: sessions, users."""
+"""What can only be looked at over HTTP: sessions, users, retained messages, staged epochs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from typing import Final
 from pydantic import Field
 
 from broker.http.endpoints import Ask, Endpoints, NoBody, Query
-from broker.http.listings import SessionPage, UserPage, session_page, user_page
+from broker.http.listings import (
+    EpochPage,
+    RetainedPage,
+    SessionPage,
+    UserPage,
+    epoch_page,
+    retained_page,
+    session_page,
+    user_page,
+)
 from broker.http.site import Site
 from config import limits
 
@@ -40,3 +49,24 @@ async def list_sessions(site: Site, ask: Ask[SessionListing, NoBody]) -> Session
 async def list_users(site: Site, ask: Ask[NameListing, NoBody]) -> UserPage:
     """The accounts of the users file with their tags and permissions; no passwords, not even as hashes."""
     return await user_page(site, after=ask.query.after, limit=ask.query.limit)
+
+
+class RetainedListing(NameListing):
+    """Which messages: those that the topic filter `filter` matches, by topic, the first `limit` behind
+    `after`.
+    """
+
+    filter: str = "#"
+
+
+@listings.get("/retained", RetainedPage, RetainedListing)
+async def list_retained(site: Site, ask: Ask[RetainedListing, NoBody]) -> RetainedPage:
+    """Retained messages that a topic filter matches."""
+    query = ask.query
+    return await retained_page(site, query.filter, after=query.after, limit=query.limit)
+
+
+@listings.get("/queues/{queue}/epochs", EpochPage, NameListing)
+async def list_epochs(site: Site, ask: Ask[NameListing, NoBody]) -> EpochPage:
+    """Who stages epochs in a queue: the last one committed, and what waits for its commit."""
+    return await epoch_page(site, ask.path["queue"], after=ask.query.after, limit=ask.query.limit)

@@ -8,6 +8,7 @@ that became durable ended.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
+from typing import NamedTuple
 
 from config import limits
 from queue_manager.errors import InvalidArgument, LimitReached, PreconditionFailed
@@ -20,6 +21,14 @@ from storage.envelope import EnvelopeTemplate
 from storage.records import committed_epoch, staged_rows
 from storage.records import epoch as epoch_record
 from storage.records.committed_epoch import CommittedEpoch
+
+
+class Staged(NamedTuple):
+    """What one producer has staged."""
+
+    attempts: int
+    row_count: int
+    byte_count: int
 
 
 class Stage:
@@ -56,6 +65,24 @@ class Stage:
     def is_moving(self, producer: str) -> bool:
         """Whether rows that a producer committed are not in the log yet."""
         return self._sweeps.moves(producer)
+
+    @property
+    def producers(self) -> list[str]:
+        """Whose last epoch is known or who staged rows."""
+        return list(self._producers.keys() | {tag.producer for tag in self._attempts})
+
+    def staged_by(self, producers: Iterable[str]) -> dict[str, Staged]:
+        """What these have staged that no commit has decided on."""
+        staged = dict.fromkeys(producers, Staged(0, 0, 0))
+        for tag, attempt in self._attempts.items():
+            before = staged.get(tag.producer)
+            if before is not None and not attempt.is_ending:
+                staged[tag.producer] = Staged(
+                    before.attempts + 1,
+                    before.row_count + attempt.row_count,
+                    before.byte_count + attempt.byte_count,
+                )
+        return staged
 
     def row_count(self, tag: StageTag) -> int:
         """How many rows an attempt has staged, those of the open commit included."""
