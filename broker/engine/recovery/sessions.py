@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from broker.engine.scan import last_rows, scan_prefix
-from config import limits
+from broker.engine.recovery.log_ends import read_log_ends
+from broker.engine.scan import scan_prefix
 from queue_manager.manager import QueueManager
 from queue_manager.sessions.filter_log import FilterLog
 from queue_manager.sessions.session import Session
 from storage.errors import CorruptRecord
 from storage.records import (
     filter_log,
-    filter_log_entry,
     session,
     session_progress,
     session_received,
     session_subscription,
 )
+from storage.records.filter_log_entry import EntryHead
 from storage.records.session_subscription import NO_LOG
 from storage.store import Store
 
@@ -40,25 +40,21 @@ async def restore_sessions(store: Store, manager: QueueManager, now_ms: int) -> 
 
 
 async def _restore_logs(store: Store, manager: QueueManager) -> dict[int, FilterLog]:
-    found = [
-        (filter_log.parse_key(key), filter_log.decode(raw))
-        async for key, raw in scan_prefix(store, filter_log.PREFIX)
-    ]
+    ends = await read_log_ends(store)
     logs = {}
-    for start in range(0, len(found), limits.RECOVERY_LOGS_AT_ONCE):
-        part = found[start : start + limits.RECOVERY_LOGS_AT_ONCE]
-        ends = await last_rows(store, [filter_log_entry.prefix(number) for number, _ in part])
-        for (number, topic_filter), row in zip(part, ends, strict=True):
-            logs[number] = manager.sessions.restore_log(number, topic_filter, *_extent(row))
+    async for key, raw in scan_prefix(store, filter_log.PREFIX):
+        number = filter_log.parse_key(key)
+        logs[number] = manager.sessions.restore_log(
+            number, filter_log.decode(raw), *_extent(ends.get(number))
+        )
     return logs
 
 
-def _extent(newest: tuple[bytes, bytes] | None) -> tuple[int, int]:
+def _extent(newest: EntryHead | None) -> tuple[int, int]:
     """How many messages, and bytes of body, a log ever got, by its last entry; 0 if it has none."""
     if newest is None:
         return 0, 0
-    last = filter_log_entry.decode_head(newest[1])
-    return last.first_count + last.message_count, last.first_bytes + last.body_bytes
+    return newest.first_count + newest.message_count, newest.first_bytes + newest.body_bytes
 
 
 async def _restore_sessions(store: Store, manager: QueueManager, now_ms: int) -> dict[int, Session]:
