@@ -146,9 +146,11 @@ async def test_ipv6_listener_leaves_ipv4_to_others(listeners):
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
         pytest.skip("no IPv6 here")
-    first = Listeners({"test": ListenerSettings(bind="::")}, Clock())
-    await first.bind()
-    second = Listeners({"test": ListenerSettings(bind="0.0.0.0", port=first.ports["test"])}, Clock())
+    with socket.create_server(("0.0.0.0", 0)) as held:  # a port that no other program has over IPv4
+        port = held.getsockname()[1]
+        first = Listeners({"test": ListenerSettings(bind="::", port=port)}, Clock())
+        await first.bind()
+    second = Listeners({"test": ListenerSettings(bind="0.0.0.0", port=port)}, Clock())
     await second.bind()
     first.open({"test": Noted}, ConnectionRoom(1, ""))
     second.open({"test": Noted}, ConnectionRoom(1, ""))
