@@ -17,7 +17,7 @@ from benchmarks.load import process_stat
 from benchmarks.load.amqp_wire import AmqpClient
 from benchmarks.load.crew import LoadError
 from benchmarks.load.mqtt_wire import MqttClient
-from benchmarks.load.target import Target
+from benchmarks.load.target import ANYBODY, Target
 
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 90.0
@@ -54,6 +54,7 @@ class Broker:
         self.directory.mkdir(parents=True, exist_ok=True)
         self.amqp_port = 0
         self.mqtt_port = 0
+        self.login = ANYBODY
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
 
@@ -80,7 +81,7 @@ class Broker:
 
     @property
     def target(self) -> Target:
-        return Target(self.name, HOST, self.amqp_port, self.mqtt_port, self.pid)
+        return Target(self.name, HOST, self.amqp_port, self.mqtt_port, self.pid, self.login)
 
     def start(self) -> float:
         """Start (again, on the same data); returns the seconds until a client could connect."""
@@ -110,9 +111,9 @@ class Broker:
         """Whether a client gets through its handshake on every port."""
         try:
             if self.amqp_port:
-                AmqpClient(HOST, self.amqp_port, wait_s=2).close()
+                AmqpClient(HOST, self.amqp_port, wait_s=2, login=self.login).close()
             if self.mqtt_port:
-                MqttClient(HOST, self.mqtt_port, "probe", wait_s=2).close()
+                MqttClient(HOST, self.mqtt_port, "probe", wait_s=2, login=self.login).close()
         except (OSError, LoadError):
             return False
         return True

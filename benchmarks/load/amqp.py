@@ -110,7 +110,7 @@ def _alone(name: str, function: Any, target: Target, load: AmqpLoad, *args: Any)
 
 def publisher(board: Board, index: int, target: Target, load: AmqpLoad, queue: str) -> dict[str, Any]:
     """Publish batches of ready-made frames, at most `window` of them unconfirmed."""
-    client = amqp_wire.AmqpClient(target.host, target.amqp_port)
+    client = amqp_wire.AmqpClient(target.host, target.amqp_port, login=target.login)
     if load.confirms:
         client.select_confirms()
     client.set_wait(STALL_S)
@@ -177,7 +177,7 @@ def consumer(
     board: Board, index: int, target: Target, load: AmqpLoad, queue: str, expected: int = -1, skipped: int = 0
 ) -> dict[str, Any]:
     """Consume until everything sent has come (or nothing comes any more), with multiple acks."""
-    client = amqp_wire.AmqpClient(target.host, target.amqp_port)
+    client = amqp_wire.AmqpClient(target.host, target.amqp_port, login=target.login)
     if expected >= 0:  # a drain starts with its basic.consume
         board.wait_start(index)
         watch = Stopwatch()
@@ -229,7 +229,7 @@ def consume_all(
 
 def _declare(target: Target, load: AmqpLoad) -> str:
     queue = f"bench-{os.getpid()}-{time.monotonic_ns()}"
-    client = amqp_wire.AmqpClient(target.host, target.amqp_port)
+    client = amqp_wire.AmqpClient(target.host, target.amqp_port, login=target.login)
     for name in _queues(load, queue):
         client.declare_queue(name, durable=load.durable, arguments=load.queue_arguments)
     exchange, _ = _destination(load, queue)
@@ -245,7 +245,7 @@ def _declare(target: Target, load: AmqpLoad) -> str:
 
 
 def _delete(target: Target, load: AmqpLoad, queue: str) -> None:
-    client = amqp_wire.AmqpClient(target.host, target.amqp_port, wait_s=60)
+    client = amqp_wire.AmqpClient(target.host, target.amqp_port, wait_s=60, login=target.login)
     exchange, _ = _destination(load, queue)
     if exchange:
         client.delete_exchange(exchange)

@@ -10,6 +10,7 @@ from pamqp import base, commands, frame, header
 
 from benchmarks.load.crew import LoadError
 from benchmarks.load.sockets import connect, set_wait
+from benchmarks.load.target import ANYBODY, Login
 
 CHANNEL = 1
 CONSUMER_TAG = "c"
@@ -26,17 +27,17 @@ _BASIC, _ACK_METHOD, _NACK_METHOD, _DELIVER_METHOD = 60, 80, 120, 60
 class AmqpClient:
     """One connection with one channel. Waits are bounded by `wait_s`; refusals raise LoadError."""
 
-    def __init__(self, host: str, port: int, wait_s: float = 10.0) -> None:
-        self.sock = connect(host, port, wait_s)
+    def __init__(self, host: str, port: int, wait_s: float = 10.0, login: Login = ANYBODY) -> None:
+        self.sock = connect(host, port, wait_s, login.ca_file)
         self._buffer = b""
-        self._open()
+        self._open(f"\x00{login.user}\x00{login.password}" if login.user else "\x00guest\x00guest")
 
-    def _open(self) -> None:
+    def _open(self, response: str) -> None:
         self.sock.sendall(b"AMQP\x00\x00\x09\x01")
         self._expect(commands.Connection.Start)
         self.sock.sendall(
             frame.marshal(
-                commands.Connection.StartOk({"product": "benchmark"}, "PLAIN", "\x00guest\x00guest", "en_US"),
+                commands.Connection.StartOk({"product": "benchmark"}, "PLAIN", response, "en_US"),
                 0,
             )
         )

@@ -70,7 +70,9 @@ def run(target: Target, load: MqttLoad) -> dict[str, Any]:
 
 def publisher(board: Board, index: int, target: Target, load: MqttLoad, topic: str) -> dict[str, Any]:
     """Send batches of ready-made packets within both windows."""
-    client = mqtt_wire.MqttClient(target.host, target.mqtt_port, f"bench-publisher-{os.getpid()}")
+    client = mqtt_wire.MqttClient(
+        target.host, target.mqtt_port, f"bench-publisher-{os.getpid()}", login=target.login
+    )
     client.set_wait(STALL_S)
     payloads = make_bodies(load.size, load.batch)
     ring, packet_bytes = mqtt_wire.publish_ring(topic, payloads, load.devices) if load.qos else (b"", 0)
@@ -142,7 +144,9 @@ def subscriber(
     board: Board, index: int, target: Target, load: MqttLoad, topic: str, number: int
 ) -> dict[str, Any]:
     """Count until everything sent has come, or nothing has come for a while."""
-    client = mqtt_wire.MqttClient(target.host, target.mqtt_port, f"bench-subscriber{number}-{os.getpid()}")
+    client = mqtt_wire.MqttClient(
+        target.host, target.mqtt_port, f"bench-subscriber{number}-{os.getpid()}", login=target.login
+    )
     client.subscribe(topic, load.qos)
     client.set_wait(0.05)
     sock, cells, clock = client.sock, board.cells, time.monotonic

@@ -6,6 +6,7 @@ import time
 
 from benchmarks.load.crew import LoadError
 from benchmarks.load.sockets import connect, set_wait
+from benchmarks.load.target import ANYBODY, Login
 
 PACKET_IDS = 65_535
 CLOSE_TIMEOUT_S = 5.0
@@ -31,9 +32,11 @@ def encode_string(text: str) -> bytes:
     return _U16.pack(len(encoded)) + encoded
 
 
-def connect_packet(client_id: str) -> bytes:
+def connect_packet(client_id: str, login: Login = ANYBODY) -> bytes:
     """CONNECT of a clean 3.1.1 session without keep-alive."""
-    return encode_packet(0x10, b"\x00\x04MQTT\x04\x02\x00\x00" + encode_string(client_id))
+    shown = encode_string(login.user) + encode_string(login.password) if login.user else b""
+    flags = b"\xc2" if login.user else b"\x02"
+    return encode_packet(0x10, b"\x00\x04MQTT\x04" + flags + b"\x00\x00" + encode_string(client_id) + shown)
 
 
 def subscribe_packet(packet_id: int, topic_filter: str, qos: int) -> bytes:
@@ -62,9 +65,11 @@ def publish_ring(topic: str, payloads: list[bytes], devices: int = 0) -> tuple[b
 class MqttClient:
     """One connected 3.1.1 client. Refusals and silence raise LoadError."""
 
-    def __init__(self, host: str, port: int, client_id: str, wait_s: float = 10.0) -> None:
-        self.sock = connect(host, port, wait_s)
-        self.sock.sendall(connect_packet(client_id))
+    def __init__(
+        self, host: str, port: int, client_id: str, wait_s: float = 10.0, login: Login = ANYBODY
+    ) -> None:
+        self.sock = connect(host, port, wait_s, login.ca_file)
+        self.sock.sendall(connect_packet(client_id, login))
         answer = self._read(4)
         if answer[0] != 0x20 or answer[3] != 0:
             raise LoadError(f"CONNECT was refused: {answer!r}")

@@ -3,8 +3,21 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from benchmarks.load import process_stat
+
+
+@dataclass(frozen=True)
+class Login:
+    """How to come in. Without a user: `guest` over AMQP, nobody over MQTT; without `ca_file` no TLS."""
+
+    user: str = ""
+    password: str = ""
+    ca_file: str = ""
+
+
+ANYBODY: Final = Login()
 
 
 @dataclass(frozen=True)
@@ -16,6 +29,7 @@ class Target:
     amqp_port: int = 0
     mqtt_port: int = 0
     pid: int = 0
+    login: Login = ANYBODY
 
 
 class CpuUse:
