@@ -126,6 +126,7 @@ def test_brokers_that_bridge_the_same_topics_to_each_other_do_not_loop(own_broke
     second = own_broker(config(bridge(first.mqtt_port, client_id="second", **both)))
     first.config = config(bridge(second.mqtt_port, client_id="first", **both))
     first.ports_wanted["mqtt"] = first.mqtt_port
+    connected(second)
     first.restart()
     connected(first)
     connected(second, 2)
