@@ -192,6 +192,7 @@ def _announce(broker: Broker) -> None:
         "http": "HTTP",
         "https": "the same over TLS",
         "mqcore": "MQ-Core",
+        "mqcores": "the same over TLS",
     }
     for name, port in broker.ports.items():
         _say(f"  {names[name]:<17} {listeners[name].bind}:{port}")

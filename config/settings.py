@@ -158,6 +158,13 @@ class MqcoreListenerSettings(ListenerSettings):
     port: Count = Field(default=15673, ge=0, le=65_535)
 
 
+class MqcoresListenerSettings(ListenerSettings):
+    """MQ-Core over TLS."""
+
+    port: Count = Field(default=15674, ge=0, le=65_535)
+    tls: TlsSettings
+
+
 class ListenersSettings(Section):
     """The listeners that open; None does not."""
 
@@ -170,6 +177,7 @@ class ListenersSettings(Section):
     http: HttpListenerSettings | None = None
     https: HttpsListenerSettings | None = None
     mqcore: MqcoreListenerSettings | None = None
+    mqcores: MqcoresListenerSettings | None = None
 
     def opened(self) -> dict[str, ListenerSettings]:
         """The listeners that are set, by name, in the order of the documentation."""
@@ -183,12 +191,19 @@ class ListenersSettings(Section):
             "http": self.http,
             "https": self.https,
             "mqcore": self.mqcore,
+            "mqcores": self.mqcores,
         }
         return {name: listener for name, listener in known.items() if listener is not None}
 
     def with_tls(self) -> dict[str, TlsSettings]:
         """The TLS settings of those that have some, by name."""
-        known = {"mqtts": self.mqtts, "mqtt_wss": self.mqtt_wss, "amqps": self.amqps, "https": self.https}
+        known = {
+            "mqtts": self.mqtts,
+            "mqtt_wss": self.mqtt_wss,
+            "amqps": self.amqps,
+            "https": self.https,
+            "mqcores": self.mqcores,
+        }
         return {name: listener.tls for name, listener in known.items() if listener is not None}
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""What the listeners `http` and `mqcore` serve, put together."""
+"""What the listeners `http` and `mqcore` serve, with TLS or without, put together."""
 
 from __future__ import annotations
 
@@ -60,8 +60,10 @@ def http_servers(hub: Hub, admin: Admin, node: Node, names: Collection[str]) -> 
             application(Site(hub, admin, node)), hub.access, frozenset(V1 + path for path in OPEN_PATHS)
         )
         servers |= {name: HttpServer(guarded, hub.loop) for name in over}
-    if "mqcore" in names:
-        servers["mqcore"] = HttpServer(Guard(MqCore(Queues(hub, admin)), hub.access), hub.loop)
+    over = [name for name in ("mqcore", "mqcores") if name in names]
+    if over:
+        guarded = Guard(MqCore(Queues(hub, admin)), hub.access)
+        servers |= {name: HttpServer(guarded, hub.loop) for name in over}
     return servers
 
 

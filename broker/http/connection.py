@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 from uvicorn.server import ServerState
 
+from broker.tls.peers import certificate_names
 from config import limits
+
+CERTIFICATE: Final = "certificate"
+"""Where in a request's state stand the names of the client's certificate, if one was verified."""
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -40,6 +44,9 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """See `asyncio.Protocol`."""
         super().connection_made(transport)
+        names = certificate_names(transport.get_extra_info("ssl_object"))
+        if names:
+            self.app_state[CERTIFICATE] = names
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:

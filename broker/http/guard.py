@@ -10,11 +10,20 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from broker.access.access import Access
-from broker.access.credentials import Anonymous, Credentials, LoginRefused, Password, Peer, VhostRefused
+from broker.access.access import ANONYMOUS, Access
+from broker.access.credentials import (
+    Anonymous,
+    Certificate,
+    Credentials,
+    LoginRefused,
+    Password,
+    Peer,
+    VhostRefused,
+)
 from broker.access.login import Identity
 from broker.access.loopback import is_loopback_host
 from broker.access.users import guest
+from broker.http.connection import CERTIFICATE
 from broker.http.problems import Problem, answer_of
 
 IDENTITY: Final = "identity"
@@ -27,7 +36,8 @@ _HARMLESS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Guard:
-    """Finds out who calls, by HTTP's basic authentication (RFC 7617) or a bearer token (RFC 6750).
+    """Finds out who calls, by HTTP's basic authentication (RFC 7617), a bearer token (RFC 6750), or, where
+    neither is sent, the client's certificate.
 
     Where there are no accounts, who comes from this machine is its operator. No page of another site that a
     browser there has open is let in: such a page may send requests to a loopback address; its own name stands
@@ -57,14 +67,13 @@ class Guard:
     async def _identity(self, scope: Scope) -> Identity | None:
         peer = Peer(scope["client"][0] if scope.get("client") else "")
         credentials = _credentials(scope)
-        is_anonymous = isinstance(credentials, Anonymous)
-        if is_anonymous and scope["path"] in self._open_paths:
+        if scope["path"] in self._open_paths and not isinstance(credentials, Password):
             return None
         try:
             login = self._access.login_at_once(credentials, peer)
             if login is None:
                 login = await self._access.login(credentials, peer)
-            if is_anonymous:
+            if login.source == ANONYMOUS:
                 _check_host(scope)
                 if not self._access.has_users and peer.is_local:
                     return self._operator
@@ -98,7 +107,8 @@ def _credentials(scope: Scope) -> Credentials:
     """What the request shows; raises Problem where that cannot be read."""
     found = [value for name, value in scope["headers"] if name == b"authorization"]
     if not found:
-        return Anonymous()
+        names = scope["state"].get(CERTIFICATE)
+        return Certificate(names, is_claim=False) if names else Anonymous()
     kind, _, value = found[0].partition(b" ")
     if len(found) == 1 and kind.lower() == b"bearer":
         return Password("", value.strip())

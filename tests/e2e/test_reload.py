@@ -6,6 +6,7 @@ import ssl
 import threading
 import time
 
+import httpx
 import pika
 import pytest
 import yaml
@@ -20,6 +21,7 @@ from tests.e2e.mqtt import MqttClient, MqttRefused
 
 KEPT = hashed(b"pw")
 EVERYTHING = {"configure": ".*", "write": ".*", "read": ".*"}
+WITH_TLS = ("mqtts", "mqtt_wss", "amqps", "https", "mqcores")
 USERS = {"boss": EVERYTHING, "worker": EVERYTHING, "gone": EVERYTHING}
 
 
@@ -43,7 +45,7 @@ class Guarded:
         pem = {"cert": str(directory / "server.crt"), "key": str(directory / "server.key")}
         config = {
             "access": {"users_file": str(directory / "users.yaml"), "anonymous": "never"},
-            "listeners": {"amqps": {"port": 0, "tls": pem}},
+            "listeners": {name: {"port": 0, "tls": pem} for name in WITH_TLS},
             "queues": [{"name": "there"}],
         }
         self.process = BrokerProcess(directory, config).start()
@@ -192,26 +194,38 @@ def test_it_is_told_what_changed_and_what_waits_for_a_restart(guarded):
 
 
 def test_new_connections_get_the_new_certificate_and_nobody_is_dropped(guarded):
-    port = guarded.process.ports["amqps"]
+    ports = [guarded.process.ports[name] for name in WITH_TLS]
 
     def connect():
         context = ssl.create_default_context(cafile=guarded.directory / "ca.crt")
         options = pika.SSLOptions(context, "localhost")
         credentials = pika.PlainCredentials("boss", "pw")
         return pika.BlockingConnection(
-            pika.ConnectionParameters("127.0.0.1", port, ssl_options=options, credentials=credentials)
+            pika.ConnectionParameters(
+                "127.0.0.1",
+                guarded.process.ports["amqps"],
+                ssl_options=options,
+                credentials=credentials,
+            )
         )
 
-    def shown_name():
-        certificate = ssl.get_server_certificate(("127.0.0.1", port))
-        return ssl.PEM_cert_to_DER_cert(certificate)
+    def shown():
+        return [ssl.get_server_certificate(("127.0.0.1", port)) for port in ports]
 
     connection = connect()
-    first = shown_name()
+    context = ssl.create_default_context(cafile=guarded.directory / "ca.crt")
+    url = f"https://localhost:{guarded.process.ports['mqcores']}"
+    client = httpx.Client(base_url=url, auth=("boss", "pw"), verify=context, trust_env=False)
+    assert client.get("/there").status_code == 200
+    before = shown()
     guarded.write_certificate("second")
     guarded.reload()
-    assert shown_name() != first
+    assert not set(shown()) & set(before)
     assert not is_closed(connection)
+    stream = client.get("/there").extensions["network_stream"]  # of the connection that was there
+    certificate = stream.get_extra_info("ssl_object").getpeercert(True)
+    assert certificate == ssl.PEM_cert_to_DER_cert(before[0])
+    client.close()
     connect().close()
     connection.close()
 

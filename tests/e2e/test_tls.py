@@ -35,6 +35,7 @@ def secured(tmp_path_factory):
         "server": authority.issue("localhost", HOSTS, is_server=True),
         "other": authority.issue("other.example", ["other.example"], is_server=True),
         "device": authority.issue("device-7", is_server=False),
+        "nobody": authority.issue("device-8", is_server=False),
         "expired": authority.issue("device-7", is_server=False, days=-1),
         "revoked": authority.issue("device-7", is_server=False),
         "stranger": Authority.made().issue("device-7", is_server=False),
@@ -60,7 +61,8 @@ def secured(tmp_path_factory):
         "listeners": {
             "mqtts": {"port": 0, "tls": {**pem, "crl": str(directory / "crl.pem")}},
             "mqtt_wss": {"port": 0, "tls": pem},
-            "https": {"port": 0, "tls": {"cert": pem["cert"], "key": pem["key"]}},
+            "https": {"port": 0, "tls": {**pem, "client_certificate": "optional", "plain": True}},
+            "mqcores": {"port": 0, "tls": {**pem, "client_certificate": "optional"}},
             "amqps": {
                 "port": 0,
                 "tls": {**pem, "client_certificate": "optional", "plain": True, "names": [other]},
@@ -136,6 +138,44 @@ def test_the_page_and_administration_are_served_over_tls(secured):
         assert client.get("/api/v1/overview", auth=("boss", "pw")).status_code in (200, 403)
 
 
+@pytest.mark.parametrize(
+    ("certificate", "login", "status"),
+    [
+        ("device", None, 201),
+        ("device", ("boss", "pw"), 201),
+        ("device", ("boss", "wrong"), 401),
+        ("nobody", None, 401),
+        ("", None, 401),
+        ("", ("boss", "pw"), 201),
+    ],
+)
+def test_mq_core_over_tls_knows_who_calls(secured, name, certificate, login, status):
+    amqp_port = secured.ports["amqps"]
+    channel = pika_connect(amqp_port, client_context(secured), pika.PlainCredentials("boss", "pw")).channel()
+    channel.queue_declare(f"dev-{name}", durable=True)
+    url = f"https://localhost:{secured.ports['mqcores']}"
+    context = client_context(secured, certificate)
+    with httpx.Client(base_url=url, verify=context, trust_env=False, auth=login) as client:
+        answer = client.post(f"/dev-{name}/messages", content=b"x")
+    assert answer.status_code == status
+    assert channel.basic_get(f"dev-{name}", auto_ack=True)[2] == (b"x" if status == 201 else None)
+    channel.connection.close()
+
+
+def test_a_certificate_says_who_calls_over_http_and_no_other_may_do_more(secured, name):
+    url = f"https://localhost:{secured.ports['https']}"
+    with httpx.Client(base_url=url, verify=client_context(secured, "device"), trust_env=False) as client:
+        assert client.put(f"/api/v1/queues/dev-{name}", json={}).status_code == 200
+        refused = client.put(f"/api/v1/queues/{name}", json={})
+        assert (refused.status_code, refused.json()["error"]) == (403, "refused")
+        assert "'seven'" in refused.json()["reason"]
+
+
+def test_an_http_port_for_both_takes_clients_without_tls(secured):
+    plain = httpx.get(f"http://localhost:{secured.ports['https']}/api/v1/health", trust_env=False)
+    assert plain.json() == {"status": "ok"}
+
+
 def test_a_port_for_both_takes_clients_without_tls(secured, name):
     connection = amqp.connect(secured.ports["amqps"], user="boss", password="pw")
     connection.channel().queue_declare(name, exclusive=True)
@@ -191,7 +231,7 @@ def test_a_certificate_is_its_user(secured, name):
 
 
 def test_a_certificate_of_nobody_lets_nobody_in(secured):
-    for certificate in ("", "other"):
+    for certificate in ("", "nobody"):
         context = client_context(secured, certificate)
         with pytest.raises((amqp.AMQPError, OSError)):
             pika_connect(secured.ports["amqps"], context, pika.credentials.ExternalCredentials())

@@ -18,7 +18,8 @@ from queue_manager.api import EXCHANGE_TYPES
 
 RABBITMQ_VERSION: Final = "3.10.8"  # whose API this is; tools look at it to know what they may ask for
 
-_PROTOCOLS: Final = {"mqtt": "mqtt", "amqp": "amqp", "http": "http", "mqcore": "http/mqcore"}
+_PROTOCOLS: Final = {"mqcore": "http/mqcore", "mqcores": "https/mqcore"}
+"""Of listeners that RabbitMQ would call otherwise."""
 
 
 class BrokerCalls:
