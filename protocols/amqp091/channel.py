@@ -3,6 +3,7 @@
 from io import BytesIO
 from typing import Final
 
+from config import limits
 from protocols.amqp091 import constants as c
 from protocols.amqp091.events import ACK, NACK, REJECT, PublishAddress, PublishShape
 
@@ -77,7 +78,7 @@ IGNORED_METHODS: Final[frozenset[int]] = frozenset((c.BASIC_CANCEL_OK,))
 class Channel:
     """State of one channel, and the body arriving on it when that spans frames or chunks."""
 
-    __slots__ = ("address", "body", "body_bytes", "number", "shape", "state")
+    __slots__ = ("_is_sized", "address", "body", "body_bytes", "number", "shape", "state")
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -86,6 +87,7 @@ class Channel:
         self.shape: PublishShape | None = None
         self.body_bytes = 0
         self.body: BytesIO | None = None
+        self._is_sized = False
 
     def begin_publish(self, address: PublishAddress) -> None:
         """basic.publish arrived: a content header must follow."""
@@ -100,15 +102,28 @@ class Channel:
 
     def take_body(self, data: bytes, start: int, end: int) -> bytes | None:
         """Add `data[start:end]` (not beyond what was announced); gives the body once it is whole."""
-        if self.body is None:
+        body = self.body
+        if body is None:
             if end - start == self.body_bytes:
                 return data[start:end]
-            self.body = BytesIO()
-        # one buffer that grows, not a list: a peer may cut a body into frames of one byte
-        self.body.write(memoryview(data)[start:end])
-        if self.body.tell() < self.body_bytes:
+            body = self.body = BytesIO()
+        # one buffer, not a list: a peer may cut a body into frames of one byte
+        body.write(memoryview(data)[start:end])
+        size = body.tell()
+        if size < self.body_bytes:
+            if size >= limits.UNFINISHED_BYTES_FREE and not self._is_sized:
+                self._make_whole(body)
             return None
-        return self.body.getvalue()  # the buffer itself, not a copy of it
+        return body.getvalue()  # the buffer itself, not a copy of it
+
+    def _make_whole(self, begun: BytesIO) -> None:
+        """Go on in a buffer as large as the body: one that grows is copied again and again.
+
+        Its memory is taken as it is written to. A peer who sends little of what it announces has none.
+        """
+        self._is_sized = True
+        self.body = BytesIO(bytes(self.body_bytes))
+        self.body.write(begun.getbuffer())
 
     def missing_bytes(self) -> int:
         """How much of the announced body has not arrived."""
@@ -119,5 +134,6 @@ class Channel:
         self.address = None
         self.shape = None
         self.body = None
+        self._is_sized = False
         self.body_bytes = 0
         self.state = state

@@ -253,13 +253,25 @@ class Channels:
         self.fail(number, code, reason, c.CLASS_BASIC, c.BASIC_PUBLISH & 0xFFFF)
         self._events.append(ev.ChannelFailed(number, code, reason))
 
-    def on_body(self, number: int, data: bytes, start: int, end: int) -> None:
-        """Handle a body frame with payload `data[start:end]`."""
+    def is_assembling(self, number: int) -> bool:
+        """Whether a body that takes several frames is coming on this channel."""
+        return number in self._unfinished
+
+    def check_body(self, number: int, payload_bytes: int) -> Channel | None:
+        """The channel of a body frame with so long a payload, None if it is to be discarded.
+
+        Raises ProtocolError if it may not come.
+        """
         channel = self._check(number, ch.IN_BODY)
+        if channel is not None and payload_bytes > channel.missing_bytes():
+            raise ProtocolError(c.UNEXPECTED_FRAME, "body is longer than its header announced")
+        return channel
+
+    def on_body(self, number: int, data: bytes, start: int, end: int) -> None:
+        """Handle a body frame with payload `data[start:end]`, or a part of one."""
+        channel = self.check_body(number, end - start)
         if channel is None:
             return
-        if end - start > channel.missing_bytes():
-            raise ProtocolError(c.UNEXPECTED_FRAME, "body is longer than its header announced")
         body = channel.take_body(data, start, end)
         if body is not None:
             shape = channel.shape

@@ -53,6 +53,8 @@ class AmqpConnection(Connection):
         "_need_bytes",
         "_next_heartbeat",
         "_now",
+        "_part_bytes",
+        "_part_channel",
         "_pending",
         "_pending_bytes",
         "_publishes",
@@ -101,6 +103,9 @@ class AmqpConnection(Connection):
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._need_bytes = 0
+        # of a body frame that is taken as it comes: its channel, and how much of its payload is to come
+        self._part_channel = 0
+        self._part_bytes = 0
         self._now = now
         self._received_at = now
         self._next_heartbeat = 0.0
@@ -355,6 +360,10 @@ class AmqpConnection(Connection):
             if not pos:
                 self._need_bytes = len(c.PROTOCOL_HEADER)
                 return 0
+        elif self._part_bytes:
+            pos = self._take_part(data)
+            if self._part_bytes:
+                return pos
         publishes = self._publishes
         while not self.closing:
             pos = publishes.take(data, pos)
@@ -376,12 +385,42 @@ class AmqpConnection(Connection):
             start = pos + c.FRAME_HEAD_BYTES
             end: int = start + payload_bytes
             if end >= size:
+                if kind == c.FRAME_BODY and start < size < end and self._channels.is_assembling(number):
+                    self._begin_part(number, data, start, payload_bytes)
+                    return size
                 self._need_bytes = payload_bytes + c.FRAME_OVERHEAD_BYTES
                 break
             if data[end] != c.FRAME_END:
                 raise ProtocolError(c.FRAME_ERROR, f"frame ends with 0x{data[end]:02x}")
             pos = self._on_frame(kind, number, data, start, end)
         return pos
+
+    def _begin_part(self, number: int, data: bytes, start: int, payload_bytes: int) -> None:
+        """Take what is here of a frame of a large body: the rest of `data`, from `start` on."""
+        self._channels.check_body(number, payload_bytes)
+        self._channels.on_body(number, data, start, len(data))
+        self._part_channel = number
+        self._part_bytes = payload_bytes - (len(data) - start)
+
+    def _take_part(self, data: bytes) -> int:
+        """Take more of the frame that `_begin_part` began; gives the position of the first byte not used.
+
+        The last of it is taken with the end octet, so that a body is whole only when its frames are.
+        """
+        left = self._part_bytes
+        size = len(data)
+        if size == left:
+            self._need_bytes = left + 1
+            return 0
+        if size < left:
+            self._part_bytes = left - size
+            self._channels.on_body(self._part_channel, data, 0, size)
+            return size
+        if data[left] != c.FRAME_END:
+            raise ProtocolError(c.FRAME_ERROR, f"frame ends with 0x{data[left]:02x}")
+        self._part_bytes = 0
+        self._channels.on_body(self._part_channel, data, 0, left)
+        return left + 1
 
     def _on_frame(self, kind: int, number: int, data: bytes, start: int, end: int) -> int:
         """Handle the frame with payload `data[start:end]`; gives the position after it, or after its run."""

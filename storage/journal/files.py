@@ -184,7 +184,8 @@ class JournalFiles:
         except OSError as error:
             raise self._failed("writing", error) from error
         try:
-            _fill(fd, 0, size)
+            _fill(fd, min(size, limits.JOURNAL_SEGMENT_BYTES))
+            _extend(fd, limits.JOURNAL_SEGMENT_BYTES, size)
             sync_directory(self._directory)
         except OSError as error:
             os.close(fd)
@@ -201,7 +202,7 @@ class JournalFiles:
             if segment.size > size:
                 os.ftruncate(segment.fd, size)
             else:
-                _fill(segment.fd, segment.size, size)
+                _extend(segment.fd, segment.size, size)
         except OSError as error:
             raise self._failed("writing", error) from error
         finally:
@@ -259,11 +260,17 @@ def _number(path: Path) -> int:
     return int(path.name[len(SEGMENT_PREFIX) :])
 
 
-def _fill(fd: int, start: int, end: int) -> None:
-    """Zeros from `start` to `end`, on disk: a sync then writes data only, no sizes and places."""
-    os.posix_fallocate(fd, start, end - start)
+def _fill(fd: int, size: int) -> None:
+    """Zeros up to `size`, on disk: a sync then writes data only, no sizes and places."""
+    os.posix_fallocate(fd, 0, size)
     zeros = bytes(limits.JOURNAL_FILL_BYTES)
-    at = start
-    while at < end:
-        at += os.pwrite(fd, zeros[: end - at], at)
+    at = 0
+    while at < size:
+        at += os.pwrite(fd, zeros[: size - at], at)
     os.fsync(fd)
+
+
+def _extend(fd: int, start: int, end: int) -> None:
+    """Room from `start` to `end` for one large commit, which zeros would make twice what is written."""
+    if end > start:
+        os.posix_fallocate(fd, start, end - start)

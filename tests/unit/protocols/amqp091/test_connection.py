@@ -1,5 +1,7 @@
 """The connection: errors, closing, heartbeats, chunking."""
 
+import random
+
 import pytest
 from pamqp import commands
 
@@ -92,13 +94,44 @@ def test_input_split_anywhere_gives_the_same_conversation():
 
 def test_large_message_in_small_chunks_arrives_whole():
     conn = running(frame_max=131072)
-    body = b"x" * 3_000_000
+    body = random.Random(1).randbytes(3_000_000)
     data = publish(1, "q", body, piece_bytes=131064)
     events = []
     for start in range(0, len(data), 64):
         events += conn.receive(data[start : start + 64], 0.0)
     (run,) = events
     assert run.bodies == [body]
+
+
+@pytest.mark.parametrize("chunk_bytes", [131_064, 131_071, 131_072, 131_073, 262_144])
+def test_large_messages_cut_at_the_edges_of_frames_arrive_whole(chunk_bytes):
+    conn = running(frame_max=131072)
+    bodies = [random.Random(number).randbytes(size) for number, size in enumerate((700_000, 131_064 * 3))]
+    data = b"".join(publish(1, "q", body, piece_bytes=131064) for body in bodies)
+    events = []
+    for start in range(0, len(data), chunk_bytes):
+        events += conn.receive(data[start : start + chunk_bytes], 0.0)
+    assert [body for run in events for body in run.bodies] == bodies
+
+
+def test_wrong_end_of_a_frame_that_came_in_parts_is_refused():
+    conn = running(frame_max=131072)
+    data = publish(1, "q", b"x" * 200_000, piece_bytes=131064)
+    conn.receive(data[:100_000], 0.0)
+    broken = bytearray(data)
+    broken[broken.index(b"\xce\x03", 100_000)] = 0
+    assert not [event for event in conn.receive(bytes(broken[100_000:]), 0.0) if hasattr(event, "bodies")]
+    assert conn.closing
+
+
+def test_channel_closed_within_a_frame_of_a_large_message_discards_the_rest():
+    conn = running(frame_max=131072)
+    data = publish(1, "q", b"x" * 200_000, piece_bytes=131064)
+    conn.receive(data[:100_000], 0.0)
+    conn.fail_channel(1, 406, "no more")
+    assert conn.receive(data[100_000:], 0.0) == []
+    assert not conn.closing
+    assert conn.unfinished_bytes == 0
 
 
 def test_body_in_frames_of_one_byte_arrives_whole():
