@@ -24,8 +24,12 @@ COLUMNS: Final = {
     "expiration": (*_TEXT, *_WHOLE),
     "priority": _WHOLE,
     "timestamp": ("timestamp",),
+    "delay": _WHOLE,
+    "deliver_at": ("timestamp",),
 }
-_NOT_PROPERTIES: Final = ("payload", "value", "routing_key", "exchange")
+# become headers
+HEADER_COLUMNS: Final = {"delay": "x-delay", "deliver_at": "deliver-at"}
+_NOT_PROPERTIES: Final = ("payload", "value", "routing_key", "exchange", *HEADER_COLUMNS)
 PROPERTY_COLUMNS: Final = tuple(name for name in COLUMNS if name not in _NOT_PROPERTIES)
 
 
@@ -37,6 +41,7 @@ class Layout:
     routing_key: int
     exchange: int
     properties: tuple[tuple[str, int], ...]
+    headers: tuple[tuple[str, int], ...] = ()
 
 
 def layout_of(schema: Any, settings: WriteSettings) -> Layout:
@@ -69,4 +74,5 @@ def check_columns(columns: Sequence[tuple[str, str]], settings: WriteSettings) -
         -1 if settings.routing_key is not None else indices.get("routing_key", -1),
         -1 if settings.exchange else indices.get("exchange", -1),
         tuple((name, indices[name]) for name in PROPERTY_COLUMNS if name in indices),
+        tuple((name, indices[name]) for name in HEADER_COLUMNS if name in indices),
     )

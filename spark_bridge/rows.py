@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from itertools import repeat
 from typing import Any, Final
 
 from spark_bridge import wire
-from spark_bridge.columns import Layout
+from spark_bridge.columns import HEADER_COLUMNS, Layout
 from spark_bridge.errors import SluiceError
 from spark_bridge.options import QUEUE_PREFIX
 from spark_bridge.settings import IDEMPOTENT, WriteSettings
@@ -97,13 +97,11 @@ class RowEncoder:
 
     def _properties(self, batch: Any, count: int) -> Iterable[bytes]:
         columns = {name: batch.column(index).to_pylist() for name, index in self._layout.properties}
-        if self._settings.delivery == IDEMPOTENT:
-            ids = columns["message_id"]
-            if any(not text for text in ids):
-                raise SluiceError("column message_id is null or empty: delivery idempotent needs one per row")
+        for name, values in self._asked(batch, columns):
             own = columns.get("headers", [None] * count)
             columns["headers"] = [
-                [*(pairs or ()), (DEDUPLICATION_ID, text)] for pairs, text in zip(own, ids, strict=True)
+                pairs if value is None else [*(pairs or ()), (name, value)]
+                for pairs, value in zip(own, values, strict=True)
             ]
         if not columns:
             constant = {"delivery_mode": 2, "headers": self._tag or None}
@@ -123,6 +121,17 @@ class RowEncoder:
                 pieces.append(repeat(wire.table(self._tag), count))
         heads = [struct.pack(">H", word) for word in flags]
         return [b"".join(row) for row in zip(heads, *pieces, strict=False)]
+
+    def _asked(self, batch: Any, columns: Mapping[str, list[Any]]) -> Iterator[tuple[str, list[Any]]]:
+        """What rows ask the broker for in headers: the name of each, and its value in each row."""
+        if self._settings.delivery == IDEMPOTENT:
+            ids = columns["message_id"]
+            if any(not text for text in ids):
+                raise SluiceError("column message_id is null or empty: delivery idempotent needs one per row")
+            yield DEDUPLICATION_ID, ids
+        for name, index in self._layout.headers:
+            values = batch.column(index).to_pylist()
+            yield HEADER_COLUMNS[name], [None if value is None else _ms(name, value) for value in values]
 
     def _encoded(self, name: str, values: list[Any]) -> list[bytes]:
         try:
@@ -146,6 +155,17 @@ class RowEncoder:
 def _priority(value: int) -> int:
     if not 0 <= value <= 255:
         raise SluiceError(f"column priority is 0 to 255, not {value}")
+    return value
+
+
+def _ms(name: str, value: int | datetime) -> int:
+    if isinstance(value, datetime):
+        value_ms = round(value.timestamp() * 1_000)
+        if value_ms < 0:
+            raise SluiceError(f"column {name} is 1970 or later, not {value}")
+        return value_ms
+    if value < 0:
+        raise SluiceError(f"column {name} is 0 or more, in ms, not {value}")
     return value
 
 

@@ -259,8 +259,8 @@ class Publisher:
                 f"a staged publish goes to one queue, but {len(plan.queues)} take {plan.topic!r}"
             )
         options = plan.options
-        if options.delay_ms or options.deliver_at_ms or options.deduplication_id or options.producer_id:
-            raise InvalidArgument("a staged publish has neither a delay nor a deduplication or producer ID")
+        if options.is_identified:
+            raise InvalidArgument("a staged publish has no deduplication or producer ID")
         queue = plan.queues[0]
         sizes = list(map(len, bodies))
         if max(sizes) > queue.policy.message_bytes_max:
@@ -268,7 +268,8 @@ class Publisher:
         if not queue.durable:
             raise PreconditionFailed(f"queue {queue.name!r} is kept in memory: nothing can be staged in it")
         assert options.stage is not None
-        queue.stage.stage(options.stage, plan.template, options.ttl_ms, bodies, sum(sizes), now_ms, templates)
+        due_ms = options.due_ms(now_ms)
+        queue.stage.stage(options.stage, plan.template, due_ms, bodies, sum(sizes), now_ms, templates)
         return ACCEPTED
 
 

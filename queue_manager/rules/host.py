@@ -9,6 +9,15 @@ from queue_manager.shard.context import Context
 from storage.envelope import EnvelopeTemplate
 
 
+class Later(Protocol):
+    """A schedule, for who fills it."""
+
+    def add(
+        self, template: EnvelopeTemplate, first_id: int, bodies: list[bytes], due_ms: int, now_ms: int
+    ) -> None:
+        """Have messages whose payloads are stored already enter the queue at `due_ms`."""
+
+
 class Host(Protocol):
     """A queue."""
 
@@ -26,6 +35,10 @@ class Host(Protocol):
 
     @property
     def context(self) -> Context: ...
+
+    @property
+    def schedule(self) -> Later:
+        """What is not to enter it yet."""
 
     def has_room(self, count: int, body_bytes: int) -> bool:
         """Whether it takes so many messages of so many bytes in all."""

@@ -50,6 +50,7 @@ class Schedule:
     __slots__ = (
         "_beyond",
         "_bodies",
+        "_counted",
         "_counted_to",
         "_first_own_id",
         "_is_loading",
@@ -78,6 +79,7 @@ class Schedule:
         self._removed: set[Key] = set()  # cancelled; the store may still show them
         self._counted_to = EVERYTHING  # of what was on the store at the start
         self._first_own_id = 0  # messages from here on were scheduled since the start
+        self._counted: set[Key] = set()  # scheduled since, with older IDs; cleared when all is counted
         self._is_scanning = False
         self._is_loading = False
         self._templates = TemplateCache()
@@ -90,13 +92,17 @@ class Schedule:
         """Schedule messages with IDs from `first_id` on; for a durable queue in the open commit."""
         queue = self.queue
         commit = queue.context.commit
+        envelope = _envelope(template, now_ms)
+        is_counting = self._counted_to != EVERYTHING
         for message_id, body in enumerate(bodies, first_id):
             key = (due_ms, message_id)
             self.count += 1
+            if is_counting and message_id < self._first_own_id:  # it was staged before the start
+                self._counted.add(key)
             if not queue.durable:
                 self._plan(key, Planned(template, body))
                 continue
-            commit.puts[scheduled.key(queue.name, due_ms, message_id)] = _envelope(template, now_ms)
+            commit.puts[scheduled.key(queue.name, due_ms, message_id)] = envelope
             commit.wait(self, len(self._tokens))
             self._tokens.append(key)
             self._bodies[message_id] = body
@@ -158,17 +164,21 @@ class Schedule:
         for raw, _ in rows:
             _, due_ms, message_id = scheduled.parse_key(raw)
             key = (due_ms, message_id)
-            if key > self._counted_to and message_id < self._first_own_id and key not in self._removed:
+            if key > self._counted_to and self._is_to_count(key):
                 self.count += 1
         if len(rows) < limits.SCHEDULE_WINDOW_MESSAGES:
             self._counted_to = EVERYTHING
+            self._counted.clear()
             return
         self._counted_to = max(self._counted_to, key)
         self._count_on()
 
+    def _is_to_count(self, key: Key) -> bool:
+        return key[1] < self._first_own_id and key not in self._removed and key not in self._counted
+
     def _discount(self, key: Key) -> None:
         """A message is not scheduled any more; one not counted yet never will be."""
-        if key <= self._counted_to or key[1] >= self._first_own_id:
+        if key <= self._counted_to or key[1] >= self._first_own_id or key in self._counted:
             self.count -= 1
         elif key not in self._removed:
             self._counted_to = key

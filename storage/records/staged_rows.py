@@ -2,14 +2,15 @@
 
     key    01 17 ‖ TB(queue) ‖ TB(producer) ‖ epoch u64BE ‖ part u64BE ‖ TB(attempt) ‖ first_row u64BE
     value  bytes_before u64LE ‖ row_count u32LE ‖ body_bytes u64LE ‖ staged_at i64LE ‖ Runs
-    Run    row_count u32LE ‖ first_id u64LE ‖ ttl_ms i64LE ‖ envelope VarBytes ‖ sizes u32LE each ‖ bodies
+    Run    row_count u32LE ‖ first_id u64LE ‖ due_ms i64LE ‖ envelope VarBytes ‖ sizes u32LE each ‖ bodies
 
 One record holds what one attempt staged within one commit, or a part of that. The payloads have their own
 records already, under `first_id` and the IDs after it; here they lie in one piece, so that taking rows over
 into the log reads few records and writes little but the log. `first_row` counts the rows of the attempt and
 `bytes_before` their bytes, so that its last record tells its size. Rows published alike are one run with one
-envelope (offset and receipt time 0). Keys sort as the rows of an epoch go into the queue. `ttl_ms` -1: the
-row lives as long as its queue lets it.
+envelope (offset and receipt time 0). Keys sort as the rows of an epoch go into the queue. `due_ms` is when
+the rows may enter the queue; `AT_ONCE`, or a time that is past: with the commit. (Versions up to 0.2 have
+the TTL of the rows there, which is past as a time.)
 """
 
 import struct
@@ -23,6 +24,8 @@ from storage.errors import CorruptRecord
 
 NAME: Final = "staged rows"
 PREFIX: Final = layout.record_prefix(layout.STAGED_ROWS)
+
+AT_ONCE: Final = -1
 
 _HEAD: Final = struct.Struct("<QIQq")
 _RUN: Final = struct.Struct("<IQqI")
@@ -52,7 +55,7 @@ class StagedRun(NamedTuple):
     """Rows published alike."""
 
     envelope: bytes
-    ttl_ms: int
+    due_ms: int
     first_id: int
     bodies: list[bytes]
 
@@ -93,11 +96,11 @@ def attempt_prefix(queue_id: str, producer: str, epoch: int, part: int, attempt:
 def encode(bytes_before: int, staged_at_ms: int, runs: Sequence[StagedRun]) -> bytes:
     row_count = body_bytes = 0
     parts = [b""]
-    for envelope, ttl_ms, first_id, bodies in runs:
+    for envelope, due_ms, first_id, bodies in runs:
         sizes = list(map(len, bodies))
         row_count += len(bodies)
         body_bytes += sum(sizes)
-        parts.append(_RUN.pack(len(bodies), first_id, ttl_ms, len(envelope)))
+        parts.append(_RUN.pack(len(bodies), first_id, due_ms, len(envelope)))
         parts.append(envelope)
         parts.append(struct.pack(f"<{len(sizes)}I", *sizes))
         parts += bodies
@@ -122,7 +125,7 @@ def decode(value: bytes) -> list[StagedRun]:
         start = position + _RUN.size
         if start > size:
             raise CorruptRecord(NAME, "run", "truncated")
-        count, first_id, ttl_ms, envelope_bytes = _RUN.unpack_from(value, position)
+        count, first_id, due_ms, envelope_bytes = _RUN.unpack_from(value, position)
         sizes_at = start + envelope_bytes
         position = sizes_at + 4 * count
         if position > size:
@@ -132,7 +135,7 @@ def decode(value: bytes) -> list[StagedRun]:
         if position > size:
             raise CorruptRecord(NAME, "bodies", "truncated")
         bodies = [value[first:last] for first, last in zip(ends, ends[1:], strict=False)]
-        runs.append(StagedRun(value[start:sizes_at], ttl_ms, first_id, bodies))
+        runs.append(StagedRun(value[start:sizes_at], due_ms, first_id, bodies))
         row_count += count
     if row_count != head.row_count:
         raise CorruptRecord(NAME, "row_count", f"{head.row_count}, but it holds {row_count}")

@@ -18,11 +18,11 @@ ROWS = 6_000
 CONFIG = {"queues": [{"name": "q"}]}
 
 
-def stage_many(port: int, epoch: int, attempt: str, count: int) -> list[bytes]:
+def stage_many(port: int, epoch: int, attempt: str, count: int, **headers: int) -> list[bytes]:
     """Stage rows fast and wait until all of them are confirmed."""
     tag = {"producer": "job", "epoch": epoch, "part": 0, "attempt": attempt}
     properties = wire.encode_properties(
-        {"headers": {f"x-stage-{name}": value for name, value in tag.items()}}
+        {"headers": {f"x-stage-{name}": value for name, value in tag.items()} | headers}
     )
     rows = [b"%d-%s-%d" % (epoch, attempt.encode(), number) for number in range(count)]
     with Connection(ConnectionSettings(port=port)) as connection:
@@ -83,3 +83,22 @@ def test_each_row_is_queued_once_whenever_the_broker_is_killed(own_broker):
         wanted += rows
     broker.restart(kill=True)  # the rows of the last epoch are on their way
     assert drained(broker.amqp_port, len(wanted)) == wanted
+
+
+@pytest.mark.timeout(60, method="signal")
+def test_scheduled_rows_are_queued_once_and_not_early_whenever_the_broker_is_killed(own_broker):
+    broker = own_broker(CONFIG)
+    due_ms = int(time.time() * 1_000) + 4_000
+    rows = stage_many(broker.amqp_port, 0, "only", ROWS, **{"deliver-at": due_ms})
+    for delay_s in (0.0, 0.05):  # while they go into the schedule
+        connection, channel = opened(broker.amqp_port)
+        assert commit(channel, "q", (0, "only", ROWS))["rows"] == ROWS
+        assert amqp.count(channel, "q") == 0 or time.time() * 1_000 >= due_ms
+        time.sleep(delay_s)
+        broker.restart(kill=True)
+        amqp.close_quietly(connection, 0.5)
+    connection, channel = opened(broker.amqp_port)
+    assert amqp.count(channel, "q") == 0 or time.time() * 1_000 >= due_ms
+    amqp.close_quietly(connection)
+    assert drained(broker.amqp_port, ROWS) == rows
+    assert time.time() * 1_000 >= due_ms

@@ -16,6 +16,7 @@ from queue_manager.errors import PreconditionFailed
 from queue_manager.options import PublishOptions
 from queue_manager.outcomes import ACCEPTED
 from queue_manager.policy import FOREVER, QueuePolicy
+from queue_manager.rules.schedule import EVERYTHING
 from queue_manager.rules.staging.attempt import Attempt
 from queue_manager.rules.staging.sweep import Sweep
 from queue_manager.stage_tags import EpochPart, StageTag
@@ -35,20 +36,33 @@ TIGHT = {
     "STAGE_STEP_RECORDS": 2,
     "STAGED_LIFETIME_MS": 60_000,
     "STAGE_CHECK_INTERVAL_MS": 1_000,
+    "SCHEDULE_WINDOW_MESSAGES": 4,
+    "SCHEDULE_STEP_MESSAGES": 3,
 }
+DELAYS_MS = (0, 0, 0, 400, 20_000)
 QUEUES = ("a", "b")
 names = st.sampled_from(["a", "a", "a", "b"])
 producers = st.sampled_from(["p", "p", "p", "r"])
+delays = st.sampled_from(DELAYS_MS)
 aheads = st.sampled_from([1, 1, 1, 1, 2, 0, -1])  # of the last epoch
 attempts = st.sampled_from(["x", "x", "y"])
 Attempts = dict[tuple[str, StageTag], list[bytes]]
 
 
+def due_ms_of(body: bytes) -> int:
+    """When a row may enter its queue, which its body tells; 0: with the commit."""
+    return int(body.partition(b"@")[2] or 0)
+
+
 class OracleState:
-    """What each queue's log holds in the end, what is staged, and the last epoch of each producer."""
+    """What each queue's log holds in the end, what is staged, and the last epoch of each producer.
+
+    `later` are committed rows that are not due at once, also once they are in the log: in any order.
+    """
 
     def __init__(self) -> None:
         self.logs: dict[str, list[bytes]] = {name: [] for name in QUEUES}
+        self.later: dict[str, list[bytes]] = {name: [] for name in QUEUES}
         self.plain = dict.fromkeys(QUEUES, 0)  # published without staging
         self.staged: Attempts = {}
         self.at_ms: dict[tuple[str, StageTag], int] = {}
@@ -106,9 +120,9 @@ class EpochsModel(ShardModel):
     def committed(self) -> None:
         self.durable = copy.deepcopy(self.oracle)
 
-    def body(self) -> bytes:
+    def body(self, delay_ms: int) -> bytes:
         self.number += 1
-        return b"%d" % self.number
+        return b"%d@%d" % (self.number, self.clock.ms + delay_ms) if delay_ms else b"%d" % self.number
 
     def epoch(self, name: str, who: str, ahead: int) -> int:
         return max(0, self.oracle.last.get((name, who), (-1, 0))[0] + ahead)
@@ -123,12 +137,15 @@ class EpochsModel(ShardModel):
         attempt=attempts,
         count=st.integers(1, 7),
         topic=st.sampled_from(["", "/k"]),
+        delay_ms=delays,
     )
-    def stage(self, name: str, who: str, ahead: int, part: int, attempt: str, count: int, topic: str) -> None:
+    def stage(
+        self, name: str, who: str, ahead: int, part: int, attempt: str, count: int, topic: str, delay_ms: int
+    ) -> None:
         tag = StageTag(who, self.epoch(name, who, ahead), part, attempt)
         manager = self.manager
-        plan = self.plan(f"$queue/{name}{topic}", PublishOptions(stage=tag))
-        bodies = [self.body() for _ in range(count)]
+        plan = self.plan(f"$queue/{name}{topic}", PublishOptions(stage=tag, delay_ms=delay_ms))
+        bodies = [self.body(delay_ms) for _ in range(count)]
         known = self.oracle.last.get((name, who))
         attempts = self.staged_in(name)
         ending = tag in attempts and attempts[tag].is_ending
@@ -178,16 +195,22 @@ class EpochsModel(ShardModel):
         done, before = manager.commit_epoch(queue, who, number, parts, self.clock.ms)
         assert not before
         self.oracle.last[name, who] = (number, len(rows))
-        self.oracle.logs[name] += rows
+        self.oracle.logs[name] += [body for body in rows if not due_ms_of(body)]
+        self.oracle.later[name] += [body for body in rows if due_ms_of(body)]
         self.given_up |= self.oracle.drop(
             [key for key in self.oracle.of(name, who) if key[1].epoch <= number]
         )
 
-    @rule(name=names, counts=st.lists(st.integers(1, 5), min_size=1, max_size=2), cut=st.integers(0, 3))
-    def job(self, name: str, counts: list[int], cut: int) -> None:
+    @rule(
+        name=names,
+        counts=st.lists(st.integers(1, 5), min_size=1, max_size=2),
+        cut=st.integers(0, 3),
+        delay_ms=delays,
+    )
+    def job(self, name: str, counts: list[int], cut: int, delay_ms: int) -> None:
         """A whole epoch, perhaps with a crash behind one of its steps."""
         for part, count in enumerate(counts):
-            self.stage(name, "p", 1, part, "x", count, "")
+            self.stage(name, "p", 1, part, "x", count, "", delay_ms)
             self.commit_all()
             if cut == 1:
                 self.crash()
@@ -271,9 +294,14 @@ class EpochsModel(ShardModel):
 
     @rule(name=names)
     def purge(self, name: str) -> None:
-        """Everything goes: what is in the log, and committed rows that are on their way there."""
+        """What is in the log goes, and committed rows on their way; what is scheduled stays."""
+        due: list[bytes] = []
+        if self.oracle.later[name]:
+            self.settle()
+            due = [body for body in self.oracle.later[name] if due_ms_of(body) <= self.clock.ms]
         count = self.manager.queues.find(name).purge(self.clock.ms)
-        assert count == self.oracle.plain[name] + len(self.oracle.logs[name])
+        assert count == self.oracle.plain[name] + len(self.oracle.logs[name]) + len(due)
+        self.oracle.later[name] = [body for body in self.oracle.later[name] if body not in due]
         self.oracle.logs[name] = []
         self.oracle.plain[name] = 0
         for _ in range(3):
@@ -294,6 +322,7 @@ class EpochsModel(ShardModel):
         self.commit_all()
         self.manager.queues.delete(self.manager.queues.find(name), self.clock.ms)
         self.oracle.logs[name] = []
+        self.oracle.later[name] = []
         self.oracle.plain[name] = 0
         self.oracle.drop([key for key in self.oracle.staged if key[0] == name])
         self.oracle.last = {key: last for key, last in self.oracle.last.items() if key[0] != name}
@@ -328,24 +357,46 @@ class EpochsModel(ShardModel):
             self.tick()
             self.commit_all()
             self.load()
-            if not any(self.moving_in(name) for name in QUEUES):
+            if not any(self.moving_in(name) or self.has_due(name) for name in QUEUES):
                 self.commit_all()
                 stages = [queue.stage for queue in self.manager.queues if queue.has_stage]
                 assert not any(stage.unmoved_count or stage.unmoved_bytes for stage in stages)
                 return
         raise AssertionError("the rows never arrive")
 
+    def has_due(self, name: str) -> bool:
+        """Whether the schedule of a queue has something to hand over, or reads on."""
+        schedule = self.manager.queues.find(name)._schedule
+        if schedule is None:
+            return False
+        is_due = bool(schedule.order) and schedule.order[0][0] <= self.clock.ms
+        return is_due or schedule._is_scanning or schedule._counted_to != EVERYTHING
+
+    def read_all(self, reader: Reader) -> list[bytes]:
+        for _ in range(50):
+            self.manager.dispatch(self.clock.ms)
+            self.load()
+        return reader.bodies()
+
     def finish(self) -> None:
         self.settle()
-        for name in QUEUES:
-            reader = Reader()
-            self.add_consumer(self.manager.queues.find(name), reader, "all", no_ack=True)
-            for _ in range(50):
-                self.manager.dispatch(self.clock.ms)
-                self.load()
-            bodies = reader.bodies()
+        readers = {name: Reader() for name in QUEUES}
+        for name, reader in readers.items():
+            queue = self.manager.queues.find(name)
+            self.add_consumer(queue, reader, "all", no_ack=True)
+            later = [body for body in self.read_all(reader) if due_ms_of(body)]
+            due = [body for body in self.oracle.later[name] if due_ms_of(body) <= self.clock.ms]
+            assert sorted(later) == sorted(due), name
+            assert queue.scheduled_count() == len(self.oracle.later[name]) - len(due), name
+        self.advance(max(DELAYS_MS))
+        self.settle()
+        for name, reader in readers.items():
+            bodies = self.read_all(reader)
             assert bodies.count(b"plain") == self.oracle.plain[name]
-            assert [body for body in bodies if body != b"plain"] == self.oracle.logs[name], name
+            at_once = [body for body in bodies if body != b"plain" and not due_ms_of(body)]
+            assert at_once == self.oracle.logs[name], name
+            later = [body for body in bodies if due_ms_of(body)]
+            assert sorted(later) == sorted(self.oracle.later[name]), name
         rows = all_rows(self.store)
         staged = [value for key, value in rows if key.startswith(staged_rows.PREFIX)]
         held = sorted(body for value in staged for run in staged_rows.decode(value) for body in run.bodies)
@@ -354,7 +405,8 @@ class EpochsModel(ShardModel):
         assert len([key for key, _ in rows if key.startswith(committed_epoch.PREFIX)]) == len(
             self.oracle.last
         )
-        in_logs = [*self.oracle.plain.values(), *map(len, self.oracle.logs.values())]
+        oracle = self.oracle
+        in_logs = [*oracle.plain.values(), *map(len, (*oracle.logs.values(), *oracle.later.values()))]
         payloads = [key for key, _ in rows if key.startswith(payload.PREFIX)]
         assert len(payloads) == sum(in_logs) + len(held)
 

@@ -1,4 +1,5 @@
-"""A driver to be killed: streams text files into a queue, and stays for ever where it is told to.
+"""A driver to be killed: streams text files into a queue, and stays for ever where it is told to. Lines that
+begin with "0-" are scheduled.
 
     python -m tests.spark.driver QUEUE PORT SOURCE CHECKPOINT CORES [MARK during|before|after]
 
@@ -65,7 +66,7 @@ def main() -> None:
         spark.readStream.format("text")
         .option("maxFilesPerTrigger", 4)
         .load(source)
-        .selectExpr("value payload")
+        .selectExpr("value payload", "if(value like '0-%', 3000, null) delay")
         .writeStream.format("sluice")
         .options(queue=queue, port=port, checkpointLocation=checkpoint, confirmWindow=CONFIRM_WINDOW)
         .trigger(availableNow=True)

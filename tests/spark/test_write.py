@@ -56,6 +56,21 @@ def test_rows_of_a_job_that_waits_can_all_be_consumed_when_it_is_over(spark, bro
     assert queue.count() == 100_000
 
 
+def test_rows_with_a_delay_or_a_time_enter_the_queue_when_they_are_due(spark, broker):
+    queue = Queue(broker, "scheduled")
+    rows = numbers(spark, 3_000).selectExpr(
+        "payload",
+        "if(payload % 3 = 1, 4000, null) delay",
+        "if(payload % 3 = 2, timestamp_millis(unix_millis(current_timestamp()) + 4000), null) deliver_at",
+    )
+    began = time.monotonic()
+    write(rows, queue, wait="visible")
+    if time.monotonic() - began < 3:
+        assert queue.count() == 1_000
+    assert queue.bodies(3_000) == expected(3_000)
+    assert time.monotonic() - began >= 4
+
+
 def test_all_columns_arrive(spark, broker):
     queue = Queue(broker, "columns")
     frame = spark.sql(

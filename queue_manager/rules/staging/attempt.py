@@ -51,7 +51,7 @@ class Attempt:
     def add(
         self,
         template: EnvelopeTemplate,
-        ttl_ms: int,
+        due_ms: int,
         first_id: int,
         bodies: list[bytes],
         body_bytes: int,
@@ -72,7 +72,7 @@ class Attempt:
             if part:
                 if not self._runs:  # the place is held, so that the commit knows it has something to write
                     commit.puts[self._key()] = b""
-                self._extend(envelope, ttl_ms, first_id, part, part_bytes)
+                self._extend(envelope, due_ms, first_id, part, part_bytes)
                 bodies, body_bytes = bodies[len(part) :], body_bytes - part_bytes
                 first_id += len(part)
             if bodies:
@@ -82,7 +82,7 @@ class Attempt:
     def add_varied(
         self,
         templates: list[EnvelopeTemplate],
-        ttl_ms: int,
+        due_ms: int,
         first_id: int,
         bodies: list[bytes],
         commit: Commit,
@@ -102,7 +102,7 @@ class Attempt:
                 self.close(commit)
             if not self._runs:
                 commit.puts[self._key()] = b""
-            self._extend(template.head + nothing + template.suffix, ttl_ms, message_id, [body], size)
+            self._extend(template.head + nothing + template.suffix, due_ms, message_id, [body], size)
         return not was_open
 
     def end(self) -> None:
@@ -118,18 +118,18 @@ class Attempt:
         return bodies[:count], sizes[count - 1] if count else 0
 
     def _extend(
-        self, envelope: bytes, ttl_ms: int, first_id: int, bodies: list[bytes], body_bytes: int
+        self, envelope: bytes, due_ms: int, first_id: int, bodies: list[bytes], body_bytes: int
     ) -> None:
         last = self._runs[-1] if self._runs else None
         if (
             last is not None
             and last.first_id + len(last.bodies) == first_id
-            and last.ttl_ms == ttl_ms
+            and last.due_ms == due_ms
             and last.envelope == envelope
         ):
             last.bodies.extend(bodies)
         else:
-            self._runs.append(StagedRun(envelope, ttl_ms, first_id, bodies[:]))
+            self._runs.append(StagedRun(envelope, due_ms, first_id, bodies[:]))
         self._open_rows += len(bodies)
         self._open_bytes += body_bytes
         self.row_count += len(bodies)

@@ -2,7 +2,7 @@
 
 Committing an epoch is one small record. Its rows then go into the queue's log in steps, in order, each step
 in one commit that also deletes the staged records it took them from: a restart goes on where the last step
-that became durable ended.
+that became durable ended. Rows that are not due yet go into the queue's schedule instead.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Stage:
         self,
         tag: StageTag,
         template: EnvelopeTemplate,
-        ttl_ms: int | None,
+        due_ms: int,
         bodies: list[bytes],
         body_bytes: int,
         now_ms: int,
@@ -131,6 +131,7 @@ class Stage:
     ) -> None:
         """Stage rows in the open commit, unseen; `templates` are their own, if they have any.
 
+        They enter the queue with the commit of their epoch, but not before `due_ms`.
         Raises PreconditionFailed, LimitReached.
         """
         attempt = self._attempts.get(tag)
@@ -157,12 +158,12 @@ class Stage:
             attempt = self._attempts[tag] = Attempt(self._queue.name, tag, now_ms)
             self._arm(now_ms)
         first_id = self._queue.store(bodies, body_bytes)
-        lives_ms = -1 if ttl_ms is None else ttl_ms
+        held_to_ms = due_ms if due_ms > now_ms else staged_rows.AT_ONCE
         context = self._queue.context
         if templates is not None:
-            is_new = attempt.add_varied(templates, lives_ms, first_id, bodies, context.commit, now_ms)
+            is_new = attempt.add_varied(templates, held_to_ms, first_id, bodies, context.commit, now_ms)
         else:
-            is_new = attempt.add(template, lives_ms, first_id, bodies, body_bytes, context.commit, now_ms)
+            is_new = attempt.add(template, held_to_ms, first_id, bodies, body_bytes, context.commit, now_ms)
         if is_new:
             context.staging[attempt] = None
         self._byte_count += body_bytes

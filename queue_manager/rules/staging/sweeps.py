@@ -145,12 +145,15 @@ class Sweeps:
     def _append(self, sweep: Sweep, value: bytes, now_ms: int) -> None:
         queue = self._queue
         alone = _Alone(queue)
-        for envelope, _, first_id, bodies in staged_rows.decode(value):
+        for envelope, due_ms, first_id, bodies in staged_rows.decode(value):
             body_bytes = sum(map(len, bodies))
             sweep.moved(len(bodies), body_bytes)
             self.unmoved_count -= len(bodies)
             self.unmoved_bytes -= body_bytes
             template = self._templates.find(envelope)
+            if due_ms > now_ms:
+                queue.schedule.add(template, first_id, bodies, due_ms, now_ms)
+                continue
             if len(bodies) == 1 and not template.expires_at_ms:
                 alone.add(template, first_id, bodies[0], now_ms)
                 continue

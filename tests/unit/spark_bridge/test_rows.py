@@ -124,6 +124,24 @@ def test_idempotent_rows_carry_their_id():
         encoded([PAYLOAD, ("message_id", "string")], [b"x"], [""], delivery="idempotent")
 
 
+def test_delays_and_times_are_headers_beside_those_of_the_row():
+    at = datetime(2026, 1, 1, 0, 0, 0, 1_000, tzinfo=UTC)
+    rows = encoded(
+        [PAYLOAD, ("delay", "int"), ("deliver_at", "timestamp"), ("headers", "map<string,string>")],
+        [b"x", b"y", b"z"],
+        [5, None, 0],
+        [None, at, None],
+        [[("a", "1")], None, None],
+        tag={"x-stage-part": 3},
+    )
+    tag = {"x-stage-part": 3}
+    assert [row[1].headers for row in rows] == [
+        {"a": "1", "x-delay": 5, **tag},
+        {"deliver-at": 1_767_225_600_001, **tag},
+        {"x-delay": 0, **tag},
+    ]
+
+
 @pytest.mark.parametrize(
     ("columns", "values", "reason"),
     [
@@ -135,6 +153,12 @@ def test_idempotent_rows_carry_their_id():
             [PAYLOAD, ("timestamp", "timestamp")],
             ([b"x"], [datetime(1960, 1, 1, tzinfo=UTC)]),
             "column timestamp is 1970 or later",
+        ),
+        ([PAYLOAD, ("delay", "int")], ([b"x"], [-1]), "column delay is 0 or more"),
+        (
+            [PAYLOAD, ("deliver_at", "timestamp")],
+            ([b"x"], [datetime(1960, 1, 1, tzinfo=UTC)]),
+            "column deliver_at is 1970 or later",
         ),
     ],
 )
