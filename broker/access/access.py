@@ -10,8 +10,8 @@ from typing import Final
 from broker.access.accounts import Accounts
 from broker.access.addresses import Addresses
 from broker.access.credentials import Anonymous, Certificate, Credentials, LoginRefused, Password, Peer
-from broker.access.login import Identity, Login
-from broker.access.present import Present
+from broker.access.login import Login
+from broker.access.present import REMOVED, Present
 from broker.access.scram import Decoys, ScramExchange
 from broker.access.throttle import Throttle
 from broker.access.users import GUEST, Users, grants_of, guest
@@ -62,19 +62,27 @@ class Access:
         before, self._accounts = self._accounts, accounts
         self._settings = accounts.settings
         self.addresses.follow(accounts.settings)
-        ended = self.present.review(self._login_now)
+        ended = self.present.review(lambda identity: self._login_now(identity.login))
         for listener in self._listeners:
             listener()
-        await before.close()
+        await before.retire()
         return ended
 
     def on_reload(self, listener: Callable[[], None]) -> None:
         """Have it called once the users have been read anew."""
         self._listeners.append(listener)
 
-    def _login_now(self, identity: Identity) -> Login | None:
-        """What somebody who is in may do by now; None: not be in."""
-        login = identity.login
+    def current(self, login: Login) -> Login:
+        """What somebody may do by now who logged in before; raises LoginRefused where they are not known any
+        more.
+        """
+        found = self._login_now(login)
+        if found is None:
+            raise LoginRefused(REMOVED, REMOVED)
+        return found
+
+    def _login_now(self, login: Login) -> Login | None:
+        """The same; None: they may not be in."""
         if login.source == ANONYMOUS:
             is_admitted = self._settings.anonymous != "never"
             return self._anonymous_login() if is_admitted else None
@@ -117,7 +125,7 @@ class Access:
             if login is not None:
                 return login
             assert isinstance(credentials, Password)  # of others it is known at once
-            return await self._slowed_login(credentials, peer)
+            return self.current(await self._slowed_login(credentials, peer))
         finally:
             self._waiting_count -= 1
 

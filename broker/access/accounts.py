@@ -29,6 +29,8 @@ class Accounts:
         if settings.http is not None:
             ways["http"] = WebHook(settings.http, clock)
         self.ways = [ways[name] for name in settings.order if name in ways]
+        self._login_count = 0
+        self._is_retired = False
 
     def login_at_once(self, credentials: Password) -> Login | None:
         """Who that is, where nothing has to be waited for."""
@@ -41,11 +43,16 @@ class Accounts:
     async def login(self, credentials: Password, peer: Peer) -> Login:
         """Who that is, asked one after the other; raises LoginRefused with the last one's reason."""
         refused = LoginRefused(LoginRefused.TOLD)
-        for way in self.ways:
-            try:
-                return await way.login(credentials, peer)
-            except LoginRefused as error:
-                refused = error
+        self._login_count += 1
+        try:
+            for way in self.ways:
+                try:
+                    return await way.login(credentials, peer)
+                except LoginRefused as error:
+                    refused = error
+        finally:
+            self._login_count -= 1
+            await self._close_if_left()
         raise refused
 
     def login_now(self, login: Login) -> Login | None:
@@ -62,6 +69,15 @@ class Accounts:
         if self.users is None:
             return None
         return self.users.find_by_certificate(names, self.settings.certificate_user)
+
+    async def retire(self) -> None:
+        """Others take their place: who is being looked at gets an answer, then they are closed."""
+        self._is_retired = True
+        await self._close_if_left()
+
+    async def _close_if_left(self) -> None:
+        if self._is_retired and not self._login_count:
+            await self.close()
 
     async def close(self) -> None:
         """Nobody is asked any more."""

@@ -93,7 +93,7 @@ class Identity:
     `is_narrowed_by` tells whether new rights take away something that was allowed before.
     """
 
-    __slots__ = ("_allowed", "_has_forgotten", "_rights", "client_id", "login", "vhost")
+    __slots__ = ("_allowed", "_has_forgotten", "_rights", "_tags", "client_id", "login", "vhost")
 
     def __init__(self, login: Login, vhost: str, client_id: str) -> None:
         self.login = login
@@ -102,6 +102,18 @@ class Identity:
         self._rights = login.rights(vhost, client_id)
         self._allowed: set[tuple[Action, Kind | str, str]] = set()
         self._has_forgotten = False
+        self._tags: frozenset[str] = frozenset()
+
+    def alone(self, tags: frozenset[str]) -> Identity:
+        """The same, with what was allowed so far, for something that ends by itself.
+
+        It is narrowed, too, when the user has none of `tags` any more.
+        """
+        own = Identity(self.login, self.vhost, self.client_id)
+        own._allowed |= self._allowed
+        own._has_forgotten = self._has_forgotten
+        own._tags = tags
+        return own
 
     @property
     def user(self) -> str:
@@ -171,7 +183,7 @@ class Identity:
 
     def is_narrowed_by(self, login: Login) -> bool:
         """Whether `login`, what the user has by now, would refuse what was allowed; if not, it holds now."""
-        if not login.may_enter(self.vhost):
+        if not login.may_enter(self.vhost) or (self._tags and not self._tags & login.tags):
             return True
         rights = login.rights(self.vhost, self.client_id)
         if self._has_forgotten:

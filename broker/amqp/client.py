@@ -64,6 +64,7 @@ class AmqpClient:
         LoginRefused.
         """
         hub = self.hub.of_vhost(vhost)
+        self.login = hub.access.current(self.login)  # that was a while ago
         identity = self.login.enter(vhost)
         hub.vhost.enter()
         try:

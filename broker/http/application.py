@@ -62,7 +62,7 @@ def http_servers(hub: Hub, admin: Admin, node: Node, names: Collection[str]) -> 
         servers |= {name: HttpServer(guarded, hub.loop) for name in over}
     over = [name for name in ("mqcore", "mqcores") if name in names]
     if over:
-        guarded = Guard(MqCore(Queues(hub, admin)), hub.access)
+        guarded = Guard(MqCore(Queues(hub, admin), hub.access), hub.access)
         servers |= {name: HttpServer(guarded, hub.loop) for name in over}
     return servers
 

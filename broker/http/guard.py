@@ -20,7 +20,7 @@ from broker.access.credentials import (
     Peer,
     VhostRefused,
 )
-from broker.access.login import Identity
+from broker.access.login import ADMINISTRATOR, MONITORING, Identity
 from broker.access.loopback import is_loopback_host
 from broker.access.users import guest
 from broker.http.connection import CERTIFICATE
@@ -29,6 +29,8 @@ from broker.http.problems import Problem, answer_of
 IDENTITY: Final = "identity"
 """Where in a request's state stands who calls; None: nobody who had to say so."""
 
+OPERATORS: Final = frozenset((ADMINISTRATOR, MONITORING))
+"""One of these tags is enough to look at everything."""
 DEFAULT_VHOST: Final = "/"
 CHALLENGE: Final = {"www-authenticate": 'Basic realm="SluiceMQ"'}
 

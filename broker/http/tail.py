@@ -12,9 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from broker.access.login import Identity, NotPermitted
 from broker.engine.traffic import Claim, Consumer, Message
-from broker.http.guard import check_operator, identity_of
-from broker.http.problems import Problem, answer_of
+from broker.http.guard import OPERATORS, check_operator, identity_of
+from broker.http.lasting import lasting
+from broker.http.problems import Problem, answer_of, problem_of
 from broker.http.site import Site
 from broker.http.values import shown
 from broker.topics import EXCHANGE, routing_key_of, topic_of
@@ -32,10 +34,21 @@ class Tail:
 
     def __init__(self, site: Site) -> None:
         self._hub = site.hub
-        self._messages: asyncio.Queue[Message] = asyncio.Queue(limits.TAIL_MESSAGES_MAX)
+        self._messages: asyncio.Queue[Message | None] = asyncio.Queue(limits.TAIL_MESSAGES_MAX)
+        self._refusal = ""
+
+    def end(self, reason: str) -> None:
+        """Follow no longer; what was not handed over yet is left out."""
+        self._refusal = reason
+        while not self._messages.empty():
+            self._messages.get_nowait()
+        self._messages.put_nowait(None)
 
     async def messages(self, topic_filter: str) -> AsyncGenerator[dict[str, str]]:
-        """What is published from now on, until the caller ends it; raises QueueManagerError."""
+        """What is published from now on, until the caller ends it: first an empty object, when that begins.
+
+        Raises QueueManagerError; NotPermitted after `end`.
+        """
         validate(topic_filter)
         hub = self._hub
         caller = hub.new_caller()
@@ -58,8 +71,11 @@ class Tail:
                 exclusive=True,
                 lease_ms=hub.default_policy.visibility_timeout_ms,
             )
+            yield {}
             while True:
                 message = await self._messages.get()
+                if message is None:
+                    raise NotPermitted(self._refusal)
                 body, encoding = shown((message.body or b"")[: limits.TAIL_BODY_BYTES])
                 yield {"topic": topic_of(message.template.topic), "body": body, "encoding": encoding}
         finally:
@@ -73,7 +89,7 @@ class Tail:
     ) -> bool:
         """See `broker.engine.traffic.Sink`."""
         for message in messages:
-            if self._messages.full():
+            if self._refusal or self._messages.full():
                 break
             self._messages.put_nowait(message)
         return True
@@ -111,8 +127,10 @@ class Tails:
 
     async def _send(self, socket: WebSocket) -> None:
         try:
-            async for message in self._followed(socket.query_params.get("filter", "#")):
-                await socket.send_text(json.dumps(message))
+            topic_filter = socket.query_params.get("filter", "#")
+            async for message in self._followed(topic_filter, identity_of(socket.scope)):
+                if message:
+                    await socket.send_text(json.dumps(message))
         except (QueueManagerError, Problem) as error:
             await socket.close(_POLICY_VIOLATION, error.reason[:100])
         except (StorageError, WebSocketDisconnect):
@@ -126,21 +144,26 @@ class Tails:
             validate(topic_filter)
         except Exception as error:
             return answer_of(error)
-        return StreamingResponse(self._lines(topic_filter), media_type="application/x-ndjson")
+        lines = self._lines(topic_filter, identity_of(request.scope))
+        return StreamingResponse(lines, media_type="application/x-ndjson")
 
-    async def _lines(self, topic_filter: str) -> AsyncIterator[str]:
-        yield "{}\n"
-        async for message in self._followed(topic_filter):
-            yield json.dumps(message) + "\n"
+    async def _lines(self, topic_filter: str, identity: Identity) -> AsyncIterator[str]:
+        try:
+            async for message in self._followed(topic_filter, identity):
+                yield json.dumps(message) + "\n"
+        except (QueueManagerError, Problem) as error:
+            yield json.dumps({"error": problem_of(error).error, "reason": error.reason}) + "\n"
 
-    async def _followed(self, topic_filter: str) -> AsyncGenerator[dict[str, str]]:
+    async def _followed(self, topic_filter: str, identity: Identity) -> AsyncGenerator[dict[str, str]]:
         if self._count >= limits.TAILS_MAX:
             raise Problem(503, "unavailable", "too many follow topics")
         self._count += 1
         try:
-            async with aclosing(Tail(self._site).messages(topic_filter)) as messages:
-                async for message in messages:
-                    yield message
+            tail = Tail(self._site)
+            with lasting(self._site.hub.access, identity, tail.end, tags=OPERATORS):
+                async with aclosing(tail.messages(topic_filter)) as messages:
+                    async for message in messages:
+                        yield message
         finally:
             self._count -= 1
 

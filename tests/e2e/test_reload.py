@@ -1,5 +1,7 @@
 """SIGHUP: users, permissions, certificates, log level and queues change while clients are served."""
 
+import base64
+import json
 import os
 import signal
 import ssl
@@ -9,6 +11,8 @@ import time
 import httpx
 import pika
 import pytest
+import websockets
+import websockets.sync.client
 import yaml
 
 from broker.access.passwords import hashed
@@ -23,6 +27,7 @@ KEPT = hashed(b"pw")
 EVERYTHING = {"configure": ".*", "write": ".*", "read": ".*"}
 WITH_TLS = ("mqtts", "mqtt_wss", "amqps", "https", "mqcores")
 USERS = {"boss": EVERYTHING, "worker": EVERYTHING, "gone": EVERYTHING}
+TAGS = {"boss": ("administrator",), "gone": ("monitoring",)}
 
 
 def wait_for(condition, timeout_s=20.0):
@@ -38,6 +43,7 @@ class Guarded:
     def __init__(self, directory):
         self.directory = directory
         self.users = dict(USERS)
+        self.tags = dict(TAGS)
         self.authority = Authority.made()
         write_pair(directory, "ca", self.authority.key, self.authority.certificate)
         self.write_certificate("first")
@@ -46,13 +52,18 @@ class Guarded:
         config = {
             "access": {"users_file": str(directory / "users.yaml"), "anonymous": "never"},
             "listeners": {name: {"port": 0, "tls": pem} for name in WITH_TLS},
-            "queues": [{"name": "there"}],
+            "queues": [{"name": "there"}, {"name": "polled"}],
         }
         self.process = BrokerProcess(directory, config).start()
 
     def write_users(self):
         users = [
-            UserSettings(name=name, password=KEPT, permissions=(PermissionSettings(**granted),))
+            UserSettings(
+                name=name,
+                password=KEPT,
+                tags=self.tags.get(name, ()),
+                permissions=(PermissionSettings(**granted),),
+            )
             for name, granted in self.users.items()
         ]
         save_users(self.directory / "users.yaml", UsersSettings(users=tuple(users)))
@@ -129,6 +140,99 @@ def test_removed_and_narrowed_users_are_sent_away_and_the_others_stay(guarded):
     lost_device.end()
 
 
+class Eavesdropper:
+    """Reads as `gone` whatever there is, in all the ways there are, with a thread for each that waits."""
+
+    def __init__(self, guarded):
+        self.lines, self.polled, self.consumed = [], [], []
+        self._guarded = guarded
+        self._context = ssl.create_default_context(cafile=guarded.directory / "ca.crt")
+        self.device = guarded.mqtt("gone")
+        assert self.device.subscribe("news") == 1
+        self.worker = guarded.amqp("gone")
+        self.channel = self.worker.channel()
+        self.channel.basic_consume(
+            "there", lambda *delivered: self.consumed.append(delivered[3]), auto_ack=True
+        )
+        calls = (self._follow, self._follow_by_socket, self._poll)
+        self._threads = [threading.Thread(target=call, daemon=True) for call in calls]
+        self.socket_lines = []
+        for thread in self._threads:
+            thread.start()
+
+    def _client(self, listener):
+        url = f"https://localhost:{self._guarded.process.ports[listener]}"
+        return httpx.Client(
+            base_url=url, auth=("gone", "pw"), verify=self._context, trust_env=False, timeout=60
+        )
+
+    def _follow(self):
+        with self._client("https") as client, client.stream("GET", "/api/v1/topics/tail?filter=news") as got:
+            self.lines += map(json.loads, got.iter_lines())
+
+    def _follow_by_socket(self):
+        headers = {"authorization": "Basic " + base64.b64encode(b"gone:pw").decode()}
+        url = f"wss://localhost:{self._guarded.process.ports['https']}/topics/tail?filter=news"
+        try:
+            with websockets.sync.client.connect(url, ssl=self._context, additional_headers=headers) as socket:
+                self.socket_lines += map(json.loads, socket)
+                self.socket_lines.append(socket.close_reason)
+        except websockets.ConnectionClosed as closed:
+            self.socket_lines.append(closed.rcvd.reason)
+
+    def _poll(self):
+        with self._client("mqcores") as client:
+            answer = client.get("/polled/messages?wait=60s")
+            self.polled.append((answer.status_code, answer.text))
+
+    def wait_for_the_end(self):
+        """Of all that was begun: whatever comes before is kept."""
+        wait_for(lambda: is_closed(self.worker))
+        assert self.device.disconnected.wait(20)
+        for thread in self._threads:
+            thread.join(20)
+            assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("change", ["removed", "narrowed"])
+def test_who_was_removed_or_narrowed_gets_nothing_that_is_published_after_the_reload(guarded, change):
+    """The bound is one of order, whatever the machine does: the answer to the reload comes after the end of
+    what may be no longer.
+    """
+    boss, device = guarded.amqp("boss").channel(), guarded.mqtt("boss")
+    boss.confirm_delivery()
+    eavesdropper = Eavesdropper(guarded)
+    wait_for(lambda: eavesdropper.lines == [{}])
+    url = f"{guarded.process.http_url}/api/v1"
+    api = httpx.Client(base_url=url, auth=("boss", "pw"), trust_env=False)
+    wait_for(lambda: api.get("/queues/polled").json()["consumers"] == 1)
+    wait_for(lambda: device.publish("news", b"before") == 0 and eavesdropper.socket_lines)
+    if change == "removed":
+        del guarded.users["gone"]
+    else:
+        guarded.users["gone"] = {"write": ".*"}
+        guarded.tags["gone"] = ("management",)
+    guarded.write_users()
+    told = api.post("/configuration/reload").json()
+    for queue in ("there", "polled"):
+        amqp.publish(boss, queue, b"after")
+    device.publish("news", b"after")
+    eavesdropper.wait_for_the_end()
+    assert told["connections_ended"] == 5
+    assert eavesdropper.consumed == []
+    assert "after" not in [message.payload.decode() for message in eavesdropper.device.messages.queue]
+    assert eavesdropper.lines[-1]["error"] == "refused"
+    assert {line["body"] for line in eavesdropper.lines[1:-1]} <= {"before"}
+    assert "user" in eavesdropper.socket_lines[-1]
+    assert {line["body"] for line in eavesdropper.socket_lines[:-1]} == {"before"}
+    assert eavesdropper.polled[0][0] == 403
+    for queue in ("there", "polled"):
+        assert amqp.count(boss, queue) == 1
+    boss.connection.close()
+    device.end()
+    eavesdropper.device.end()
+
+
 def test_a_new_user_comes_in_and_more_permissions_hold_at_once(guarded):
     guarded.users["worker"] = {"read": "^there$"}
     guarded.write_users()
@@ -168,7 +272,7 @@ def test_what_is_invalid_changes_nothing(guarded, breaking):
 
 def test_it_is_told_what_changed_and_what_waits_for_a_restart(guarded):
     config = guarded.process.config
-    config["queues"] = [{"name": "there"}, {"name": "added"}]
+    config["queues"] = [{"name": "there"}, {"name": "polled"}, {"name": "added"}]
     config["log"] = {"level": "warning", "format": "json"}
     config["queue_manager"] = {"auto_create": False}
     guarded.write_config()

@@ -14,9 +14,12 @@ from urllib.parse import parse_qsl, unquote
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import Receive, Scope, Send
 
+from broker.access.access import Access
+from broker.access.login import NotPermitted
 from broker.access.rights import Action, Kind
 from broker.engine.traffic import Message
 from broker.http.guard import identity_of
+from broker.http.lasting import lasting
 from broker.http.mqcore.document import document
 from broker.http.mqcore.queues import CONTENT_TYPE, Queues
 from broker.http.problems import Problem, answer_of
@@ -64,8 +67,9 @@ class Batch(BaseModel):
 class MqCore:
     """An ASGI application."""
 
-    def __init__(self, queues: Queues) -> None:
+    def __init__(self, queues: Queues, access: Access) -> None:
         self._queues = queues
+        self._access = access
         self._body_bytes = 0  # of requests that have come in part
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -161,7 +165,7 @@ class MqCore:
         if visibility_ms == 0:
             raise InvalidArgument("visibility: a message cannot be fetched for no time")
         fetching = self._queues.fetch(name, group, count, wait_ms / 1000, visibility_ms)
-        found = await (_unless_gone(fetching, receive) if wait_ms else fetching)
+        found = await (self._wait(fetching, scope, receive) if wait_ms else fetching)
         if not found:
             return Answer(204)
         if "count" in query:
@@ -171,6 +175,32 @@ class MqCore:
         headers.append((b"x-message-attempts", str(claim.attempts).encode()))
         headers.append((b"content-type", (_content_type(message) or "application/octet-stream").encode()))
         return Answer(200, message.body or b"", tuple(headers))
+
+    async def _wait(
+        self, fetching: Awaitable[list[Delivery]], scope: Scope, receive: Receive
+    ) -> list[Delivery]:
+        """What is fetched, unless the client goes before it comes, or may not have it any more: then nothing
+        is claimed for it. Raises NotPermitted.
+        """
+        fetch = asyncio.ensure_future(fetching)
+        gone = asyncio.ensure_future(_gone(receive))
+        reasons: list[str] = []
+
+        def end(reason: str) -> None:
+            reasons.append(reason)
+            fetch.cancel()
+
+        try:
+            with lasting(self._access, identity_of(scope), end):
+                await asyncio.wait((fetch, gone), return_when=asyncio.FIRST_COMPLETED)
+            if reasons and fetch.cancelled():
+                raise NotPermitted(reasons[0])
+            return fetch.result() if fetch.done() else []
+        finally:
+            for task in (fetch, gone):
+                if not task.done():
+                    task.cancel()
+            await asyncio.wait((fetch, gone))
 
     async def _remove(self, name: str, scope: Scope, message_id: str) -> Answer:
         group = _group(scope, name, _query(scope, {"group"}))
@@ -222,20 +252,6 @@ class MqCore:
                     return b"".join(parts)
         finally:
             self._body_bytes -= byte_count
-
-
-async def _unless_gone(fetching: Awaitable[list[Delivery]], receive: Receive) -> list[Delivery]:
-    """What is fetched, unless the client goes before it comes: then nothing is claimed for it."""
-    fetch = asyncio.ensure_future(fetching)
-    gone = asyncio.ensure_future(_gone(receive))
-    try:
-        await asyncio.wait((fetch, gone), return_when=asyncio.FIRST_COMPLETED)
-        return fetch.result() if fetch.done() else []
-    finally:
-        for task in (fetch, gone):
-            if not task.done():
-                task.cancel()
-        await asyncio.wait((fetch, gone))
 
 
 async def _gone(receive: Receive) -> None:

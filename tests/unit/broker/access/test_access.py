@@ -1,6 +1,7 @@
 """broker.access.access: who comes in, from where, and how soon."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,7 @@ from broker.access.access import Access
 from broker.access.credentials import Anonymous, LoginRefused, Password, Peer
 from broker.access.passwords import hashed
 from broker.clock import Clock
+from config import limits
 from config.access import AccessSettings, PermissionSettings, UserSettings, UsersSettings
 from config.users_file import save_users
 
@@ -95,6 +97,30 @@ async def test_who_comes_back_soon_is_known_at_once(users_file):
     assert access.login_at_once(right, ELSEWHERE) is not None
     assert access.login_at_once(Password("alice", b"Secret"), ELSEWHERE) is None
     assert access.login_at_once(Password("bob", b"secret"), ELSEWHERE) is None
+
+
+async def test_who_is_logging_in_while_the_users_are_read_anew_gets_an_answer_of_the_new_ones(users_file):
+    """More at once than there are threads, so that most of them have not begun."""
+    access = Access(AccessSettings(users_file=users_file), Clock())
+    peers = [Peer(f"10.0.0.{number}") for number in range(4 * limits.PASSWORD_THREADS_MAX)]
+    waiting = [asyncio.ensure_future(access.login(Password("alice", b"secret"), peer)) for peer in peers]
+    await asyncio.sleep(0)
+    other = UserSettings(name="alice", password=hashed(b"other"), permissions=())
+    save_users(Path(users_file), UsersSettings(users=(other,)))
+    await access.take(access.prepare(AccessSettings(users_file=users_file)))
+    for login in await asyncio.gather(*waiting):
+        assert not login.tags
+        assert not login.may_enter("/")
+
+
+async def test_who_logged_in_before_the_users_were_read_anew_is_looked_at_again(users_file):
+    access = Access(AccessSettings(users_file=users_file), Clock())
+    login = await access.login(Password("alice", b"secret"), ELSEWHERE)
+    assert access.current(login).connections_max == 7
+    save_users(Path(users_file), UsersSettings(users=(UserSettings(name="bob"),)))
+    await access.take(access.prepare(AccessSettings(users_file=users_file)))
+    with pytest.raises(LoginRefused):
+        access.current(login)
 
 
 def test_credentials_do_not_show_the_password():

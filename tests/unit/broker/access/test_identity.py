@@ -39,6 +39,15 @@ def test_an_identity_is_narrowed_by_a_login_that_refuses_what_it_was_allowed():
     assert identity.is_narrowed_by(login(b=EVERYTHING))
 
 
+def test_what_stands_alone_is_narrowed_by_a_login_without_the_tags_it_takes():
+    identity = Login("alice", {"a": EVERYTHING}, tags=frozenset({"monitoring"}), source="test").enter("a")
+    assert identity.may(READ, Kind.QUEUE, "q")
+    own = identity.alone(frozenset({"administrator", "monitoring"}))
+    assert own.is_narrowed_by(login(a=EVERYTHING))
+    assert not identity.is_narrowed_by(login(a=EVERYTHING))
+    assert identity.alone(frozenset()).is_narrowed_by(login(a=Grant()))
+
+
 def test_all_topics_narrowed_to_some_is_noticed():
     identity = login(a=EVERYTHING).enter("a")
     assert identity.may_all_topics(READ)
