@@ -21,8 +21,7 @@ from broker.descriptors import connection_room, open_file_count, open_files_limi
 from broker.engine.local.client import LocalClient
 from broker.engine.shard import Shard
 from broker.frontend import Frontend
-from broker.http.application import http_servers
-from broker.http.server import HttpServer
+from broker.http.late import LateHttp
 from broker.hub import Hub, Peer
 from broker.listening import AddressInUse, ListenError, Listeners, MakeProtocol
 from broker.loop_watch import Lag
@@ -37,7 +36,6 @@ from broker.start_log import StartLog
 from broker.tls.contexts import TlsContexts
 from broker.transport import Transport
 from broker.trouble_log import TroubleLog
-from broker.websocket import WebSocketGate
 from config import limits
 from config.loader import ConfigError
 from config.settings import (
@@ -48,8 +46,6 @@ from config.settings import (
     Settings,
     StorageSettings,
 )
-from protocols.mqtt.constants import WEBSOCKET_SUBPROTOCOLS
-from protocols.websocket.server import WebSocketServer
 from queue_manager.address import DEFAULT_VHOST
 from storage.errors import StorageError
 from storage.fast_batch import fast_batch_status
@@ -118,7 +114,7 @@ class Broker:
         self._listeners = Listeners(settings.listeners.opened(), self.clock)
         self._tls = TlsContexts({})
         self._frontends: dict[tuple[str, str], Frontends] = {}  # by protocol and virtual host
-        self._http: dict[str, HttpServer] = {}
+        self._http = LateHttp()
         self._lag: Callable[[], Lag] = lambda: Lag(0, 0, 0)
         self._shard: Shard | None = None
         self._hub: Hub | None = None
@@ -308,8 +304,7 @@ class Broker:
                 transport.shut_down()
                 if transport in drained:
                     transport.release_reading()  # for the answer
-            for server in self._http.values():
-                server.shut_down()
+            self._http.shut_down()
             await self._await_goodbyes()
             await self._hub.access.close()
         await asyncio.wait_for(shard.close(), limits.DRAIN_TIMEOUT_S)
@@ -334,11 +329,16 @@ class Broker:
         node = Node(
             hub, self.settings, self.storage_description, lambda: self._listeners.ports, lambda: self._lag()
         )
-        self._http = http_servers(hub, self.admin, node, listeners.ports)
         makers |= self._websocket_makers()
-        makers |= {name: server.accept for name, server in self._http.items()}
         listeners.open(makers, room, self._tls, hub.access.addresses)
         self.ports = listeners.ports
+        self._http = LateHttp()
+        over_http = self.ports.keys() - makers.keys()
+        if over_http:
+            hub.spawn(self._open_http(node, over_http))
+
+    async def _open_http(self, node: Node, names: Collection[str]) -> None:
+        self._listeners.let_wait_in(await self._http.load(self.hub, self.admin, node, names))
 
     def _protocol_makers(self) -> dict[str, MakeProtocol]:
         """What serves the clients of each listener, with TLS or without."""
@@ -354,9 +354,11 @@ class Broker:
         makers: dict[str, MakeProtocol] = {}
         for name, settings in {"mqtt_ws": listeners.mqtt_ws, "mqtt_wss": listeners.mqtt_wss}.items():
             if settings is not None:
+                from broker.websocket import gate_maker  # brings a library along
+
                 hub = self.hub.of_vhost(settings.vhost)
-                server = partial(WebSocketServer, settings.path, WEBSOCKET_SUBPROTOCOLS, settings.origins)
-                makers[name] = partial(WebSocketGate, hub, self._transport_maker("mqtt", name), server)
+                make = self._transport_maker("mqtt", name)
+                makers[name] = gate_maker(hub, make, settings.path, settings.origins)
         return makers
 
     def _transport_maker(self, protocol: str, listener: str) -> Callable[[Callable[[], None]], Transport]:
@@ -398,12 +400,11 @@ class Broker:
             await asyncio.sleep(0.01)
         for transport in list(self.hub.transports):
             transport.abort()
-        for server in self._http.values():
-            server.abort()
+        self._http.abort()
         await asyncio.sleep(0)
 
     def _is_anybody_left(self) -> bool:
-        return bool(self.hub.transports) or any(server.is_busy for server in self._http.values())
+        return bool(self.hub.transports) or self._http.is_busy
 
     async def _tick(self, store: Store) -> None:
         hub = self.hub

@@ -133,7 +133,9 @@ class Listeners:
         tls: TlsContexts | None = None,
         addresses: Addresses | None = None,
     ) -> None:
-        """Let clients in, as many as there is room for, and as `addresses` may have. Raises ListenError."""
+        """Let clients in, as many as there is room for, and as `addresses` may have. Who comes to a listener
+        that is not among the `makers` waits for `let_wait_in`. Raises ListenError.
+        """
         self._room = room
         self._addresses = addresses or self._addresses
         self._tls = tls or TlsContexts({})
@@ -143,7 +145,13 @@ class Listeners:
                     listening.listen(limits.LISTEN_BACKLOG)
                 except OSError as error:
                     raise _listen_error(name, listening.getsockname(), error) from error
-                self._open_to[listening] = (name, makers[name])
+        self.let_wait_in(makers)
+
+    def let_wait_in(self, makers: Mapping[str, MakeProtocol]) -> None:
+        """Let in who comes to these listeners, and who came since `open`; the kernel had them wait."""
+        for name, maker in makers.items():
+            for listening in self._sockets.get(name, ()):
+                self._open_to[listening] = (name, maker)
                 self._watch(listening)
 
     def close(self) -> None:

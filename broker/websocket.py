@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, cast
 
 import structlog
@@ -11,6 +12,7 @@ import structlog
 from broker.hub import Hub
 from broker.transport import Transport, peer_text
 from config import limits
+from protocols.mqtt.constants import WEBSOCKET_SUBPROTOCOLS
 from protocols.websocket.server import NORMAL, WebSocketServer
 
 _log: Final = structlog.get_logger("sluicemq.websocket")
@@ -154,3 +156,11 @@ class FramedTransport(asyncio.Transport):
     def resume_reading(self) -> None:
         """Take something from the peer again."""
         self._transport.resume_reading()
+
+
+def gate_maker(
+    hub: Hub, make: Callable[[Callable[[], None]], Transport], path: str, origins: Sequence[str]
+) -> Callable[[Callable[[], None]], WebSocketGate]:
+    """What lets in who speaks MQTT over WebSocket at `path`, from pages of these origins and the own one."""
+    server = partial(WebSocketServer, path, WEBSOCKET_SUBPROTOCOLS, origins)
+    return partial(WebSocketGate, hub, make, server)

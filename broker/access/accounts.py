@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from broker.access.credentials import LoginRefused, Password, Peer
 from broker.access.login import Login
-from broker.access.tokens import Tokens
 from broker.access.user_passwords import UserPasswords
 from broker.access.users import USERS_FILE, Users
 from broker.access.way import Way
-from broker.access.web_hook import WebHook
 from broker.clock import Clock
 from config.access import AccessSettings
 from config.users_file import load_users
@@ -24,9 +22,14 @@ class Accounts:
         ways: dict[str, Way] = {}
         if self.users is not None:
             ways["users"] = UserPasswords(self.users, clock)
+        # tokens and hooks bring libraries along that most brokers do without
         if settings.jwt is not None:
+            from broker.access.tokens import Tokens
+
             ways["jwt"] = Tokens(settings.jwt, self.users, clock)
         if settings.http is not None:
+            from broker.access.web_hook import WebHook
+
             ways["http"] = WebHook(settings.http, clock)
         self.ways = [ways[name] for name in settings.order if name in ways]
         self._login_count = 0

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Literal as OneOf
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 from config import limits
 from queue_manager.filters import compile as compiling
 from queue_manager.filters import tree
 from queue_manager.filters.fields import DELIVERY_COUNT, NOW, Fields
-from queue_manager.filters.grammar import DIALECTS, parse
 
 Dialect: TypeAlias = OneOf["jms", "amqp-sql"]
 
@@ -40,6 +39,8 @@ class Selector:
 
     def __init__(self, text: str, dialect: Dialect) -> None:
         """Parse and compile; raises SelectorError. Text that may be blank goes to `parse_selector`."""
+        from queue_manager.filters.grammar import parse  # a parser generator, which few brokers need
+
         self.text = text
         self.dialect = dialect
         self.expression = parse(text, dialect)
@@ -57,7 +58,7 @@ class Selector:
 
 def parse_selector(text: str, dialect: Dialect = "jms") -> Selector | None:
     """The selector, None when the text is blank (no selector). Raises SelectorError: where and why."""
-    if dialect not in DIALECTS:
+    if dialect not in get_args(Dialect):
         raise ValueError(f"unknown selector dialect {dialect!r}")
     if not text.strip(BLANK):
         return None

@@ -61,6 +61,16 @@ async def test_nobody_is_let_in_before_open(listeners):
     assert await answer(listeners.ports["test"]) == b"in"
 
 
+async def test_client_of_a_listener_without_a_maker_is_let_in_once_there_is_one(listeners):
+    await listeners.bind()
+    listeners.open({}, ConnectionRoom(10, ""))
+    early = asyncio.create_task(answer(listeners.ports["test"]))
+    await asyncio.sleep(0.05)
+    assert not early.done()
+    listeners.let_wait_in({"test": Noted})
+    assert await early == b"in"
+
+
 async def test_one_beyond_the_room_is_closed_and_told_and_let_in_once_another_goes(listeners):
     await listeners.bind()
     port = listeners.ports["test"]

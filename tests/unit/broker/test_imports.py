@@ -1,0 +1,36 @@
+"""What a start imports: libraries that the configuration does not use stay where they are."""
+
+import subprocess
+import sys
+
+import pytest
+
+# what each is for: HTTP, tokens, hooks, certificates made here, MQTT over WebSocket, selectors
+OPTIONAL = ("starlette", "uvicorn", "jinja2", "prometheus_client", "jwt", "httpx", "wsproto", "lark")
+
+PROGRAM = """
+import sys
+{start}
+print(*sorted({{name.partition(".")[0] for name in sys.modules}}))
+"""
+
+PLAIN_BROKER = """
+import asyncio
+from broker.app import Broker
+async def go():
+    async with Broker(storage="memory:"):
+        pass
+asyncio.run(go())
+"""
+
+
+def modules_after(start: str) -> set[str]:
+    """The names of the top-level packages that are there after some statements in a new process."""
+    program = PROGRAM.format(start=start)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize("start", [PLAIN_BROKER])
+def test_start_imports_no_library_of_a_part_that_is_not_configured(start):
+    assert modules_after(start).isdisjoint(OPTIONAL)
