@@ -5,7 +5,7 @@ A queue has one log, or one for each priority; a group has a cursor in each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from heapq import nsmallest
 from typing import Protocol
 
@@ -14,11 +14,12 @@ from queue_manager.claims.claim import AVAILABLE, DONE, IN_FLIGHT, RETURNING, Bu
 from queue_manager.claims.consumers import Consumers
 from queue_manager.claims.ledger import Claims
 from queue_manager.cursor import backoff
+from queue_manager.cursor.backlog import Backlog, Wanted
 from queue_manager.cursor.done_purges import DonePurges
 from queue_manager.cursor.reasons import DELIVERY_LIMIT, REJECTED
 from queue_manager.cursor.returning import Returning, Verdict
 from queue_manager.cursor.skipped_rows import SkippedRows
-from queue_manager.cursor.stored_place import StoredPlace
+from queue_manager.cursor.stored_state import StoredState
 from queue_manager.log.progress import Progress
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.ranges import RangeSet
@@ -28,8 +29,6 @@ from queue_manager.log.retention import Retention
 from queue_manager.model import Message
 from queue_manager.shard.commit import Commit
 from queue_manager.shard.loads import LogLoad, PayloadLoad
-
-Wanted = Callable[[Message], bool]
 
 
 class Owner(Protocol):
@@ -133,19 +132,16 @@ class Dispatcher(Protocol):
 
 
 class Cursor:
-    """A group's position in a log, its claims, and how they are written.
+    """A group's place in a log: what it has yet to be given (`backlog`), what it has claimed (`claims`), what
+    came back, and what of all that is on the store (`stored`).
 
-    Rate-limited by `limits.STATE_FLUSH_INTERVAL_MS`: a busy group's claim that is settled before the next
-    writing never touches an active record. What a crash loses thereby is delivered again, never lost. `wants`
-    says which messages are for the group (None: all). `is_removed`: the group was deleted, or a reset
-    replaced it.
+    `is_removed`: the group was deleted, or a reset replaced it.
     """
 
     __slots__ = (
-        "_flushed_at_ms",
-        "_is_dirty",
         "_owner",
         "awaits_history",
+        "backlog",
         "claims",
         "consumers",
         "dead_letters",
@@ -162,8 +158,7 @@ class Cursor:
         "rules",
         "skipped",
         "storage_id",
-        "stored_place",
-        "wants",
+        "stored",
     )
 
     def __init__(
@@ -179,6 +174,7 @@ class Cursor:
         rules: Rules,
         dead_letters: DeadLetters,
         dispatcher: Dispatcher,
+        is_kept: bool = True,
     ) -> None:
         log = retention.log
         self.log = log
@@ -187,8 +183,7 @@ class Cursor:
         self.consumers = consumers
         self.group_id = group_id
         self.storage_id = storage_id(log, group_id)
-        self.stored_place = StoredPlace(self.storage_id, log.log_id)
-        self.wants = wants
+        self.stored = StoredState(self, log, self.storage_id, is_kept=is_kept)
         self.rules = rules
         self.dead_letters = dead_letters
         self.dispatcher = dispatcher
@@ -201,11 +196,13 @@ class Cursor:
         self.awaits_history = False
         self.done_purges: DonePurges[Cursor] = DonePurges(retention, self, self.claims)
         self.skipped: SkippedRows[Cursor] = SkippedRows(retention, self, self.done_purges)
-        self._is_dirty = False
-        self._flushed_at_ms = 0
+        self.backlog = self._make_backlog(wants)
 
     def _make_claims(self) -> Claims:
-        return Claims(self.log, self.storage_id, self.mark_dirty, self.want_dispatch)
+        return Claims(self.log, self.storage_id, self.stored.mark_dirty, self.want_dispatch)
+
+    def _make_backlog(self, wants: Wanted | None) -> Backlog[Cursor]:
+        return Backlog(self, self.retention, self.progress, self.reader, self.stored, self.skipped, wants)
 
     @property
     def position(self) -> int:
@@ -227,10 +224,6 @@ class Cursor:
     def serve_by(self, dispatcher: Dispatcher) -> None:
         """Have messages handed out so from now on."""
         self.dispatcher = dispatcher
-
-    def select(self, wants: Wanted | None) -> None:
-        """Take only messages that `wants` says yes to."""
-        self.wants = wants
 
     def has_consumers(self) -> bool:
         """Whether anybody consumes in the group."""
@@ -272,102 +265,11 @@ class Cursor:
         """Whether messages that wait here are being read back."""
         return self.reader.is_loading and self.ready_count() > 0
 
-    # taking messages from the log
-
-    def at_hand(self) -> int:
-        """Messages beyond the position that are in memory; asks for more from the store if there are few."""
-        return self.reader.at_hand()
-
-    def take(self, count: int) -> list[Message]:
-        """The next `count` messages this group wants, the position moved past them."""
-        gaps = self.progress.take_gaps()
-        if gaps is None:
-            return self._take_wanted(count)
-        while True:
-            first = self.progress.position
-            messages = self._take_wanted(count)
-            self.progress.put_gaps(gaps)
-            kept = [message for message in messages if not gaps.contains(message.offset)]
-            if kept or not messages or self.progress.position == first:
-                return kept
-            self.progress.forget_gaps()
-
-    def _take_wanted(self, count: int) -> list[Message]:
-        wants = self.wants
-        if wants is None:
-            return self.reader.take(count)
-        messages: list[Message] = []
-        scanned = 0
-        while len(messages) < count:
-            part = self.reader.take(count - len(messages))
-            if not part:
-                break
-            wanted = [m for m in part if wants(m)]
-            if len(wanted) < len(part):
-                self.skip_unwanted([m for m in part if not wants(m)])
-            messages += wanted
-            scanned += len(part)
-            if scanned >= limits.PATTERN_SCAN_MESSAGES_MAX:
-                self.want_dispatch()
-                break
-        if scanned > len(messages):
-            self.mark_dirty()
-        return messages
-
-    def skip_unwanted(self, messages: list[Message]) -> None:
-        """These are nothing for the group: it lets go of them."""
-        self._skip(messages)
-        self.rules.skipped(self, messages)
-
-    def discard(self, messages: list[Message]) -> None:
-        """Be done, without a record, with messages that were never claimed."""
-        if messages:
-            self._skip(messages)
-            self.mark_dirty()
-
-    def _skip(self, messages: list[Message]) -> None:
-        if self.log.durable:
-            self.skipped.add([(m.offset, m.message_id, m.template.shared) for m in messages])
-
-    def selects(self, message: Message) -> bool:
-        """Whether the message is one for the group."""
-        return self.wants is None or self.wants(message)
-
-    def peek(self, count: int) -> list[Message]:
-        """The next up to `count` messages in memory, without taking them; asks for more to be read."""
-        return self.reader.peek(count)
-
-    def pass_by(self, count: int) -> None:
-        """Move the position past the next `count` messages in memory, wanted or not."""
-        self.reader.take(count)
-        self.mark_dirty()
-
-    def pass_to(self, offset: int) -> None:
-        """Go on at `offset`, if that is not behind and messages are claimed in order."""
-        if self.progress.claimed is None and self.reader.pass_to(offset):
-            self.mark_dirty()
-
-    def skip_to(self, offset: int) -> None:
-        """Go on at `offset`: nothing before it is kept."""
-        self.progress.skip_to(offset)
-        self.reader.forget()
-        self.mark_dirty()
-
-    def pass_ranges(self) -> None:
-        """Never hand out what the log has let go of, though memory or the store may still have it."""
-        if self.progress.pass_ranges(self.retention.released):
-            self.mark_dirty()
-
-    def pass_expired(self) -> None:
-        """What expired ahead of the groups is nothing for this one: keep account of it, out of order."""
-        if self.progress.pass_ranges(self.retention.expired_from(self.progress.position)):
-            self.mark_dirty()
-
-    def forget_read(self) -> None:
-        """Let go of what was read back; it is read again when it is wanted."""
-        self.reader.forget()
-
     # handing out
+
+    def passed_unwanted(self, messages: list[Message]) -> None:
+        """See `BacklogOwner`."""
+        self.rules.skipped(self, messages)
 
     def hand_out_fresh(self, consumer: Consumer, messages: list[Message], now_ms: int) -> None:
         """Claim and deliver messages just taken from the log, in order of offsets.
@@ -465,7 +367,7 @@ class Cursor:
         if self.dead_letters.send(self.group_id, claim.message, claim.attempts, reason, now_ms):
             self.claims.finish(claim)
             if claim.bucket is not None:
-                self.write_soon()  # with the commit that holds the copy
+                self.stored.write_soon()  # with the commit that holds the copy
             return
         self.keep_failed(claim)
 
@@ -478,15 +380,15 @@ class Cursor:
     def keep_fresh_failed(self, message: Message, now_ms: int) -> None:
         """Keep a message that was never claimed as a failed one."""
         self.keep_failed(self.claims.enter_one(message, now_ms))
-        self.mark_dirty()
-        self.write_soon()
+        self.stored.mark_dirty()
+        self.stored.write_soon()
 
     def discard_claim(self, claim: Claim, reason: str, now_ms: int) -> None:
         """Let go of an available claim. Where dead letters are wanted its body must be in memory."""
         self.claims.stamp(claim, now_ms)
         if claim.bucket is not None:
             self.claims.records.touch(claim.bucket)
-            self.write_soon()
+            self.stored.write_soon()
         if self.dead_letters.is_wanted():
             self.fail(claim, reason, now_ms)
         else:
@@ -501,13 +403,13 @@ class Cursor:
         if reason and self.dead_letters.is_wanted():
             done_with = []
             for message in messages:
-                if not self.selects(message) or self.dead_letters.send(
+                if not self.backlog.selects(message) or self.dead_letters.send(
                     self.group_id, message, 0, reason, now_ms
                 ):
                     done_with.append(message)
                 else:
                     self.keep_fresh_failed(message, now_ms)
-        self.discard(done_with)
+        self.backlog.discard(done_with)
         self.dispatcher.passed(self, messages)
         return len(messages)
 
@@ -553,56 +455,29 @@ class Cursor:
         self.claims.take_returned()
         self.claims.delays.clear()
         self.dispatcher.drop(self)
-        self.progress.skip_to(end)
-        self.reader.forget()
+        self.backlog.skip_to(end)
         self.dispatcher.purged(self)
         self.claims.drop(waiting, log.context.commit)
         self.rules.purged(self)
-        self.mark_dirty()
-        self.write_soon()  # before what is purged goes
+        self.stored.mark_dirty()
+        self.stored.write_soon()  # before what is purged goes
         return removal
 
     # writing
 
-    def mark_dirty(self) -> None:
-        """Have position and claims written with one of the next commits, if the queue is kept."""
-        if not self._is_dirty and self.log.durable and not (self.log.deleted or self.is_removed):
-            self._is_dirty = True
-            self._want_write()
-
-    def _want_write(self) -> None:
-        self.log.context.state_writes.add(self, self._flushed_at_ms + limits.STATE_FLUSH_INTERVAL_MS)
-
     def write_soon(self) -> None:
-        """Have what changed written with the open commit."""
-        self._flushed_at_ms = -limits.STATE_FLUSH_INTERVAL_MS
-        if self._is_dirty:
-            self._want_write()
-
-    def write_at(self, due_ms: int) -> None:
-        """Have what changes from now on written at that time."""
-        self._flushed_at_ms = due_ms - limits.STATE_FLUSH_INTERVAL_MS
-
-    @property
-    def is_dirty(self) -> bool:
-        """Whether there is something to write."""
-        return self._is_dirty
-
-    def written(self, now_ms: int) -> None:
-        """What changed is in a commit."""
-        self._is_dirty = False
-        self._flushed_at_ms = now_ms
-        self.log.context.state_writes.forget(self)
+        """See `Member`."""
+        self.stored.write_soon()
 
     def write_whole_soon(self) -> None:
         """As `write_soon`, and so that buckets are complete in their three records."""
         self.claims.records.want_all_whole()
-        self.write_soon()
+        self.stored.write_soon()
 
     def write_whole(self, commit: Commit, now_ms: int) -> None:
         """As `write`, and so that buckets are complete in their three records."""
         self.claims.records.want_all_whole()
-        if self._is_dirty:
+        if self.stored.is_dirty:
             self.write(commit, now_ms)
 
     def write(self, commit: Commit, now_ms: int) -> None:
@@ -617,11 +492,11 @@ class Cursor:
             self.done_purges.want()
         assert self.progress.position >= self.log.head_offset, f"{self.storage_id} is below the head"
         self.reader.advance_sequence()
-        self.stored_place.write(self.reader.sequence, self.progress.position, commit)
+        self.stored.write_place(self.reader.sequence, self.progress.position, commit)
         if self.progress.claimed is not None:
             self.progress.claimed.flush(self.storage_id, commit)
         self.rules.written(self, commit)
-        self.written(now_ms)
+        self.stored.written(now_ms)
         self.dispatcher.written(self)
 
     # reading back
@@ -657,7 +532,7 @@ class Cursor:
         if not self.dispatcher.log_loaded(self, load, rows, next_offset, sequence) and self.reader.loaded(
             load, rows, next_offset, sequence, self.release_gone
         ):
-            self.mark_dirty()
+            self.stored.mark_dirty()
         self._loaded(now_ms)
 
     def release_gone(self, start: int, end: int) -> None:
@@ -689,11 +564,6 @@ class Cursor:
 
     # its life
 
-    def begin_at(self, position: int, sequence: int) -> None:
-        """Begin at `position`: nothing was claimed yet."""
-        self.progress.move(position)
-        self.reader.begin_at(sequence)
-
     def await_history(self) -> None:
         """Be given nothing before it is known what the other groups let go of before the start."""
         self.awaits_history = True
@@ -706,8 +576,8 @@ class Cursor:
         del self.log.context.awaiting_history[self]
         self.reader.go_on()
         self.progress.released.add_all(self.retention.released)
-        self.pass_ranges()
-        self.mark_dirty()
+        self.backlog.pass_released()
+        self.stored.mark_dirty()
         self.want_dispatch()
 
     def keep_after_reset(self, keep: Kept) -> None:
@@ -718,10 +588,6 @@ class Cursor:
         """What a reset passed is not kept any more."""
         self.reset_keep = None
 
-    def floor(self) -> int:
-        """The lowest offset this group is not done with."""
-        return min([self.progress.position, *(claim.message.offset for claim in self.claims.active_claims())])
-
     def unfinished(self) -> list[Message]:
         """The messages below the position that wait again or are in flight."""
         return [claim.message for claim in self.claims.active_claims()]
@@ -730,7 +596,6 @@ class Cursor:
         """The group is deleted, or a reset puts another cursor in the place of this one."""
         self.is_removed = True
         self._leave()
-        self._is_dirty = False
         self.claims.retire(self.waiting())
         if self.progress.claimed is not None:
             self.progress.claimed.erase(self.storage_id, self.log.context.commit)
@@ -746,7 +611,7 @@ class Cursor:
     def _leave(self) -> None:
         """Have nothing done for it any more."""
         context = self.log.context
-        context.state_writes.forget(self)
+        self.stored.leave()
         context.purgeable.pop(self.done_purges, None)
         context.skipping.pop(self.skipped, None)
         context.awaiting_history.pop(self, None)

@@ -6,15 +6,15 @@ is done with everything.
 
 from __future__ import annotations
 
-from config import limits
 from queue_manager.claims.claim import IN_FLIGHT, Claim, Consumer
 from queue_manager.claims.consumers import Consumers
 from queue_manager.claims.ledger import Claims
-from queue_manager.cursor.cursor import Cursor, DeadLetters, Dispatcher, Owner, Rules, Wanted
-from queue_manager.log.stream_blocks import Block
+from queue_manager.cursor.backlog import Wanted
+from queue_manager.cursor.cursor import Cursor, DeadLetters, Dispatcher, Owner, Rules
+from queue_manager.cursor.stream_backlog import StreamBacklog
 from queue_manager.log.stream_log import StreamLog
 from queue_manager.log.stream_retention import StreamRetention
-from queue_manager.log.stream_start import TIMESTAMP, StreamStart
+from queue_manager.log.stream_start import StreamStart
 from queue_manager.model import Message
 from queue_manager.shard.commit import Commit
 
@@ -40,21 +40,17 @@ class StreamCursor(Cursor):
     """The place of one reader, or of several that share the messages between them.
 
     `committed` is where the group goes on after a restart, as far as it was told (`auto_commit` False) or was
-    written down. `gap` counts messages retention took before the group read them, until its consumer has been
-    told; `lost_count` all of them. `is_anonymous`: it goes with its consumer and is not stored.
+    written down. `is_anonymous`: it goes with its consumer and is not stored.
     """
 
     __slots__ = (
-        "_block",
-        "_blocks",
         "_now_ms",
-        "_since_ms",
+        "_stream_backlog",
         "_stream_log",
+        "_stream_retention",
         "auto_commit",
         "committed",
-        "gap",
         "is_anonymous",
-        "lost_count",
     )
 
     def __init__(
@@ -72,6 +68,7 @@ class StreamCursor(Cursor):
         dispatcher: Dispatcher,
         is_anonymous: bool,
     ) -> None:
+        self._stream_retention = retention
         super().__init__(
             retention,
             owner,
@@ -83,20 +80,27 @@ class StreamCursor(Cursor):
             rules=rules,
             dead_letters=dead_letters,
             dispatcher=dispatcher,
+            is_kept=not is_anonymous,
         )
         self._stream_log: StreamLog = retention.stream_log
-        self._blocks = retention.blocks
         self.is_anonymous = is_anonymous
         self.auto_commit = True
         self.committed = position
-        self.gap = 0
-        self.lost_count = 0
         self._now_ms = 0
-        self._since_ms = 0  # messages published before it are passed
-        self._block: Block | None = None
 
     def _make_claims(self) -> Claims:
-        return StreamClaims(self.log, self.storage_id, self.mark_dirty, self.want_dispatch)
+        return StreamClaims(self.log, self.storage_id, self.stored.mark_dirty, self.want_dispatch)
+
+    def _make_backlog(self, wants: Wanted | None) -> StreamBacklog[Cursor]:
+        self._stream_backlog: StreamBacklog[Cursor] = StreamBacklog(
+            self, self._stream_retention, self.progress, self.reader, self.stored, self.skipped, wants
+        )
+        return self._stream_backlog
+
+    @property
+    def stream_backlog(self) -> StreamBacklog[Cursor]:
+        """As `backlog`."""
+        return self._stream_backlog
 
     def begin_dispatch(self, now_ms: int) -> None:
         """It is now `now_ms`."""
@@ -106,12 +110,11 @@ class StreamCursor(Cursor):
 
     def seek(self, start: StreamStart) -> None:
         """Go on at `start`; what was handed out before does not come back."""
-        self.rewind(self._stream_log.place(start))
-        self.gap = 0
-        self._since_ms = start.value if start.kind == TIMESTAMP else 0
+        self._end_claims()
+        self._stream_backlog.seek(start, self._stream_log.place(start))
         self.committed = self.position
-        self.mark_dirty()
-        self.write_soon()
+        self.stored.mark_dirty()
+        self.stored.write_soon()
         self.want_dispatch()
 
     def commit(self, offset: int) -> None:
@@ -119,8 +122,8 @@ class StreamCursor(Cursor):
         self.committed = offset + 1
         if not self.has_consumers():
             self.rewind(self.committed)
-        self.mark_dirty()
-        self.write_soon()
+        self.stored.mark_dirty()
+        self.stored.write_soon()
 
     def commit_by(self, *, itself: bool) -> None:
         """Say whether the offset is committed by what is settled, or when the group is told."""
@@ -144,24 +147,22 @@ class StreamCursor(Cursor):
 
     def rewind(self, offset: int) -> None:
         """Go on at `offset`; claims from before mean nothing any more: consumers that went may have some."""
+        self._end_claims()
+        self._stream_backlog.rewind(offset)
+
+    def _end_claims(self) -> None:
         for consumer in self.consumers:
             self.claims.end_in_flight(consumer, stale=True)
         self.returning.drop()
         self.claims.take_returned()
-        self.progress.move(offset)
-        self._block = None
 
     def drop_unwanted(self) -> None:
         """What came back from who read before, and is not wanted now, is passed like the rest."""
-        if self.wants is not None and self.claims.drop_returned(self.wants):
-            self.mark_dirty()
+        wants = self.backlog.wants
+        if wants is not None and self.claims.drop_returned(wants):
+            self.stored.mark_dirty()
 
     # writing
-
-    def mark_dirty(self) -> None:
-        """Have the committed offset written with one of the next commits, if it is kept."""
-        if not self.is_anonymous:
-            super().mark_dirty()
 
     def write(self, commit: Commit, now_ms: int) -> None:
         """Put the committed offset into `commit`; once more later while somebody has something in flight."""
@@ -170,15 +171,15 @@ class StreamCursor(Cursor):
             self.committed = floor
         sequence = self._stream_log.sequence_for(self.committed)
         self.reader.set_sequence(sequence)
-        self.stored_place.write(sequence, self.committed, commit)
-        self.written(now_ms)
+        self.stored.write_place(sequence, self.committed, commit)
+        self.stored.written(now_ms)
         if floor < self.position and any(self.consumers):
             self._commit_later(now_ms)
 
     def _commit_later(self, now_ms: int) -> None:
-        if not self.is_dirty and self.auto_commit:
-            self.write_at(now_ms + self.log.context.auto_commit_interval_ms)
-            self.mark_dirty()
+        if not self.stored.is_dirty and self.auto_commit:
+            self.stored.write_at(now_ms + self.log.context.auto_commit_interval_ms)
+            self.stored.mark_dirty()
 
     # handing out
 
@@ -192,98 +193,9 @@ class StreamCursor(Cursor):
         self._commit_later(self._now_ms)
         super().hand_out(consumer, claims)
 
-    # reading
-
-    def at_hand(self) -> int:
-        """See `Cursor`. What is not durable is not there yet."""
-        if self.position < self.log.head_offset:
-            self._pass_gap()
-        tail = self.log.tail
-        while self.position < tail.first_offset:
-            block = self._find_block()
-            if block is None:
-                return 0
-            left = len(block.messages) - block.index_of(self.position)
-            if left:
-                return left
-            self.progress.move(block.end)  # nothing of that stretch is kept any more
-        if self._block is not None:
-            self.forget_read()
-        return max(0, self.log.durable_offset - self.position)
-
-    def _pass_gap(self) -> None:
-        """Retention was faster than this group."""
-        head = self.log.head_offset
-        skipped = head - self.position
-        self.gap += skipped
-        self.lost_count += skipped
-        self.progress.move(head)
-        self._block = None
-        self.mark_dirty()
-
-    def _find_block(self) -> Block | None:
-        """The block the position is in, and the one behind it asked for; None: it must be read first."""
-        position = self.position
-        block = self._block
-        if block is None or not block.holds(position):
-            before = block
-            block = self._block = self._blocks.find(position)
-            if block is None:
-                self._blocks.ask(self, position, before)
-                return None
-        if block.end < self.log.tail.first_offset and self._blocks.find(block.end) is None:
-            self._blocks.ask(self, block.end, block)
-        return block
-
-    def take(self, count: int) -> list[Message]:
-        """See `Cursor`."""
-        wants = self.wants
-        if wants is None and not self._since_ms:
-            return self._take_next(count)
-        taken: list[Message] = []
-        scanned = 0
-        while len(taken) < count:
-            part = self._take_next(count - len(taken))
-            if not part:
-                break
-            scanned += len(part)
-            if self._since_ms:
-                since_ms = self._since_ms
-                part = [message for message in part if message.received_at_ms >= since_ms]
-                if part:
-                    self._since_ms = 0
-            taken += part if wants is None else filter(wants, part)
-            if scanned >= limits.PATTERN_SCAN_MESSAGES_MAX:
-                self.want_dispatch()
-                break
-        if scanned > len(taken):
-            self._commit_later(self._now_ms)  # that it passed messages nobody was given
-        return taken
-
-    def _take_next(self, count: int) -> list[Message]:
-        if not self.at_hand():
-            return []
-        block = self._block
-        if block is None:
-            messages = self.log.tail.slice(self.position, min(count, self.log.durable_offset - self.position))
-            self.progress.move(self.position + len(messages))
-            return messages
-        index = block.index_of(self.position)
-        messages = block.messages[index : index + count]
-        end = index + len(messages)
-        self.progress.move(block.messages[end].offset if end < len(block.messages) else block.end)
-        return messages
-
-    def forget_read(self) -> None:
-        """Let go of the block being read."""
-        self._block = None
-        self._blocks.left()
-
-    def take_gap(self) -> int:
-        """Messages lost to retention that no consumer was told of yet; they are told now."""
-        gap = self.gap
-        self.gap = 0
-        return gap
+    def passed_unread(self) -> None:
+        """See `StreamBacklogOwner`."""
+        self._commit_later(self._now_ms)
 
     def purge_ready(self) -> None:
         """Nothing: the stream itself is cut."""

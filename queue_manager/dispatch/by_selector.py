@@ -53,9 +53,9 @@ class BySelector:
         has_gaps = cursor.progress.gaps is not None
         self._claimed = claimed = cursor.progress.begin_bitmap()
         if has_gaps:
-            cursor.mark_dirty()
+            cursor.stored.mark_dirty()
         self._scan = Scan(cursor, claimed, self._views)
-        cursor.pass_expired()
+        cursor.backlog.pass_expired()
         for consumer in consumers.members:
             self.join(consumer)
 
@@ -92,7 +92,7 @@ class BySelector:
         if not self._consumers.members:
             self._scan.forget_block()
         if self._is_over():
-            self._cursor.mark_dirty()  # it ends with the next flush, or dispatch
+            self._cursor.stored.mark_dirty()  # it ends with the next flush, or dispatch
 
     def check_room(self, wanted: ConsumerFilter) -> None:
         """Raise LimitReached if the cursor cannot serve one more consumer with this filter."""

@@ -21,12 +21,13 @@ class InOrder:
     def dispatch(self, cursor: Cursor, now_ms: int) -> None:
         """Hand out messages while there are both messages and credit."""
         claims = cursor.claims
+        backlog = cursor.backlog
         budget = cursor.log.context.budget
         while self._consumers.members:
             if budget.left <= 0:
                 cursor.want_dispatch()  # and it is the turn of others
                 return
-            waiting = len(claims.returned) or cursor.at_hand()
+            waiting = len(claims.returned) or backlog.at_hand()
             if not waiting or (not claims.returned and claims.delays.is_full()):
                 return
             all_served = self._share(cursor, waiting, now_ms)
@@ -35,7 +36,7 @@ class InOrder:
             if all_served is None:
                 return
             first = claims.next_returned()
-            if not cursor.at_hand() or (first is not None and first.message.body is None):
+            if not backlog.at_hand() or (first is not None and first.message.body is None):
                 return
 
     def _share(self, cursor: Cursor, waiting: int, now_ms: int) -> bool | None:
@@ -73,7 +74,7 @@ class InOrder:
                 cursor.hand_out(consumer, claims)
             if claims or cursor.reader.is_loading:
                 return len(claims)
-        messages = cursor.rules.choose(cursor, cursor.take(count), now_ms)
+        messages = cursor.rules.choose(cursor, cursor.backlog.take(count), now_ms)
         if messages:
             cursor.hand_out_fresh(consumer, messages, now_ms)
         return len(messages)

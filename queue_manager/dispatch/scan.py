@@ -122,7 +122,7 @@ class Scan:
         cursor = self._cursor
         title = cursor.log.title
         fields = cursor.log.context.fields
-        wanted_by_group = cursor.wants
+        wanted_by_group = cursor.backlog.wants
         claimed = self._claimed
         scanning = [
             view
@@ -155,7 +155,7 @@ class Scan:
             if view.is_scanning:
                 view.end_scan(end)
         if passed:
-            cursor.skip_unwanted(passed)
+            cursor.backlog.skip_unwanted(passed)
             self.pass_messages(passed)
 
     def _has_room(self, view: View) -> bool:
@@ -179,7 +179,7 @@ class Scan:
         """The cursor claimed these, or is done with them."""
         offsets = [message.offset for message in messages]
         self._cursor.progress.claim(offsets)
-        self._cursor.mark_dirty()
+        self._cursor.stored.mark_dirty()
         self._cursor.retention.release_tail(self._cursor, offsets)
 
     def forget_view(self, view: View) -> None:
@@ -237,4 +237,4 @@ class Scan:
             position = self._cursor.position
             self._cursor.progress.claim_range(start, end)
             if self._cursor.position != position:
-                self._cursor.mark_dirty()
+                self._cursor.stored.mark_dirty()

@@ -138,7 +138,7 @@ class Group:
         """Follow what the queue's policy now says."""
         for cursor in self.cursors:
             if cursor.claims.resize_buckets(cursor.log.policy):
-                cursor.mark_dirty()
+                cursor.stored.mark_dirty()
         self.apply_message_groups()
         self.consumers.policy_changed()
 
@@ -188,7 +188,7 @@ class Group:
         self.consumers.stop(consumer)
         if not self.consumers.members:
             for cursor in self.cursors:
-                cursor.forget_read()
+                cursor.backlog.forget_read()
 
     def rank_again(self) -> None:
         """See `ConsumerGroup`."""

@@ -71,11 +71,11 @@ class StreamGroup(Group):
     @property
     def gap(self) -> int:
         """Messages lost to retention that no consumer was told of yet."""
-        return self._cursor.gap
+        return self._cursor.stream_backlog.gap
 
     def take_gap(self) -> int:
         """As `gap`; they are told now."""
-        return self._cursor.take_gap()
+        return self._cursor.stream_backlog.take_gap()
 
     @property
     def position(self) -> int:
@@ -101,10 +101,10 @@ class StreamGroup(Group):
             return
         self.filter_key = key
         if wanted is None:
-            self._cursor.select(self.wants)
+            self._cursor.backlog.select(self.wants)
         else:
             asked = condition_of_filter(self.log, wanted.condition, key)
-            self._cursor.select(both(self.wants, asked))
+            self._cursor.backlog.select(both(self.wants, asked))
             self._cursor.drop_unwanted()
 
     # as a group
@@ -135,7 +135,7 @@ class StreamGroup(Group):
             self._finish(claims)
             return
         cursor = self._cursor
-        wants = cursor.wants if self.filter_key else None
+        wants = cursor.backlog.wants if self.filter_key else None
         again = [
             claim
             for claim in claims
@@ -183,5 +183,5 @@ class StreamGroup(Group):
         elif not self.auto_commit:
             self._cursor.rewind(self._cursor.committed)
         else:
-            self._cursor.mark_dirty()
+            self._cursor.stored.mark_dirty()
             self._cursor.write_soon()

@@ -19,6 +19,16 @@ from queue_manager.log.runs import Run, add_to_runs
 from storage.records import group_removal, payload, payload_refs, queue_meta, released_offsets
 
 
+class Ahead(Protocol):
+    """What of this log a group has yet to be given."""
+
+    def skip_to(self, offset: int) -> None:
+        """Go on at `offset`: nothing before it is kept."""
+
+    def pass_to(self, offset: int) -> None:
+        """Go on at `offset`, if that is not behind and messages are claimed in order."""
+
+
 class Member(Protocol):
     """A group's cursor in this log."""
 
@@ -28,11 +38,9 @@ class Member(Protocol):
     @property
     def progress(self) -> Progress: ...
 
-    def skip_to(self, offset: int) -> None:
-        """Go on at `offset`: nothing before it is kept."""
-
-    def pass_to(self, offset: int) -> None:
-        """Go on at `offset`, if that is not behind and messages are claimed in order."""
+    @property
+    def backlog(self) -> Ahead:
+        """What it has yet to be given."""
 
     def write_soon(self) -> None:
         """Have what changed written with the open commit."""
@@ -138,7 +146,7 @@ class Retention(Generic[M]):
         if self._expired is not None:
             position = member.progress.position
             member.progress.released.add_all(self._expired.ranges_from(position))
-            member.pass_to(self._expired.floor_from(position))
+            member.backlog.pass_to(self._expired.floor_from(position))
 
     # expired ahead of the groups
 
@@ -470,7 +478,7 @@ class Retention(Generic[M]):
         for member in self.members.values():
             member.progress.released.drop_before(floor)
             if member.progress.position < floor:
-                member.skip_to(floor)
+                member.backlog.skip_to(floor)
         return True
 
     def want_removal_below_head(self) -> None:
@@ -501,5 +509,5 @@ class Retention(Generic[M]):
         """Nothing is left below `head`: what expired there need not be known any more."""
         if self._expired is not None:
             for member in self.members.values():
-                member.pass_to(head)
+                member.backlog.pass_to(head)
             self._expired.forget_before(head, self.log.name, self.log.context.commit)

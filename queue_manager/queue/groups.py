@@ -132,14 +132,14 @@ class Groups:
         behind = RangeSet()
         behind.add(cursor.position, position)
         part.farewell(cursor)
-        cursor.begin_at(position, sequence)
+        cursor.backlog.begin_at(position, sequence)
         cursor.progress.released.add_all(behind)
         cursor.progress.forget_gaps()
-        cursor.pass_ranges()
+        cursor.backlog.pass_released()
         part.welcome(cursor)
         if not log.durable:
             return
-        cursor.mark_dirty()
+        cursor.stored.mark_dirty()
         if len(self._groups) == 1:
             # no other group wants what it passes; of several groups the others keep it
             behind.discard_all(part.retention.released)
@@ -244,7 +244,7 @@ class Groups:
                 cursor.claims.begin_after(old.claims.next_claim)
             else:
                 _divide(part, old, cursor, removal, now_ms)
-                cursor.mark_dirty()
+                cursor.stored.mark_dirty()
             part.welcome(cursor)
         new.move_consumers(group)
         group.loaded(now_ms)
@@ -315,7 +315,7 @@ def _divide(part: Part, old: Cursor, new: Cursor, removal: GroupRemoval, now_ms:
     behind.discard_all(keep_passed(old, new, now_ms))
     new.progress.begin_released(retention.released)
     new.progress.released.add_all(behind)
-    new.pass_ranges()
+    new.backlog.pass_released()
     others = retention.others(new)
     free = behind.intersection(retention.released_by_all(others)) if others else behind
     free.discard_all(retention.released)

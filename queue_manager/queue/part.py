@@ -165,7 +165,7 @@ class Part:
             # it is not known yet what the others let go of; until then it is given nothing
             cursor.await_history()
         else:
-            cursor.mark_dirty()
+            cursor.stored.mark_dirty()
             if cursor.progress.gaps is not None:
                 retention.note_gaps()
 

@@ -146,7 +146,7 @@ def restore_gaps(part: Part, ranges: Ranges) -> None:
     part.retention.restore_gaps(list(ranges))
     for cursor in part.cursors.values():
         cursor.progress.released.add_all(part.retention.released)
-        cursor.pass_ranges()
+        cursor.backlog.pass_released()
 
 
 def restore_reset(cursor: Cursor, passed_at_ms: int, ranges: Ranges) -> None:
@@ -161,7 +161,7 @@ def restore_group_removal(part: Part, removal: GroupRemoval) -> None:
     """A deletion or reset a crash interrupted."""
     part.retention.restore_removal(removal)
     for cursor in part.cursors.values():
-        cursor.pass_ranges()
+        cursor.backlog.pass_released()
     own = part.cursors.get(removal.group_id)
     if own is not None and removal.has_rows:
         claims = own.claims

@@ -196,7 +196,7 @@ async def _ready(shard: Shard, part: Part, cursor: Cursor | None, after: int) ->
         position = cursor.position
         for item in _of_claims(counting.returned_claims(cursor), after):
             yield item
-    wants = None if cursor is None else cursor.wants
+    wants = None if cursor is None else cursor.backlog.wants
     async for messages in log_view.read_from(shard, part.log, max(position, after + 1)):
         for message in messages:
             if cursor is not None and cursor.has_taken(message.offset):

@@ -86,7 +86,7 @@ async def group_view(shard: Shard, group: Group) -> GroupView:
         head = group.log.head_offset
         committed = group.committed_offset()
         lag = group.log.next_offset - max(head, committed)
-        lost = group.cursor.lost_count + max(0, head - position)
+        lost = group.cursor.stream_backlog.lost_count + max(0, head - position)
     return GroupView(
         queue=group.log.title,
         group_id=group.group_id,

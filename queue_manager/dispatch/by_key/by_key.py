@@ -101,7 +101,7 @@ class ByKey:
             if first is not None:
                 return cursor, rank(first.message.offset)
             if has_room and not cursor.claims.delays.is_full():
-                if cursor.at_hand():
+                if cursor.backlog.at_hand():
                     return cursor, rank(cursor.position)
                 if cursor.reader.is_loading and cursor.position < cursor.log.next_offset:
                     return None, rank(cursor.position)
@@ -145,7 +145,7 @@ class ByKey:
 
     def _enter(self, cursor: Cursor, count: int, now_ms: int) -> list[Claim]:
         """Claims of the next messages of the log, without those that have expired."""
-        messages = cursor.rules.choose(cursor, cursor.take(count), now_ms)
+        messages = cursor.rules.choose(cursor, cursor.backlog.take(count), now_ms)
         claims = cursor.claims.enter(messages, now_ms) if messages else []
         for claim in claims:
             cursor.rules.returned(cursor, claim, claim.message.body)

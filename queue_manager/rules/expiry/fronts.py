@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from queue_manager.cursor.backlog import Backlog
 from queue_manager.cursor.cursor import Cursor, DeadLetters
 from queue_manager.log.retention import Retention
 from queue_manager.log.tail import RELEASED
 from queue_manager.model import Message
 from queue_manager.rules.expiry.byte_count import Holder
 from queue_manager.rules.expiry.front import Front, FutureGroups, Walker
+
+Source = Backlog[Cursor] | Front
+"""Who goes through the log for a group."""
 
 Seen = tuple[
     int, int, int
@@ -30,7 +34,7 @@ class Fronts:
         self._frontier = 0
         self._future: FutureGroups | None = None
         self._stand_ins: dict[Cursor, Front] = {}
-        self._seen: dict[Cursor | Front, Seen] = {}
+        self._seen: dict[Source, Seen] = {}
 
     def future(self) -> FutureGroups:
         """Who stands for the groups to come."""
@@ -51,13 +55,13 @@ class Fronts:
             return [*self._retention.members.values()]
         return [self.future()]
 
-    def source(self, holder: Holder) -> Cursor | Front:
-        """Who goes through the log for a group: itself, or a stand-in if it does not claim in order."""
+    def source(self, holder: Holder) -> Source:
+        """What goes through the log for a group: its backlog, or a stand-in if it does not claim in order."""
         if isinstance(holder, FutureGroups):
             return holder
         if holder.progress.claimed is None:
             self._stand_ins.pop(holder, None)
-            return holder
+            return holder.backlog
         stand_in = self._stand_ins.get(holder)
         if stand_in is None:
             stand_in = self._stand_ins[holder] = Front(
@@ -74,7 +78,7 @@ class Fronts:
             holder.progress.claimed is not None and holder.progress.has_taken(message.offset)
         )
 
-    def pass_over(self, holder: Holder, source: Cursor | Front, count: int) -> None:
+    def pass_over(self, holder: Holder, source: Source, count: int) -> None:
         """Move past so many messages, which are over for the group."""
         if isinstance(holder, FutureGroups):
             holder.pass_over(count)
@@ -86,20 +90,20 @@ class Fronts:
         """A group was made: what was passed before is not for it."""
         if self._frontier > cursor.position:
             cursor.progress.released.add(cursor.position, self._frontier)
-            cursor.pass_to(self._frontier)
+            cursor.backlog.pass_to(self._frontier)
 
     def farewell(self, cursor: Cursor) -> None:
         """The group is gone, or begins anew."""
-        self._seen.pop(cursor, None)
+        self._seen.pop(cursor.backlog, None)
         stand_in = self._stand_ins.pop(cursor, None)
         if stand_in is not None:
             self._seen.pop(stand_in, None)
 
-    def see(self, source: Cursor | Front, message: Message, until_ms: int) -> None:
+    def see(self, source: Source, message: Message, until_ms: int) -> None:
         """Note what is next in the log; not to be looked at again before `until_ms`."""
         self._seen[source] = (source.position, message.received_at_ms, until_ms)
 
-    def seen_due_ms(self, source: Cursor | Front, ttl_ms: int, *, honours_until: bool) -> int:
+    def seen_due_ms(self, source: Source, ttl_ms: int, *, honours_until: bool) -> int:
         """When to look at what is next in the log, if that was seen and would have to be read again; else 0.
 
         What was read is forgotten at once. Groups and priorities that had theirs read anew whenever something

@@ -20,8 +20,8 @@ from queue_manager.model import Message
 from queue_manager.policy import DROP_HEAD
 from queue_manager.rules.expiry import overflow
 from queue_manager.rules.expiry.byte_count import ByteCount, Holder
-from queue_manager.rules.expiry.front import Front, FutureGroups
-from queue_manager.rules.expiry.fronts import Fronts
+from queue_manager.rules.expiry.front import FutureGroups
+from queue_manager.rules.expiry.fronts import Fronts, Source
 from queue_manager.rules.expiry.oldest import Oldest
 from queue_manager.rules.expiry.own_expiry import OwnExpiry
 from queue_manager.rules.expiry.times import expires_at, has_expired
@@ -206,7 +206,7 @@ class LogRules:
             cursor.discard_fresh(expired, EXPIRED, now_ms)
             if good:
                 return good
-            messages = cursor.take(len(messages))
+            messages = cursor.backlog.take(len(messages))
         return messages
 
     def choose_found(self, cursor: Cursor, messages: list[Message], now_ms: int) -> list[Message]:
@@ -270,7 +270,7 @@ class LogRules:
         """See `Rules`: it may be what we wait for."""
         self.on_timer(now_ms)
         if not any(cursor.consumers):
-            cursor.forget_read()
+            cursor.backlog.forget_read()
 
     def walked(self, now_ms: int) -> None:
         """See `Walker`."""
@@ -378,7 +378,7 @@ class LogRules:
 
     # see `overflow.Level`
 
-    def source(self, holder: Holder) -> Cursor | Front:
+    def source(self, holder: Holder) -> Source:
         """See `Level`."""
         return self.fronts.source(holder)
 
@@ -386,7 +386,7 @@ class LogRules:
         """See `Level`."""
         return self.fronts.is_over_for(holder, message)
 
-    def pass_over(self, holder: Holder, source: Cursor | Front, count: int) -> None:
+    def pass_over(self, holder: Holder, source: Source, count: int) -> None:
         """See `Level`."""
         self.fronts.pass_over(holder, source, count)
         if isinstance(holder, FutureGroups):

@@ -15,6 +15,7 @@ from queue_manager.log.queue_log import QueueLog
 from queue_manager.model import Message
 from queue_manager.rules.expiry.byte_count import ByteCount, Holder
 from queue_manager.rules.expiry.front import Front
+from queue_manager.rules.expiry.fronts import Source
 from queue_manager.rules.expiry.oldest import Oldest
 
 FRONT_MESSAGES_MIN: Final = 16  # of the log are looked at for what is too much
@@ -32,13 +33,13 @@ class Level(Protocol):
     @property
     def oldest(self) -> Oldest: ...
 
-    def source(self, holder: Holder) -> Cursor | Front:
+    def source(self, holder: Holder) -> Source:
         """Who goes through the log for the group."""
 
     def is_over_for(self, holder: Holder, message: Message) -> bool:
         """Whether the group has taken the message, or let go of it."""
 
-    def pass_over(self, holder: Holder, source: Cursor | Front, count: int) -> None:
+    def pass_over(self, holder: Holder, source: Source, count: int) -> None:
         """Move past so many messages, which are over for the group."""
 
     def discard_waiting(self, cursor: Cursor, claims: list[Claim], reason: str, now_ms: int) -> bool:
@@ -109,7 +110,7 @@ def drop_oldest(readers: Sequence[Reader], reason: str, now_ms: int) -> None:
             source = level.source(holder)
             step = min(max(excess.count, FRONT_MESSAGES_MIN), limits.EXPIRY_STEP_MESSAGES)
             # out of order, something older than what came back may never have been claimed
-            is_out_of_order = source is not holder
+            is_out_of_order = isinstance(source, Front) and source is not holder
             front = source.peek(step) if is_out_of_order else []
             if is_out_of_order and not front and source.reader.is_loading:
                 return
@@ -133,7 +134,7 @@ def drop_oldest(readers: Sequence[Reader], reason: str, now_ms: int) -> None:
 def _drop_front(
     level: Level,
     holder: Holder,
-    source: Cursor | Front,
+    source: Source,
     front: list[Message],
     excess: Excess,
     reason: str,

@@ -118,9 +118,12 @@ class OwnExpiry:
         if not self._retention.expires_ahead:
             return
         for holder in holders:
-            holder.pass_to(self._retention.expired_floor(holder.position))
+            floor = self._retention.expired_floor(holder.position)
             if isinstance(holder, FutureGroups):
+                holder.pass_to(floor)
                 self._rules.write_future(holder)
+            else:
+                holder.backlog.pass_to(floor)
         self._retention.write_expired()
 
     def _needs_body(self, row: Expiring) -> bool:
@@ -161,7 +164,7 @@ class OwnExpiry:
                 self._retention.want_trim()
         for cursor in self._retention.members.values():
             # with the commit that holds the dead letters: a place before it would give it up again
-            cursor.mark_dirty()
+            cursor.stored.mark_dirty()
             cursor.write_soon()
         self._retention.expire(offset)
         self._log.tail.blank(offset)

@@ -301,7 +301,7 @@ def test_a_limit_takes_the_oldest_and_readers_are_told(manager, fields):
     manager.ack(sink.claims, NOW_MS)
     manager.dispatch(NOW_MS)
     assert sink.offsets == [*range(10), *range(28, 38)]
-    assert (group.take_gap(), group.take_gap(), group.cursor.lost_count) == (18, 0, 18)
+    assert (group.take_gap(), group.take_gap(), group.cursor.stream_backlog.lost_count) == (18, 0, 18)
 
 
 def test_age_takes_the_oldest(manager):

@@ -1,0 +1,177 @@
+"""What of its log a cursor has yet to be given: the messages from its position on that the group wants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, Protocol
+
+from config import limits
+from queue_manager.cursor.done_purges import H
+from queue_manager.cursor.skipped_rows import SkippedRows
+from queue_manager.cursor.stored_state import StoredState
+from queue_manager.log.progress import Progress
+from queue_manager.log.queue_log import QueueLog
+from queue_manager.log.ranges import RangeSet
+from queue_manager.log.reader import Reader
+from queue_manager.log.retention import Retention
+from queue_manager.model import Message
+
+Wanted = Callable[[Message], bool]
+
+
+class BacklogOwner(Protocol):
+    """The cursor."""
+
+    def want_dispatch(self) -> None:
+        """Have the group hand out messages: there may be more that it wants."""
+
+    def passed_unwanted(self, messages: list[Message]) -> None:
+        """These are nothing for the group: whoever keeps account of what waits is to know."""
+
+
+class Backlog(Generic[H]):
+    """Takes messages in order, and passes what is unwanted, expired, or gone.
+
+    The place in it is `progress.position`; only messages claimed out of order are ahead of that. `wants` says
+    which messages are for the group (None: all).
+    """
+
+    __slots__ = ("_owner", "_retention", "_skipped", "_stored", "log", "progress", "reader", "wants")
+
+    def __init__(
+        self,
+        owner: BacklogOwner,
+        retention: Retention[H],
+        progress: Progress,
+        reader: Reader,
+        stored: StoredState,
+        skipped: SkippedRows[H],
+        wants: Wanted | None,
+    ) -> None:
+        self._owner = owner
+        self._retention = retention
+        self._stored = stored
+        self._skipped = skipped
+        self.log: QueueLog = retention.log
+        self.progress = progress
+        self.reader = reader
+        self.wants = wants
+
+    @property
+    def position(self) -> int:
+        """The first offset not looked at yet."""
+        return self.progress.position
+
+    # what is wanted
+
+    def select(self, wants: Wanted | None) -> None:
+        """Take only messages that `wants` says yes to."""
+        self.wants = wants
+
+    def selects(self, message: Message) -> bool:
+        """Whether the message is one for the group."""
+        return self.wants is None or self.wants(message)
+
+    # taking
+
+    def at_hand(self) -> int:
+        """Messages beyond the position that are in memory; asks for more from the store if there are few."""
+        return self.reader.at_hand()
+
+    def peek(self, count: int) -> list[Message]:
+        """The next up to `count` messages in memory, without taking them; asks for more to be read."""
+        return self.reader.peek(count)
+
+    def take(self, count: int) -> list[Message]:
+        """The next `count` messages this group wants, the position moved past them."""
+        if self.wants is None and self.progress.gaps is None:
+            return self.reader.take(count)
+        gaps = self.progress.take_gaps()
+        if gaps is None:
+            return self._take_wanted(count)
+        while True:
+            first = self.progress.position
+            messages = self._take_wanted(count)
+            self.progress.put_gaps(gaps)
+            kept = [message for message in messages if not gaps.contains(message.offset)]
+            if kept or not messages or self.progress.position == first:
+                return kept
+            self.progress.forget_gaps()
+
+    def _take_wanted(self, count: int) -> list[Message]:
+        wants = self.wants
+        if wants is None:
+            return self.reader.take(count)
+        messages: list[Message] = []
+        scanned = 0
+        while len(messages) < count:
+            part = self.reader.take(count - len(messages))
+            if not part:
+                break
+            wanted = [m for m in part if wants(m)]
+            if len(wanted) < len(part):
+                self.skip_unwanted([m for m in part if not wants(m)])
+            messages += wanted
+            scanned += len(part)
+            if scanned >= limits.PATTERN_SCAN_MESSAGES_MAX:
+                self._owner.want_dispatch()
+                break
+        if scanned > len(messages):
+            self._stored.mark_dirty()
+        return messages
+
+    # being done with messages that nobody was given
+
+    def skip_unwanted(self, messages: list[Message]) -> None:
+        """These are nothing for the group: it lets go of them."""
+        self._skip(messages)
+        self._owner.passed_unwanted(messages)
+
+    def discard(self, messages: list[Message]) -> None:
+        """Be done, without a record, with messages that were never claimed."""
+        if messages:
+            self._skip(messages)
+            self._stored.mark_dirty()
+
+    def _skip(self, messages: list[Message]) -> None:
+        if self.log.durable:
+            self._skipped.add([(m.offset, m.message_id, m.template.shared) for m in messages])
+
+    # moving on
+
+    def begin_at(self, position: int, sequence: int) -> None:
+        """Begin at `position`: nothing was claimed yet."""
+        self.progress.move(position)
+        self.reader.begin_at(sequence)
+
+    def pass_by(self, count: int) -> None:
+        """Move the position past the next `count` messages in memory, wanted or not."""
+        self.reader.take(count)
+        self._stored.mark_dirty()
+
+    def pass_to(self, offset: int) -> None:
+        """Go on at `offset`, if that is not behind and messages are claimed in order."""
+        if self.progress.claimed is None and self.reader.pass_to(offset):
+            self._stored.mark_dirty()
+
+    def skip_to(self, offset: int) -> None:
+        """Go on at `offset`: nothing before it is kept."""
+        self.progress.skip_to(offset)
+        self.reader.forget()
+        self._stored.mark_dirty()
+
+    def pass_released(self) -> None:
+        """Never hand out what the log has let go of, though memory or the store may still have it."""
+        self._pass_ranges(self._retention.released)
+
+    def pass_expired(self) -> None:
+        """What expired ahead of the groups is nothing for this one: keep account of it, out of order."""
+        self._pass_ranges(self._retention.expired_from(self.progress.position))
+
+    def _pass_ranges(self, gone: RangeSet) -> None:
+        if self.progress.pass_ranges(gone):
+            self._stored.mark_dirty()
+
+    def forget_read(self) -> None:
+        """Let go of what was read back; it is read again when it is wanted."""
+        self.reader.forget()

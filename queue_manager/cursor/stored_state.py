@@ -1,0 +1,80 @@
+"""What the store has of a cursor, and when that is brought up to date."""
+
+from __future__ import annotations
+
+from config import limits
+from queue_manager.log.queue_log import QueueLog
+from queue_manager.shard.commit import Commit
+from queue_manager.shard.context import Stateful
+from storage.records import group_position, log_cursor
+
+
+class StoredState:
+    """Has a cursor written when something changed, at most once in `limits.STATE_FLUSH_INTERVAL_MS`.
+
+    A busy group's claim that is settled before the next writing so never touches an active record. What a
+    crash loses thereby is delivered again, never lost. `is_dirty`: there is something to write. Log sequence
+    and position are written when they are others than before.
+    """
+
+    __slots__ = (
+        "_cursor",
+        "_flushed_at_ms",
+        "_is_kept",
+        "_log",
+        "_position",
+        "_sequence",
+        "_storage_id",
+        "is_dirty",
+    )
+
+    def __init__(self, cursor: Stateful, log: QueueLog, storage_id: str, *, is_kept: bool = True) -> None:
+        self._cursor = cursor
+        self._log = log
+        self._storage_id = storage_id
+        self._is_kept = is_kept and log.durable
+        self.is_dirty = False
+        self._flushed_at_ms = 0
+        self._sequence = -1
+        self._position = -1
+
+    def mark_dirty(self) -> None:
+        """Have position and claims written with one of the next commits, if they are kept at all."""
+        if not self.is_dirty and self._is_kept and not self._log.deleted:
+            self.is_dirty = True
+            self._want_write()
+
+    def _want_write(self) -> None:
+        due_ms = self._flushed_at_ms + limits.STATE_FLUSH_INTERVAL_MS
+        self._log.context.state_writes.add(self._cursor, due_ms)
+
+    def write_soon(self) -> None:
+        """Have what changed written with the open commit."""
+        self._flushed_at_ms = -limits.STATE_FLUSH_INTERVAL_MS
+        if self.is_dirty:
+            self._want_write()
+
+    def write_at(self, due_ms: int) -> None:
+        """Have what changes from now on written at that time."""
+        self._flushed_at_ms = due_ms - limits.STATE_FLUSH_INTERVAL_MS
+
+    def write_place(self, sequence: int, position: int, commit: Commit) -> None:
+        """Put into the commit what changed of the place in the log."""
+        if sequence != self._sequence:
+            self._sequence = sequence
+            commit.put(log_cursor.key(self._storage_id, self._log.log_id), log_cursor.encode(sequence))
+        if position != self._position:
+            self._position = position
+            commit.put(group_position.key(self._storage_id), group_position.encode(position))
+
+    def written(self, now_ms: int) -> None:
+        """What changed is in a commit."""
+        self.is_dirty = False
+        self._flushed_at_ms = now_ms
+        self._log.context.state_writes.forget(self._cursor)
+
+    def leave(self) -> None:
+        """Write nothing any more: the queue or the group is gone."""
+        self._is_kept = False
+        self.is_dirty = False
+        self._log.context.state_writes.forget(self._cursor)

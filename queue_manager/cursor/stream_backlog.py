@@ -1,0 +1,160 @@
+"""What of a stream a group has yet to be given: read from the tail, or by blocks that serve every reader."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from config import limits
+from queue_manager.cursor.backlog import Backlog, BacklogOwner, Wanted
+from queue_manager.cursor.done_purges import H
+from queue_manager.cursor.skipped_rows import SkippedRows
+from queue_manager.cursor.stored_state import StoredState
+from queue_manager.log.progress import Progress
+from queue_manager.log.reader import Reader
+from queue_manager.log.stream_blocks import Block
+from queue_manager.log.stream_retention import StreamRetention
+from queue_manager.log.stream_start import TIMESTAMP, StreamStart
+from queue_manager.model import Message
+
+
+class StreamBacklogOwner(BacklogOwner, Protocol):
+    """The cursor of a stream."""
+
+    def passed_unread(self) -> None:
+        """The position moved past messages that nobody was given."""
+
+
+class StreamBacklog(Backlog[H]):
+    """See `Backlog`. What is not durable is not there yet.
+
+    `gap` counts messages retention took before the group read them, until its consumer has been told;
+    `lost_count` all of them.
+    """
+
+    __slots__ = ("_block", "_blocks", "_reads_for", "_since_ms", "gap", "lost_count")
+
+    def __init__(
+        self,
+        owner: StreamBacklogOwner,
+        retention: StreamRetention[H],
+        progress: Progress,
+        reader: Reader,
+        stored: StoredState,
+        skipped: SkippedRows[H],
+        wants: Wanted | None,
+    ) -> None:
+        super().__init__(owner, retention, progress, reader, stored, skipped, wants)
+        self._reads_for = owner
+        self._blocks = retention.blocks
+        self._block: Block | None = None
+        self._since_ms = 0  # messages published before it are passed
+        self.gap = 0
+        self.lost_count = 0
+
+    # place
+
+    def seek(self, start: StreamStart, offset: int) -> None:
+        """Go on at `start`, which is `offset` or somewhat behind."""
+        self.rewind(offset)
+        self.gap = 0
+        self._since_ms = start.value if start.kind == TIMESTAMP else 0
+
+    def rewind(self, offset: int) -> None:
+        """Go on at `offset`."""
+        self.progress.move(offset)
+        self._block = None
+
+    def take_gap(self) -> int:
+        """Messages lost to retention that no consumer was told of yet; they are told now."""
+        gap = self.gap
+        self.gap = 0
+        return gap
+
+    # reading
+
+    def at_hand(self) -> int:
+        """See `Backlog`."""
+        progress = self.progress
+        if progress.position < self.log.head_offset:
+            self._pass_gap()
+        tail = self.log.tail
+        while progress.position < tail.first_offset:
+            block = self._find_block()
+            if block is None:
+                return 0
+            left = len(block.messages) - block.index_of(progress.position)
+            if left:
+                return left
+            progress.move(block.end)  # nothing of that stretch is kept any more
+        if self._block is not None:
+            self.forget_read()
+        return max(0, self.log.durable_offset - progress.position)
+
+    def _pass_gap(self) -> None:
+        """Retention was faster than this group."""
+        head = self.log.head_offset
+        skipped = head - self.progress.position
+        self.gap += skipped
+        self.lost_count += skipped
+        self.rewind(head)
+        self._stored.mark_dirty()
+
+    def _find_block(self) -> Block | None:
+        """The block the position is in, and the one behind it asked for; None: it must be read first."""
+        position = self.progress.position
+        block = self._block
+        if block is None or not block.holds(position):
+            before = block
+            block = self._block = self._blocks.find(position)
+            if block is None:
+                self._blocks.ask(self._reads_for, position, before)
+                return None
+        if block.end < self.log.tail.first_offset and self._blocks.find(block.end) is None:
+            self._blocks.ask(self._reads_for, block.end, block)
+        return block
+
+    def take(self, count: int) -> list[Message]:
+        """See `Backlog`."""
+        wants = self.wants
+        if wants is None and not self._since_ms:
+            return self._take_next(count)
+        taken: list[Message] = []
+        scanned = 0
+        while len(taken) < count:
+            part = self._take_next(count - len(taken))
+            if not part:
+                break
+            scanned += len(part)
+            if self._since_ms:
+                since_ms = self._since_ms
+                part = [message for message in part if message.received_at_ms >= since_ms]
+                if part:
+                    self._since_ms = 0
+            taken += part if wants is None else filter(wants, part)
+            if scanned >= limits.PATTERN_SCAN_MESSAGES_MAX:
+                self._reads_for.want_dispatch()
+                break
+        if scanned > len(taken):
+            self._reads_for.passed_unread()
+        return taken
+
+    def _take_next(self, count: int) -> list[Message]:
+        if not self.at_hand():
+            return []
+        progress = self.progress
+        position = progress.position
+        block = self._block
+        if block is None:
+            messages = self.log.tail.slice(position, min(count, self.log.durable_offset - position))
+            progress.move(position + len(messages))
+            return messages
+        index = block.index_of(position)
+        messages = block.messages[index : index + count]
+        end = index + len(messages)
+        progress.move(block.messages[end].offset if end < len(block.messages) else block.end)
+        return messages
+
+    def forget_read(self) -> None:
+        """Let go of the block being read."""
+        self._block = None
+        self._blocks.left()
