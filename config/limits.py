@@ -93,6 +93,7 @@ DELIVERY_COST: Final = 16  # a delivery, however few messages it has, counts as 
 REDELIVERY_COST: Final = 4  # messages handed out again count as so many each
 RETURNED_PER_STEP_MAX: Final = 512  # claims put back in their places before others have their turn
 CLAIMS_PER_CONSUMER_MAX: Final = 65_535  # unsettled messages of a consumer that set no prefetch
+DONE_BODY_BYTES_MAX: Final = 1 * MIB  # done messages with larger bodies go at once; unless kept for ever
 CLAIMED_BYTES_PER_CONSUMER_MAX: Final = 64 * MIB  # unsettled payload of one consumer; one message may pass it
 NO_ACK_BURST_MAX: Final = 8_192  # messages handed to a no-ack consumer before others have their turn
 LATE_CONSUMER_WAIT_MS_MAX: Final = 60_000  # who let a lease end leaves messages to others at most so long

@@ -16,6 +16,7 @@ from queue_manager.claims.attempts import AttemptLog
 from queue_manager.claims.claim import DONE, FAILED, STALE, Bucket, Claim
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.runs import Run, add_to_runs
+from queue_manager.policy import FOREVER
 from queue_manager.shard.commit import Commit
 from storage.records import active, attempts, done, failed, settlements
 from storage.records.settled import packed_claim_id
@@ -80,8 +81,8 @@ class BucketRecords:
                 self.want_whole(bucket)
 
     def write(self, commit: Commit) -> tuple[list[Bucket], list[Run]]:
-        """Put what changed into the commit; give the buckets that are closed now, and with
-        `done_retention: 0` the runs that are done.
+        """Put what changed into the commit; give the buckets that are closed now, and the runs that are done
+        and not kept: with `done_retention: 0` all, else those of large messages.
         """
         closed: list[Bucket] = []
         released: list[Run] = []
@@ -100,8 +101,11 @@ class BucketRecords:
     def _write_bucket(self, bucket: Bucket, commit: Commit, released: list[Run]) -> None:
         assert 0 <= bucket.open_count <= bucket.capacity, f"{bucket.open_count} claims are open"
         gone = []
-        if not self._log.policy.done_retention_ms:
-            gone = self._release_done(bucket, released, commit)
+        retention_ms = self._log.policy.done_retention_ms
+        if not retention_ms:
+            gone = self._release_done(bucket, released, commit, 0)
+        elif self._log.has_large and retention_ms != FOREVER:
+            gone = self._release_done(bucket, released, commit, limits.DONE_BODY_BYTES_MAX + 1)
         if (
             bucket.is_whole_wanted
             or self._buckets.is_closed(bucket)
@@ -163,8 +167,10 @@ class BucketRecords:
             commit.delete(key)
             bucket.note_deleted(failed=True)
 
-    def _release_done(self, bucket: Bucket, runs: list[Run], commit: Commit) -> list[int]:
-        """Let go of what is done without ever writing a done record; give the claim IDs.
+    def _release_done(
+        self, bucket: Bucket, runs: list[Run], commit: Commit, body_bytes_min: int
+    ) -> list[int]:
+        """Let go of what is done, and so large, without ever writing a done record; give the claim IDs.
 
         Payloads shared with other queues need their reference count read first, so they take the long way.
         """
@@ -175,6 +181,7 @@ class BucketRecords:
                 and claim.state == DONE
                 and not claim.packed
                 and not claim.message.template.shared
+                and len(claim.message.body or b"") >= body_bytes_min
             ):
                 add_to_runs(runs, claim.message.offset, claim.message.message_id)
                 self.forget_attempts(claim, commit)

@@ -545,6 +545,7 @@ class Cursor:
     ) -> None:
         """See `LoadTarget`."""
         self.reader.go_on()
+        self.log.note_sizes(bodies.values())
         gone: set[int] = set()
         for message in load.messages[:read_count]:
             body = bodies.get(message.message_id)

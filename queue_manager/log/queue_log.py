@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import repeat
 
 from config import limits
@@ -21,6 +22,7 @@ class QueueLog:
     offset still kept and `head_sequence` the metadata-log sequence to begin reading at. `durable_offset`:
     everything below is durable. `recovered_end`: log entries below it may hold payloads that a crash kept
     from being deleted. `mixes_payloads`: some may be in other queues too, or have IDs out of order.
+    `has_large`: there were messages with bodies above `limits.DONE_BODY_BYTES_MAX`.
     """
 
     __slots__ = (
@@ -30,6 +32,7 @@ class QueueLog:
         "deleted",
         "durable",
         "durable_offset",
+        "has_large",
         "head_offset",
         "head_sequence",
         "log_id",
@@ -67,6 +70,7 @@ class QueueLog:
         self.head_offset = head_offset
         self.head_sequence = head_sequence
         self.mixes_payloads = mixes_payloads
+        self.has_large = False
         self.recovered_end = recovered_end
         self.deleted = False
         self._index: list[tuple[int, int]] = []  # (first offset, sequence) of the newest log entries
@@ -89,6 +93,11 @@ class QueueLog:
         """Take messages whose payloads are stored already, or that other queues take, too."""
         self.mixes_payloads = True
 
+    def note_sizes(self, bodies: Iterable[bytes]) -> None:
+        """There are messages with these bodies."""
+        if max(map(len, bodies), default=0) > limits.DONE_BODY_BYTES_MAX:
+            self.has_large = True
+
     def delete(self) -> None:
         """End: the queue is deleted."""
         self.deleted = True
@@ -102,6 +111,8 @@ class QueueLog:
         offset = self.tail.next_offset
         self.tail.append(make_messages(first_id, offset, bodies, repeat(template), now_ms), body_bytes)
         if self.durable:
+            if body_bytes > limits.DONE_BODY_BYTES_MAX:
+                self.note_sizes(bodies)
             self._open.add(template, first_id, offset, now_ms, len(bodies))
         return offset
 
@@ -117,6 +128,8 @@ class QueueLog:
         offset = self.tail.next_offset
         self.tail.append_varied(make_messages(first_id, offset, bodies, templates, now_ms), body_bytes)
         if self.durable:
+            if body_bytes > limits.DONE_BODY_BYTES_MAX:
+                self.note_sizes(bodies)
             self._open.add_varied(templates, first_id, offset, now_ms)
         return offset
 

@@ -183,6 +183,7 @@ class Reader:
             release_gone(start, row.offset)
             start = row.offset + 1
         release_gone(start, next_offset)
+        self._log.note_sizes([row.body or b"" for row in rows])
         self._loaded += [row for row in rows if row.offset >= progress.position]
         self._loaded_end = next_offset
         self._loaded_sequence = sequence

@@ -40,6 +40,7 @@ TIGHT: Limits = {
         "RECOVERY_ROWS_PER_SCAN": 3,
         "RECOVERY_DONE_ROWS_PER_SCAN": 2,
         "REMOVAL_ENTRIES_PER_STEP": 2,
+        "DONE_BODY_BYTES_MAX": 1_000,
     },
     sequence: {"BLOCK_SIZE": 64},
 }

@@ -2,6 +2,7 @@
 
 import pytest
 
+from config import limits
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.log.retention import Retention
 from queue_manager.log.runs import add_to_runs
@@ -13,6 +14,11 @@ from tests.unit.queue_manager.managers import NOW_MS, consume, make_manager, mak
 
 def deleted_payloads(commit: Commit) -> list[int]:
     return sorted(payload.parse_key(key) for key in commit.deletes if key.startswith(payload.PREFIX))
+
+
+def payloads_put(commit: Commit | None) -> list[int]:
+    assert commit is not None
+    return sorted(payload.parse_key(key) for key in commit.puts if key.startswith(payload.PREFIX))
 
 
 def retention_with_groups(*names: str) -> tuple[Retention[Cursor], list[Cursor]]:
@@ -92,6 +98,40 @@ def test_what_another_group_failed_keeps_its_payload() -> None:
     assert commit is not None
     assert [key for key in commit.puts if key.startswith(payload.PREFIX)] == [payload.key(0)]
     assert queue.log.head_offset == 3
+
+
+@pytest.mark.parametrize(
+    ("done_retention_ms", "large_is_kept"), [(0, False), (60_000, False), (FOREVER, True)]
+)
+def test_done_messages_that_are_large_go_at_once(
+    monkeypatch: pytest.MonkeyPatch, done_retention_ms: int, large_is_kept: bool
+) -> None:
+    monkeypatch.setattr(limits, "DONE_BODY_BYTES_MAX", 100)
+    manager = make_manager()
+    queue = make_queue(manager, done_retention_ms=done_retention_ms)
+    _, a = consume(manager, queue, "a")
+    _, b = consume(manager, queue, "b")
+    for size in (100, 101, 1):
+        publish(manager, 1, size=size)
+    manager.dispatch(NOW_MS)
+    manager.ack(a.claims, NOW_MS)
+    assert len(payloads_put(manager.seal(NOW_MS))) == 3, "b needs them"
+    manager.ack(b.claims, NOW_MS)
+    commit = manager.seal(NOW_MS + 1_000)
+    assert commit is not None
+    gone = [0, 1, 2] if not done_retention_ms else [] if large_is_kept else [1]
+    assert deleted_payloads(commit) == gone
+
+
+def test_a_large_message_taken_before_it_is_written_is_never_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "DONE_BODY_BYTES_MAX", 100)
+    manager = make_manager()
+    queue = make_queue(manager, done_retention_ms=60_000)
+    consume(manager, queue, "a", no_ack=True)
+    publish(manager, 2, size=101)
+    publish(manager, 1)
+    manager.dispatch(NOW_MS)
+    assert payloads_put(manager.seal(NOW_MS)) == [2]
 
 
 def test_a_stretch_without_payloads_is_released_where_all_agree() -> None:
