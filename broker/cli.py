@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from broker import serve
-from broker.commands import connections, exchanges, groups, operating, queues, store, tls, users
+from broker.commands import backups, connections, exchanges, groups, operating, queues, store, tls, users
 from broker.commands.api import with_api
 from broker.engine.group_settings import problems_of
 from broker.systemd_unit import systemd
@@ -35,7 +35,7 @@ app.add_typer(connections.app, name="connection")
 app.add_typer(connections.sessions, name="session")
 app.add_typer(store.app, name="store")
 app.command("pub")(with_api(queues.publish))
-for name, command in operating.COMMANDS.items():
+for name, command in {**operating.COMMANDS, **backups.COMMANDS}.items():
     app.command(name)(command)
 config_app.command("show")(with_api(operating.show_config))
 config_app.command("reload")(with_api(operating.reload_config))

@@ -30,6 +30,7 @@ class MemoryStore:
         self._waiting: deque[tuple[WriteOps, asyncio.Future[None] | None]] = deque()
         self._failures: deque[tuple[Exception, bool]] = deque()
         self._closed = False
+        self.cuts = None
 
     async def get(self, key: bytes) -> bytes | None:
         self._check_open()

@@ -20,6 +20,7 @@ from slatedb.uniffi import (
     Db,
     DbBuilder,
     DbCache,
+    DbReader,
     Error,
     MokaCacheOptions,
     ObjectStore,
@@ -31,6 +32,7 @@ from slatedb.uniffi import (
 from config import limits
 from config.settings import StorageSettings
 from storage.batch import WriteOps
+from storage.cuts import open_cut_reader
 from storage.directory_lock import DirectoryLock, directory_holder, directory_holder_pid
 from storage.disk_watch import file_size_trouble
 from storage.errors import StorageError, StoreInUse, StoreUnavailable
@@ -96,6 +98,30 @@ async def open_store(
     if settings.sync == "always" and not lock.note:
         return await _open_with_journal(settings, lock)
     return await _open_without_journal(settings, lock)
+
+
+async def open_remote_reader(url: str) -> DbReader | None:
+    """A reader of the database in an object store, which disturbs nobody; None where there is none.
+
+    Raises StorageError.
+    """
+    await enable_fast_batch()
+    return await _in_time(url, open_reader(*_remote(url)))
+
+
+async def open_cut(url: str, cut_id: str) -> tuple[DbReader, int]:
+    """A reader of a cut (`storage.cuts`) of the database at `url`, and about how many bytes are in it.
+
+    Raises StorageError, also where there is no such cut.
+    """
+    await enable_fast_batch()
+    path, object_store = _place(url)
+    return await _in_time(url, open_cut_reader(path, object_store, cut_id))
+
+
+def absolute_url(url: str) -> str:
+    """The same storage for a process that works in another directory."""
+    return url if url == "memory:" or "://" in url else str(Path(url).resolve())
 
 
 async def open_database(
@@ -217,9 +243,7 @@ async def _open_local(settings: StorageSettings, lock: DirectoryLock, *, keep_lo
 async def _open_directory(lock: DirectoryLock, sync: str, *, keep_lock: bool) -> SlateStore:
     loop = asyncio.get_running_loop()
     root = lock.directory
-    builder = ObjectStoreBuilder(ObjectStoreType.LOCAL)
-    builder.with_config("local_path", str(root))
-    object_store = builder.build()
+    object_store = _directory_store(root)
     directory = root / DATABASE
     synced = sync == "always"
     notes = []
@@ -230,11 +254,13 @@ async def _open_directory(lock: DirectoryLock, sync: str, *, keep_lock: bool) ->
         notes.append(lock.note)
     database = await _build(DATABASE, object_store, local=True, collects_garbage=not synced)
     kept_lock = lock if keep_lock else None
+    admin = AdminBuilder(DATABASE, object_store).build()
     if not synced:
         notes.append("storage.sync is os: a power cut may take messages that were confirmed")
         return SlateStore(
             database,
             f"{root} (written by the kernel when it likes)",
+            admin=admin,
             directory=directory,
             lock=kept_lock,
             notes=tuple(notes),
@@ -248,7 +274,8 @@ async def _open_directory(lock: DirectoryLock, sync: str, *, keep_lock: bool) ->
         database,
         f"{root} (fsync before confirm)",
         sync=local_sync,
-        garbage=LocalGarbage(directory, AdminBuilder(DATABASE, object_store).build()),
+        garbage=LocalGarbage(directory, admin),
+        admin=admin,
         directory=directory,
         lock=kept_lock,
         notes=tuple(notes),
@@ -258,7 +285,27 @@ async def _open_directory(lock: DirectoryLock, sync: str, *, keep_lock: bool) ->
 async def _open_remote(url: str) -> SlateStore:
     path, object_store = _remote(url)
     database = await _build(path, object_store, local=False)
-    return SlateStore(database, url, flush_interval_ms=limits.STORE_REMOTE_FLUSH_INTERVAL_MS)
+    return SlateStore(
+        database,
+        url,
+        admin=AdminBuilder(path, object_store).build(),
+        flush_interval_ms=limits.STORE_REMOTE_FLUSH_INTERVAL_MS,
+    )
+
+
+def _place(url: str) -> tuple[str, ObjectStore]:
+    """The database's path in what object store, or directory taken for one. Raises StorageError."""
+    if "://" in url:
+        return _remote(url)
+    if not (Path(url) / DATABASE).is_dir():
+        raise StorageError(f"opening: there is no database in {url}")
+    return DATABASE, _directory_store(Path(url).resolve())
+
+
+def _directory_store(root: Path) -> ObjectStore:
+    builder = ObjectStoreBuilder(ObjectStoreType.LOCAL)
+    builder.with_config("local_path", str(root))
+    return builder.build()
 
 
 def _remote(url: str) -> tuple[str, ObjectStore]:

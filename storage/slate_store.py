@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from slatedb.uniffi import (
+    Admin,
     CloseOptions,
     CloseReason,
     Db,
@@ -21,6 +22,7 @@ from slatedb.uniffi import (
 
 from config import limits
 from storage.batch import WriteOps
+from storage.cuts import Cuts
 from storage.directory_lock import DirectoryLock
 from storage.disk_watch import DiskWatch, Trouble
 from storage.errors import StorageError, StoreFenced, StoreUnavailable
@@ -33,6 +35,7 @@ from storage.slate_errors import SLATE_ERRORS, translate
 from storage.store import Replay
 
 _FLUSH_WAL = FlushOptions(flush_type=FlushType.WAL)
+_FLUSH_TABLES = FlushOptions(flush_type=FlushType.MEM_TABLE)
 _CLOSE = CloseOptions(flush_type=FlushType.MEM_TABLE)
 
 
@@ -81,6 +84,7 @@ class SlateStore:
         "_sync",
         "_synced_before",
         "_turn",
+        "cuts",
         "notes",
         "replayed",
     )
@@ -92,6 +96,7 @@ class SlateStore:
         *,
         sync: LocalSync | None = None,
         garbage: LocalGarbage | None = None,
+        admin: Admin | None = None,
         directory: Path | None = None,
         lock: DirectoryLock | None = None,
         flush_interval_ms: int = 0,
@@ -99,7 +104,8 @@ class SlateStore:
     ) -> None:
         """Serve `database`; with `sync` a write is on disk when it returns (needs a running event loop).
 
-        `garbage`: collects what `sync` has made superfluous. `directory`: where a local database lies;
+        `garbage`: collects what `sync` has made superfluous. `admin`: of the same database, where others can
+        read it. `directory`: where a local database lies;
         `lock`: what keeps others out of it, released by `close` or when another has taken over.
         `flush_interval_ms`: flushes start at least this far apart. `notes`: what an operator should read
         about the opening.
@@ -119,6 +125,7 @@ class SlateStore:
         self._turn = asyncio.Lock()
         self._closed = False
         self.notes = notes
+        self.cuts = None if admin is None else Cuts(admin, self._flush_tables)
         self.replayed: Replay | None = None  # SlateDB replays its own log, and does not say
         self._commit_thread: ThreadPoolExecutor | None = None
         self._sweep_thread: ThreadPoolExecutor | None = None
@@ -292,6 +299,9 @@ class SlateStore:
             finally:
                 if self._lock is not None:
                     self._lock.release()
+
+    async def _flush_tables(self) -> None:
+        await self._database.flush_with_options(_FLUSH_TABLES)
 
     async def _let_go(self) -> None:
         if self._hold is not None:

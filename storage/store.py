@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from storage.batch import WriteOps
+from storage.cuts import Cuts
 from storage.errors import StorageError
 
 
@@ -66,6 +67,11 @@ class Store(Protocol):
 
     def check(self) -> None:
         """Raise StorageError if the store has failed for good although nothing was asked of it."""
+        ...
+
+    @property
+    def cuts(self) -> Cuts | None:
+        """What makes cuts that other processes can read; None where they cannot reach the data."""
         ...
 
     @property

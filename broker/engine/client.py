@@ -58,6 +58,7 @@ from queue_manager.sessions.directory import Totals
 from queue_manager.sessions.filter_log import FilterLog
 from queue_manager.sessions.session import Session
 from queue_manager.sessions.subscription import SubscriptionOptions
+from storage.cuts import Cut
 from storage.envelope import EnvelopeTemplate
 
 
@@ -379,6 +380,25 @@ class CommitClient(Protocol):
 
     def on_committed(self, call: Callable[[], None]) -> None:
         """Have `call` called after each commit."""
+
+
+class BackupClient(Protocol):
+    """Cuts of the storage, which other processes copy. Of all virtual hosts."""
+
+    async def cut(self) -> Cut:
+        """A cut with everything done so far, kept for `limits.CUT_LIFETIME_S`.
+
+        Raises PreconditionFailed where the storage is in memory, LimitReached where too many are kept.
+        """
+        ...
+
+    async def keep(self, cut_id: str) -> bool:
+        """Keep a cut for as long again; False if it is not there."""
+        ...
+
+    async def drop(self, cut_id: str) -> bool:
+        """Let go of a cut; False if it is not there."""
+        ...
 
 
 class SessionClient(Protocol):
@@ -726,6 +746,9 @@ class ShardClient(Protocol):
 
     @property
     def commits(self) -> CommitClient: ...
+
+    @property
+    def backups(self) -> BackupClient: ...
 
     @property
     def sessions(self) -> SessionClient: ...

@@ -73,6 +73,7 @@ class VhostClient:
         self.sessions = _NoSessions()
         self.retained = _VhostRetained(client.retained, names)
         self.commits = client.commits
+        self.backups = client.backups
         self.turns = client.turns
 
     def check(self) -> None:

@@ -26,6 +26,7 @@ from broker.http.rabbitmq.application import rabbitmq_routes
 from broker.http.server import HttpServer
 from broker.http.site import Site
 from broker.http.tail import Tails
+from broker.http.v1.backups import backups
 from broker.http.v1.configuration import configuration
 from broker.http.v1.connections import connections
 from broker.http.v1.exchanges import exchanges
@@ -47,6 +48,7 @@ _SUBJECTS: Final = (
     connections,
     listings,
     configuration,
+    backups,
 )
 ENDPOINTS: Final[tuple[Endpoint, ...]] = tuple(chain.from_iterable(subject.all for subject in _SUBJECTS))
 

@@ -70,6 +70,7 @@ class JournaledStore:
         self._late: tuple[WriteOps, int, Append] | None = None  # a write that was not waited for to its end
         self._failure: StorageError | None = None
         self._closed = False
+        self.cuts = None if slate.cuts is None else slate.cuts.behind(self._hand_over)
         self._behind.start()
 
     def describe(self) -> str:
@@ -263,6 +264,10 @@ class JournaledStore:
 
         self._appender.after(tell)
         await done
+
+    async def _hand_over(self) -> None:
+        await self._appended()
+        await self._behind.catch_up()
 
     async def _settle(self, doing: str) -> None:
         """Wait until SlateDB has every write that was begun. Raises StorageError."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.engine.local.backups import LocalBackups
 from broker.engine.local.commits import LocalCommits
 from broker.engine.local.epochs import LocalEpochs
 from broker.engine.local.exchanges import LocalExchanges
@@ -21,6 +22,7 @@ class LocalClient:
     def __init__(self, shard: Shard) -> None:
         self.shard = shard
         self.commits = LocalCommits(shard)
+        self.backups = LocalBackups(shard, self.commits)
         self.queues = LocalQueues(shard)
         self.exchanges = LocalExchanges(shard)
         self.groups = LocalGroups(shard, self.commits)

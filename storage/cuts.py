@@ -1,0 +1,141 @@
+"""Cuts: the database as of one moment, kept for readers elsewhere while the writer goes on.
+
+A cut is a checkpoint of SlateDB behind a flush of its memory: its tables hold everything, so that a reader
+needs no log, and collecting garbage leaves them alone until the cut is dropped or its time is over.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple, TypeVar
+
+from slatedb.uniffi import (
+    Admin,
+    AdminBuilder,
+    CheckpointOptions,
+    DbReader,
+    DbReaderBuilder,
+    ObjectStore,
+    ReaderMode,
+    ReaderOptions,
+    VersionedManifest,
+)
+
+from config import limits
+from storage.errors import StorageError, StoreUnavailable
+from storage.slate_errors import SLATE_ERRORS, translate
+
+_NAME: Final = "sluicemq-cut"
+
+_Result = TypeVar("_Result")
+
+
+class Cut(NamedTuple):
+    """A cut by its checkpoint's name, and SlateDB's number of the last write in it."""
+
+    id: str
+    sequence: int
+
+
+class TooManyCuts(StorageError):
+    """As many cuts are kept as there may be."""
+
+
+class Cuts:
+    """Makes cuts of one open database."""
+
+    __slots__ = ("_admin", "_flush", "_turn")
+
+    def __init__(self, admin: Admin, flush: Callable[[], Awaitable[None]]) -> None:
+        """`flush` puts everything written so far into tables."""
+        self._admin = admin
+        self._flush = flush
+        self._turn = asyncio.Lock()
+
+    def behind(self, settle: Callable[[], Awaitable[None]]) -> "Cuts":
+        """The same for who writes into the database later: `settle` has it hold everything."""
+
+        async def flush() -> None:
+            await settle()
+            await self._flush()
+
+        return Cuts(self._admin, flush)
+
+    async def make(self) -> Cut:
+        """A cut with every write that returned before this call, kept for `limits.CUT_LIFETIME_S`.
+
+        Raises StorageError; TooManyCuts where `limits.CUTS_MAX` are kept.
+        """
+        try:
+            async with asyncio.timeout(limits.CUT_TIMEOUT_S), self._turn:
+                if len(await self._admin.list_checkpoints(_NAME)) >= limits.CUTS_MAX:
+                    raise TooManyCuts(f"{limits.CUTS_MAX} cuts of the storage are kept already")
+                await self._flush()
+                made = await self._admin.create_detached_checkpoint(
+                    CheckpointOptions(lifetime_ms=limits.CUT_LIFETIME_S * 1_000, source=None, name=_NAME)
+                )
+                manifest = await self._admin.read_manifest(made.manifest_id)
+        except TimeoutError:
+            raise StoreUnavailable(f"making a cut: no answer in {limits.CUT_TIMEOUT_S} s") from None
+        except SLATE_ERRORS as error:
+            raise translate(error, "making a cut") from error
+        if manifest is None:
+            raise StorageError("making a cut: its manifest is not there")
+        return Cut(made.id, manifest.last_l0_seq)
+
+    async def keep(self, cut_id: str) -> bool:
+        """Keep a cut for another `limits.CUT_LIFETIME_S`; False if it is not there. Raises StorageError."""
+        if not await self._is_kept(cut_id):
+            return False
+        await self._call(self._admin.refresh_checkpoint(cut_id, limits.CUT_LIFETIME_S * 1_000))
+        return True
+
+    async def drop(self, cut_id: str) -> bool:
+        """Let go of a cut; False if it is not there. Raises StorageError."""
+        if not await self._is_kept(cut_id):
+            return False
+        await self._call(self._admin.delete_checkpoint(cut_id))
+        return True
+
+    async def _is_kept(self, cut_id: str) -> bool:
+        kept = await self._call(self._admin.list_checkpoints(_NAME))
+        return any(checkpoint.id == cut_id for checkpoint in kept)
+
+    async def _call(self, call: Awaitable[_Result]) -> _Result:
+        try:
+            async with asyncio.timeout(limits.CUT_TIMEOUT_S):
+                return await call
+        except TimeoutError:
+            raise StoreUnavailable(f"keeping a cut: no answer in {limits.CUT_TIMEOUT_S} s") from None
+        except SLATE_ERRORS as error:
+            raise translate(error, "keeping a cut") from error
+
+
+async def open_cut_reader(path: str, object_store: ObjectStore, cut_id: str) -> tuple[DbReader, int]:
+    """A reader of a cut, which writes nothing, and about how many bytes are in the cut's tables.
+
+    Raises StorageError, also where there is no such cut.
+    """
+    builder = DbReaderBuilder(path, object_store)
+    builder.with_reader_mode(ReaderMode.CHECKPOINT(cut_id))
+    builder.with_options(
+        ReaderOptions(
+            manifest_poll_interval_ms=limits.CUT_LIFETIME_S * 1_000,
+            checkpoint_lifetime_ms=2 * limits.CUT_LIFETIME_S * 1_000,  # makes none
+            max_memtable_bytes=limits.STORE_TABLE_BYTES,
+            skip_wal_replay=True,  # everything is in tables, and the log may be gone
+        )
+    )
+    try:
+        admin = AdminBuilder(path, object_store).build()
+        ids = {each.id: each.manifest_id for each in await admin.list_checkpoints(_NAME)}
+        manifest = await admin.read_manifest(ids[cut_id]) if cut_id in ids else None
+        if manifest is None:
+            raise StorageError(f"there is no cut {cut_id}, or no longer")
+        return await builder.build(), _table_bytes(manifest)
+    except SLATE_ERRORS as error:
+        raise translate(error, "opening a cut") from error
+
+
+def _table_bytes(manifest: VersionedManifest) -> int:
+    views = [*manifest.l0, *[view for run in manifest.compacted for view in run.sst_views]]
+    return sum(int(view.estimated_size_bytes) for view in views)
