@@ -131,6 +131,10 @@ class EnvelopeTemplate:
         self.suffix = suffix
         self.context: Any = None
 
+    def is_like(self, other: "EnvelopeTemplate") -> bool:
+        """Whether envelopes made from both are the same."""
+        return self.suffix == other.suffix and self.head == other.head
+
     @property
     def envelope_bytes(self) -> int:
         """The size of each envelope made from this template."""

@@ -46,12 +46,11 @@ class SequenceAllocator:
     `stored` is the block read from `key`, or None if there is none; all of it counts as used.
     """
 
-    __slots__ = ("_block", "_next", "key")
+    __slots__ = ("_next", "_reserved_end", "key")
 
     def __init__(self, key: bytes, stored: SeqBlock | None = None) -> None:
         self.key = key
-        self._block = stored or SeqBlock(0, 0)
-        self._next = self._block.end
+        self._next = self._reserved_end = stored.end if stored is not None else 0
 
     @property
     def next_value(self) -> int:
@@ -69,12 +68,12 @@ class SequenceAllocator:
             raise ValueError(f"cannot allocate {count} numbers")
         first = self._next
         end = first + count
-        if end <= self._block.end:
+        if end <= self._reserved_end:
             self._next = end
             return first, None
-        block = SeqBlock(self._block.end, max(end - self._block.end, BLOCK_SIZE))
+        block = SeqBlock(self._reserved_end, max(end - self._reserved_end, BLOCK_SIZE))
         if block.end > U64_MAX:
             raise StorageError("sequence exhausted: 2^64 numbers given out")
         self._next = end
-        self._block = block
+        self._reserved_end = block.end
         return first, (self.key, encode_block(block))

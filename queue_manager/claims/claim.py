@@ -168,8 +168,12 @@ class Bucket:
         self.claims += claims
         self.open_count += open_count
 
-    def add_run(self, messages: list[Message], *, mixes_payloads: bool) -> None:
-        """Note messages that were just claimed into it, in order of their offsets."""
+    def add_run(
+        self, claims: list[Claim], open_count: int, messages: list[Message], *, mixes_payloads: bool
+    ) -> None:
+        """As `add`; their messages are in order of their offsets."""
+        self.claims += claims
+        self.open_count += open_count
         if not self.is_plain:
             return
         first = messages[0]
@@ -368,6 +372,9 @@ class ConsumerGroup(Protocol):
     def credit_grew(self, consumer: Consumer) -> None:
         """A consumer may have credit again; it is given nothing before the next dispatch."""
 
+    def settled(self, consumer: Consumer) -> None:
+        """Claims of a consumer end: have the group dispatched if somebody can be given more for that."""
+
     def rank_again(self) -> None:
         """A consumer takes part again that stood back."""
 
@@ -429,8 +436,7 @@ class CreditPool:
         """They hold so many fewer: all of them may have credit again."""
         self.in_flight -= count
         for consumer in self.consumers:
-            consumer.group.credit_grew(consumer)
-            consumer.group.want_dispatch()
+            consumer.group.settled(consumer)
 
     def leave(self, consumer: Consumer) -> None:
         """A consumer takes no more messages."""
@@ -550,8 +556,13 @@ class Consumer:
 
     def hold(self, claims: list[Claim]) -> None:
         """Take claims that were just made."""
-        self.in_flight.update([(claim.message.offset, claim) for claim in claims])
-        self.bytes_in_flight += sum([len(claim.message.body or b"") for claim in claims])
+        if len(claims) == 1:
+            message = claims[0].message
+            self.in_flight[message.offset] = claims[0]
+            self.bytes_in_flight += len(message.body or b"")
+        else:
+            self.in_flight.update([(claim.message.offset, claim) for claim in claims])
+            self.bytes_in_flight += sum([len(claim.message.body or b"") for claim in claims])
         if self.pool is not None:
             self.pool.claimed(len(claims))
 

@@ -136,11 +136,13 @@ class Consumers:
 
     # turns
 
-    def credit_grew(self, consumer: Consumer) -> None:
-        """A consumer may have credit again."""
-        if consumer in self._spent:
-            self._spent.remove(consumer)
-            self._ready[consumer] = None
+    def credit_grew(self, consumer: Consumer) -> bool:
+        """A consumer may have credit again; give whether it was known to have none."""
+        if consumer not in self._spent:
+            return False
+        self._spent.remove(consumer)
+        self._ready[consumer] = None
+        return True
 
     def ready_count(self) -> int:
         """How many members may have credit."""

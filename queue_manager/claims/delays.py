@@ -12,22 +12,22 @@ from queue_manager.model import Message
 
 
 class Delays:
-    """A heap of claims by due time; each is AVAILABLE, with the time in `deadline_ms`.
+    """Claims by due time, in `heap`; each is AVAILABLE, with the time in `deadline_ms`.
 
     Payloads the store has are let go of beyond `limits.DELAYED_BYTES_PER_GROUP_MAX`; they are read back when
     they are due. `give_back` takes what is due.
     """
 
-    __slots__ = ("_body_bytes", "_give_back", "_heap", "_log")
+    __slots__ = ("_body_bytes", "_give_back", "_log", "heap")
 
     def __init__(self, log: QueueLog, give_back: Callable[[list[Claim]], None]) -> None:
         self._log = log
         self._give_back = give_back
-        self._heap: list[tuple[int, int, Claim]] = []
+        self.heap: list[tuple[int, int, Claim]] = []
         self._body_bytes = 0
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self.heap)
 
     def add(self, claim: Claim, due_ms: int) -> None:
         """Have `claim` wait until `due_ms`."""
@@ -45,19 +45,19 @@ class Delays:
             )
         else:
             self._body_bytes += len(message.body or b"")
-        heappush(self._heap, (due_ms, claim.claim_number, claim))
-        self._log.context.timers.set(self, self._heap[0][0])
+        heappush(self.heap, (due_ms, claim.claim_number, claim))
+        self._log.context.timers.set(self, self.heap[0][0])
 
     def is_full(self) -> bool:
         """So much waits that the group has to stop claiming what it has not seen yet."""
         return (
-            len(self._heap) >= limits.DELAYED_MESSAGES_PER_GROUP_MAX
+            len(self.heap) >= limits.DELAYED_MESSAGES_PER_GROUP_MAX
             or self._body_bytes >= limits.EPHEMERAL_BYTES_PER_QUEUE_MAX
         )
 
     def on_timer(self, now_ms: int) -> None:
         """Give back what is due."""
-        heap = self._heap
+        heap = self.heap
         if self._log.deleted:
             return
         due: list[Claim] = []
@@ -73,20 +73,20 @@ class Delays:
 
     def forget_ended(self) -> None:
         """Let go of claims that do not wait any more."""
-        kept = [item for item in self._heap if item[2].state == AVAILABLE]
-        if len(kept) < len(self._heap):
+        kept = [item for item in self.heap if item[2].state == AVAILABLE]
+        if len(kept) < len(self.heap):
             heapify(kept)
-            self._heap = kept
+            self.heap = kept
             self._body_bytes = sum(len(claim.message.body or b"") for _, _, claim in kept)
 
     def claims(self) -> list[Claim]:
         """What waits, in no particular order."""
-        return [claim for _, _, claim in self._heap if claim.state == AVAILABLE]
+        return [claim for _, _, claim in self.heap if claim.state == AVAILABLE]
 
     def clear(self) -> list[Claim]:
         """Forget everything; give what waited."""
         claims = self.claims()
-        self._heap = []
+        self.heap = []
         self._body_bytes = 0
         self._log.context.timers.forget(self)
         return claims

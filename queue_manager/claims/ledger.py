@@ -65,8 +65,7 @@ def acknowledge(claims: Iterable[Claim], now_ms: int) -> int:
         if consumer is not holder:
             holder = consumer
             in_flight = consumer.in_flight
-            consumer.group.credit_grew(consumer)
-            consumer.group.want_dispatch()
+            consumer.group.settled(consumer)
         claim.state = DONE
         claim.at_ms = now_ms
         message = claim.message
@@ -180,22 +179,26 @@ class Claims:
             ]
         claims: list[Claim] = []
         mixes_payloads = self._log.mixes_payloads
-        start = 0
-        while start < count:
-            bucket = self._bucket(number + start)
-            stop = start + bucket.capacity - len(bucket.claims)
-            part = messages[start:stop]
-            made = [
-                Claim(message, claim_number, bucket, attempts, state, consumer, now_ms)
-                for claim_number, message in enumerate(part, number + start)
-            ]
-            bucket.add(made, 0 if state == DONE else len(made))
-            bucket.add_run(part, mixes_payloads=mixes_payloads)
+        while True:
+            bucket = self._bucket(number)
+            room = bucket.capacity - len(bucket.claims)
+            part = messages if count <= room else messages[:room]
+            if count == 1:
+                made = [Claim(messages[0], number, bucket, attempts, state, consumer, now_ms)]
+            else:
+                made = [
+                    Claim(message, claim_number, bucket, attempts, state, consumer, now_ms)
+                    for claim_number, message in enumerate(part, number)
+                ]
+            bucket.add_run(made, 0 if state == DONE else len(made), part, mixes_payloads=mixes_payloads)
             if not bucket.is_active_changed or not bucket.is_dirty:
                 self.records.touch(bucket)
+            if count <= room:
+                return claims + made if claims else made
             claims += made
-            start = stop
-        return claims
+            messages = messages[room:]
+            number += room
+            count -= room
 
     def _bucket(self, claim_number: int) -> Bucket:
         first = claim_number - claim_number % self.capacity

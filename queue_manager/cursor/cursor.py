@@ -234,7 +234,7 @@ class Cursor:
     def ready_count(self) -> int:
         """Messages waiting for a claim (with a pattern: at most so many)."""
         count = self.log.tail.next_offset - self.progress.position + len(self.claims.returned)
-        count += len(self.returning)
+        count += self.returning.count
         return count + self.dispatcher.held_count(self) - self.retention.missing_count(self.progress)
 
     def delayed_count(self) -> int:

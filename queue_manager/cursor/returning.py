@@ -36,48 +36,48 @@ class Taker(Protocol):
 
 
 class Returning:
-    """What one cursor has yet to put in its place, oldest request first; see `queue_manager.shard.steps`."""
+    """What one cursor has yet to put in its place, oldest request first; see `queue_manager.shard.steps`.
 
-    __slots__ = ("_claims", "_count", "_ledger", "_steps", "_taker")
+    `count`: how many claims it are.
+    """
+
+    __slots__ = ("_claims", "_ledger", "_steps", "_taker", "count")
 
     def __init__(self, taker: Taker, ledger: Claims, steps: Steps) -> None:
         self._taker = taker
         self._ledger = ledger
         self._steps = steps
         self._claims: deque[tuple[Verdict, deque[Claim]]] = deque()
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
+        self.count = 0
 
     def add(self, claims: Sequence[Claim], verdict: Verdict) -> None:
         """Take claims from their holders; they get their places in steps."""
         parted = self._ledger.part_with(claims)
         if not parted:
             return
-        if not self._count:
+        if not self.count:
             self._steps.add(self)
         self._claims.append((verdict, deque(parted)))
-        self._count += len(parted)
+        self.count += len(parted)
 
     def step(self, now_ms: int) -> bool:
         """See `queue_manager.shard.steps.Work`."""
         self._put(limits.RETURNED_PER_STEP_MAX)
-        if not self._count:
+        if not self.count:
             self._taker.all_back(now_ms)
-        return self._count > 0
+        return self.count > 0
 
     def finish(self) -> None:
         """Put all of them in their places now."""
-        while self._count:
-            self._put(self._count)
+        while self.count:
+            self._put(self.count)
 
     def drop(self) -> None:
         """They have no places any more."""
         for _, claims in self._claims:
             self._ledger.forget_returning(claims)
         self._claims.clear()
-        self._count = 0
+        self.count = 0
 
     def floor(self) -> int:
         """The lowest of their offsets; there are some."""
@@ -92,5 +92,5 @@ class Returning:
             claims.popleft()
         if not claims:
             self._claims.popleft()
-        self._count -= len(part)
+        self.count -= len(part)
         self._taker.take_back(part, verdict)

@@ -134,7 +134,7 @@ class StreamCursor(Cursor):
         floor = self.position
         if self.claims.returned:
             floor = min(floor, self.claims.returned[0][0])
-        if self.returning:
+        if self.returning.count:
             floor = min(floor, self.returning.floor())
         for consumer in self.consumers:
             if consumer.in_flight:

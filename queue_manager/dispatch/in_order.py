@@ -22,19 +22,20 @@ class InOrder:
         """Hand out messages while there are both messages and credit."""
         claims = cursor.claims
         backlog = cursor.backlog
+        tail = cursor.log.tail
         budget = cursor.log.context.budget
         while self._consumers.members:
             if budget.left <= 0:
                 cursor.want_dispatch()  # and it is the turn of others
                 return
             waiting = len(claims.returned) or backlog.at_hand()
-            if not waiting or (not claims.returned and claims.delays.is_full()):
+            if not waiting or (claims.delays.heap and not claims.returned and claims.delays.is_full()):
                 return
             all_served = self._share(cursor, waiting, now_ms)
+            if all_served is None or (backlog.progress.position == tail.next_offset and not claims.returned):
+                return  # nobody has credit, or there is nothing left
             if all_served:
                 continue
-            if all_served is None:
-                return
             first = claims.next_returned()
             if not backlog.at_hand() or (first is not None and first.message.body is None):
                 return
@@ -58,12 +59,15 @@ class InOrder:
             left = budget.left
             if left <= 0:
                 break
-            wanted = min(share, consumer.credit(), left)
-            if wanted <= 0:
-                continue  # who shares its credit had it
+            wanted = share if share < left else left
+            if wanted > 1 or first_takers is not None:
+                wanted = min(wanted, consumer.credit())
+                if wanted <= 0:
+                    continue  # who shares its credit had it
             if not self.claim(cursor, consumer, wanted, now_ms):
                 return False
-            consumers.had_turn(consumer)
+            if count > 1:
+                consumers.had_turn(consumer)
         return served
 
     def claim(self, cursor: Cursor, consumer: Consumer, count: int, now_ms: int) -> int:

@@ -207,10 +207,17 @@ class Group:
         """See `ConsumerGroup`."""
         self.consumers.credit_grew(consumer)
 
+    def settled(self, consumer: Consumer) -> None:
+        """See `ConsumerGroup`; who had credit was given what there is already."""
+        consumers = self.consumers
+        is_plain = not (consumers.is_ranked or self._by_selector) and self._by_key is None
+        if consumers.credit_grew(consumer) or not is_plain:
+            self.want_dispatch()
+
     def _is_taking_back(self) -> bool:
         """Whether messages are on their way back that come before any other."""
         for cursor in self.cursors:  # noqa: SIM110 - each dispatch asks, and a generator costs more
-            if cursor.returning:
+            if cursor.returning.count:
                 return True
         return False
 
@@ -221,8 +228,9 @@ class Group:
                 self._by_key.dispatch(now_ms)
             else:
                 for cursor in self.cursors:
-                    self._server(cursor).dispatch(cursor, now_ms)
-                    if cursor.is_waited_for():
+                    server = self._server(cursor) if self._by_selector else self._in_order
+                    server.dispatch(cursor, now_ms)
+                    if cursor.reader.is_loading and cursor.is_waited_for():
                         break  # what is less urgent has to wait for what is being read
         if not self.log.durable:
             for cursor in self.cursors:

@@ -2,48 +2,94 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from config import limits
 from storage.envelope import EnvelopeTemplate, encode_metadata_block, encode_varied_elements
 from storage.records import metadata
+
+_NO_RUN: Final = -1
+_NO_TEMPLATE: Final = EnvelopeTemplate("")
 
 
 class OpenEntries:
     """Log entries of one queue: `rows` (first offset and record), and one that is still open.
 
     An entry holds at most `limits.LOG_ENTRY_MESSAGES_MAX` messages and ends once it has
-    `limits.LOG_ENTRY_BYTES_MAX`.
+    `limits.LOG_ENTRY_BYTES_MAX`. Its last run, of messages alike, is encoded when it ends: publishes of one
+    loop turn make one run, whichever connections they came from.
     """
 
-    __slots__ = ("_blocks", "_bytes", "_count", "rows")
+    __slots__ = (
+        "_blocks",
+        "_bytes",
+        "_count",
+        "_next_id",
+        "_run_begin",
+        "_run_end_max",
+        "_run_ms",
+        "_run_offset",
+        "_run_template",
+        "rows",
+    )
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, bytes]] = []
         self._blocks: list[bytes] = []
-        self._count = 0
-        self._bytes = 0
+        self._count = 0  # messages of the open entry, with those of the run
+        self._bytes = 0  # without those of the run
+        self._run_begin = 0  # `_count` when the run began, and what it may become by the run
+        self._run_end_max = 0
+        self._run_template = _NO_TEMPLATE
+        self._run_offset = 0
+        self._run_ms = 0
+        self._next_id = _NO_RUN  # what the next message of the run would have
 
     def add(self, template: EnvelopeTemplate, first_id: int, offset: int, now_ms: int, count: int) -> None:
         """Add messages alike, the first of them at `offset`."""
-        entry_count_max = max(
-            1, min(limits.LOG_ENTRY_MESSAGES_MAX, limits.LOG_ENTRY_BYTES_MAX // template.envelope_bytes)
-        )
-        while count:
-            part = min(count, entry_count_max - self._count) if self._count < entry_count_max else 0
-            if part == 0:
-                self.close(offset)
-                continue
-            block = encode_metadata_block(template, first_id, offset, now_ms, part)
-            self._blocks.append(block)
+        if (
+            first_id != self._next_id
+            or now_ms != self._run_ms
+            or (template is not self._run_template and not template.is_like(self._run_template))
+        ):
+            self._begin_run(template, first_id, offset, now_ms)
+        while self._count + count > self._run_end_max:
+            part = self._run_end_max - self._count
             self._count += part
-            self._bytes += len(block)
             first_id += part
             offset += part
             count -= part
-            if self._count >= limits.LOG_ENTRY_MESSAGES_MAX or self._bytes >= limits.LOG_ENTRY_BYTES_MAX:
-                self.close(offset)
+            self._next_id = first_id
+            self._begin_run(template, first_id, offset, now_ms)
+        self._count += count
+        self._next_id = first_id + count
+
+    def _begin_run(self, template: EnvelopeTemplate, first_id: int, offset: int, now_ms: int) -> None:
+        self._end_run(offset)
+        fitting = max(1, (limits.LOG_ENTRY_BYTES_MAX - self._bytes) // template.envelope_bytes)
+        self._run_begin = self._count
+        self._run_end_max = min(limits.LOG_ENTRY_MESSAGES_MAX, self._count + fitting)
+        self._run_template = template
+        self._run_offset = offset
+        self._run_ms = now_ms
+        self._next_id = first_id
+
+    def _end_run(self, end_offset: int) -> None:
+        """Encode the run, and end the entry if it is full."""
+        count = self._count - self._run_begin
+        if count and self._next_id != _NO_RUN:
+            block = encode_metadata_block(
+                self._run_template, self._next_id - count, self._run_offset, self._run_ms, count
+            )
+            self._blocks.append(block)
+            self._bytes += len(block)
+        self._next_id = _NO_RUN
+        if self._count >= limits.LOG_ENTRY_MESSAGES_MAX or self._bytes >= limits.LOG_ENTRY_BYTES_MAX:
+            self._end_entry(end_offset)
 
     def add_varied(self, templates: list[EnvelopeTemplate], first_id: int, offset: int, now_ms: int) -> None:
         """Add messages with templates of their own, the first of them at `offset`."""
+        self._end_run(offset)
         elements = encode_varied_elements(templates, first_id, offset, now_ms)
         start = 0
         size = self._bytes
@@ -53,7 +99,7 @@ class OpenEntries:
             if index - start + 1 >= room or size >= limits.LOG_ENTRY_BYTES_MAX:
                 self._blocks += elements[start : index + 1]
                 self._count += index + 1 - start
-                self.close(offset + index + 1)
+                self._end_entry(offset + index + 1)
                 start = index + 1
                 size = 0
                 room = limits.LOG_ENTRY_MESSAGES_MAX
@@ -63,12 +109,15 @@ class OpenEntries:
 
     def close(self, end_offset: int) -> None:
         """End the open entry; the messages in it end before `end_offset`."""
+        self._end_run(end_offset)
         if self._count:
-            value = metadata.join_metadata(self._count, self._blocks)
-            self.rows.append((end_offset - self._count, value))
-            self._blocks = []
-            self._count = 0
-            self._bytes = 0
+            self._end_entry(end_offset)
+
+    def _end_entry(self, end_offset: int) -> None:
+        self.rows.append((end_offset - self._count, metadata.join_metadata(self._count, self._blocks)))
+        self._blocks = []
+        self._count = 0
+        self._bytes = 0
 
     def take(self, end_offset: int) -> list[tuple[int, bytes]]:
         """Everything, to be written; the log ends at `end_offset`."""

@@ -15,8 +15,10 @@ def store_payloads(context: Context, bodies: list[bytes], body_bytes: int, durab
     if put is not None:
         commit.puts[put[0]] = put[1]
     if durable_count:
-        keys = payload.key_run(first_id, count)
-        commit.puts.update(zip(keys, bodies, strict=True))
+        if count == 1:
+            commit.puts[payload.key(first_id)] = bodies[0]
+        else:
+            commit.puts.update(zip(payload.key_run(first_id, count), bodies, strict=True))
         commit.hold(body_bytes + count * MESSAGE_OVERHEAD_BYTES)
         if durable_count > 1:
             value = payload_refs.encode(durable_count)

@@ -9,7 +9,7 @@ from config import limits
 from queue_manager import address
 from queue_manager.log.open_entries import OpenEntries
 from queue_manager.log.tail import Tail
-from queue_manager.model import make_messages
+from queue_manager.model import Message, make_messages
 from queue_manager.policy import QueuePolicy
 from queue_manager.shard.context import Context
 from storage.envelope import EnvelopeTemplate
@@ -109,11 +109,16 @@ class QueueLog:
     ) -> int:
         """Append one message per body, IDs from `first_id` on; give the first offset."""
         offset = self.tail.next_offset
-        self.tail.append(make_messages(first_id, offset, bodies, repeat(template), now_ms), body_bytes)
+        count = len(bodies)
+        if count == 1:
+            messages = [Message(first_id, offset, bodies[0], template, now_ms)]
+        else:
+            messages = make_messages(first_id, offset, bodies, repeat(template), now_ms)
+        self.tail.append(messages, body_bytes)
         if self.durable:
             if body_bytes > limits.DONE_BODY_BYTES_MAX:
                 self.note_sizes(bodies)
-            self._open.add(template, first_id, offset, now_ms, len(bodies))
+            self._open.add(template, first_id, offset, now_ms, count)
         return offset
 
     def append_varied(

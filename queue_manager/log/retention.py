@@ -445,7 +445,9 @@ class Retention(Generic[M]):
         if not len(tail):
             return False
         if self.members:
-            floor = min(member.progress.position for member in self.members.values())
+            floor = tail.next_offset
+            for member in self.members.values():
+                floor = min(floor, member.progress.position)
             # a group to come could not read back what is not in the store yet
             tail.drop_before(min(floor, log.durable_offset) if log.durable else floor)
         if log.durable:

@@ -17,16 +17,24 @@ RELEASED_BYTES: Final = 8  # what the place costs
 class Tail:
     """Messages with consecutive offsets ending at the queue's next offset.
 
-    An ephemeral queue's tail is all there is; a durable queue drops from its front what is durable,
-    whenever the payloads exceed their share of memory.
+    `next_offset` is what the next message gets. An ephemeral queue's tail is all there is; a durable queue
+    drops from its front what is durable, whenever the payloads exceed their share of memory.
     """
 
-    __slots__ = ("_messages", "_overhead_bytes", "_released_count", "_start", "first_offset", "memory_bytes")
+    __slots__ = (
+        "_messages",
+        "_overhead_bytes",
+        "_released_count",
+        "_start",
+        "first_offset",
+        "memory_bytes",
+        "next_offset",
+    )
 
     def __init__(self, next_offset: int) -> None:
         self._messages: list[Message] = []
         self._start = 0  # index of first_offset in _messages; the dead part is cut off in large steps
-        self.first_offset = next_offset
+        self.first_offset = self.next_offset = next_offset
         self.memory_bytes = 0
         self._released_count = 0
         self._overhead_bytes = MESSAGE_OVERHEAD_BYTES
@@ -34,19 +42,16 @@ class Tail:
     def __len__(self) -> int:
         return len(self._messages) - self._start
 
-    @property
-    def next_offset(self) -> int:
-        """The offset the next appended message gets."""
-        return self.first_offset + len(self._messages) - self._start
-
     def holds(self, offset: int) -> bool:
         """Whether the message at `offset` is in memory here."""
         return self.first_offset <= offset < self.next_offset
 
     def append(self, messages: list[Message], body_bytes: int) -> None:
         """Add messages that continue the offsets; their payloads are `body_bytes` in all."""
+        count = len(messages)
         self._messages += messages
-        self.memory_bytes += body_bytes + len(messages) * self._overhead_bytes
+        self.next_offset += count
+        self.memory_bytes += body_bytes + count * self._overhead_bytes
 
     def append_varied(self, messages: list[Message], body_bytes: int) -> None:
         """As `append`; each of the messages has a template of its own."""
@@ -81,7 +86,7 @@ class Tail:
 
     def begin_at(self, offset: int) -> None:
         """Have the next message get `offset`; the tail must be empty."""
-        self.first_offset = offset
+        self.first_offset = self.next_offset = offset
 
     def blank(self, offset: int) -> None:
         """Let go of the body of the message at `offset`, which is not asked for any more, if it is here."""

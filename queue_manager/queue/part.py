@@ -23,9 +23,21 @@ from storage.records import queue_meta, queue_spec, released_offsets, removal
 
 
 class Part:
-    """A log, who has let go of what in it, its rules if it has any, and where its dead letters go."""
+    """A log, who has let go of what in it, its rules if it has any, and where its dead letters go.
 
-    __slots__ = ("_has_purged", "_levels", "_lets_expire", "_rules", "dead_letters", "log", "retention")
+    `cursors` are those of the groups, by group ID.
+    """
+
+    __slots__ = (
+        "_has_purged",
+        "_levels",
+        "_lets_expire",
+        "_rules",
+        "cursors",
+        "dead_letters",
+        "log",
+        "retention",
+    )
 
     def __init__(
         self,
@@ -37,17 +49,13 @@ class Part:
     ) -> None:
         self.log: QueueLog = retention.log
         self.retention = retention
+        self.cursors: dict[str, Cursor] = retention.members
         self.dead_letters = dead_letters
         self._levels = levels
         self._lets_expire = lets_expire  # messages that ask for it
         self._rules: LogRules | None = None
         self._has_purged = False  # ranges, by removals that may not have been performed yet
         self._follow_policy()
-
-    @property
-    def cursors(self) -> dict[str, Cursor]:
-        """The cursors of the groups, by group ID."""
-        return self.retention.members
 
     # rules
 

@@ -19,6 +19,12 @@ class PriorityQueue(Queue):
         """See `Queue`; a priority above the highest counts as the highest."""
         return self.parts[min(template.priority, len(self.parts) - 1)]
 
+    def append(
+        self, template: EnvelopeTemplate, first_id: int, bodies: list[bytes], body_bytes: int, now_ms: int
+    ) -> None:
+        """See `Queue`."""
+        self.part_of(template).append(template, first_id, bodies, body_bytes, now_ms)
+
     def add_part(self, part: Part) -> None:
         """Take in the log of the next priority."""
         self.parts.append(part)

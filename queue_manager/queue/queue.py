@@ -264,7 +264,7 @@ class Queue:
         self, template: EnvelopeTemplate, first_id: int, bodies: list[bytes], body_bytes: int, now_ms: int
     ) -> None:
         """Append one message per body, IDs from `first_id` on."""
-        self.part_of(template).append(template, first_id, bodies, body_bytes, now_ms)
+        self.parts[0].append(template, first_id, bodies, body_bytes, now_ms)
 
     def append_varied(
         self,

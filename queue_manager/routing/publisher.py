@@ -94,13 +94,12 @@ class Publisher:
                 return self._publish_once(plan, bodies, now_ms)
             if (due_ms := options.due_ms(now_ms)) > now_ms:
                 return self.publish_later(plan, bodies, due_ms, now_ms)
-        sizes = list(map(len, bodies))
         count = len(bodies)
-        body_bytes = sum(sizes)
+        body_bytes = len(bodies[0]) if count == 1 else sum(map(len, bodies))
         full: tuple[Queue, ...] = ()
         for queue in queues:
             size_max = queue.policy.message_bytes_max
-            if body_bytes > size_max and max(sizes) > size_max:
+            if body_bytes > size_max and max(map(len, bodies)) > size_max:
                 return REFUSED_SIZE
             if (queue.is_bounded and not queue.has_room(count, body_bytes)) or (
                 not queue.durable and not queue.has_memory(count, body_bytes, now_ms)
@@ -108,7 +107,10 @@ class Publisher:
                 full = (*full, queue)
         if full:
             return self._publish_beside(full, plan, bodies, now_ms, templates)
-        first_id = self._store(plan, queues, bodies, body_bytes)
+        if plan.durable_count > 1:
+            first_id = self._store(plan, queues, bodies, body_bytes)
+        else:
+            first_id = store_payloads(self._context, bodies, body_bytes, plan.durable_count)
         if templates is None:
             for queue in queues:
                 queue.append(plan.template, first_id, bodies, body_bytes, now_ms)
