@@ -1,7 +1,11 @@
-"""The `sluicemq` command: `serve`, `config`, and what talks to a running broker."""
+"""The `sluicemq` command: `serve`, `config`, and what talks to a running broker.
+
+The broker and its core are imported by the commands that need them: the others only ask one that runs.
+"""
 
 from __future__ import annotations
 
+import gc
 import os
 from functools import partial
 from pathlib import Path
@@ -9,10 +13,8 @@ from typing import Annotated
 
 import typer
 
-from broker import serve
 from broker.commands import backups, connections, exchanges, groups, operating, queues, store, tls, users
 from broker.commands.api import with_api
-from broker.engine.group_settings import problems_of
 from broker.systemd_unit import systemd
 from broker.version import PRODUCT, VERSION
 from config.check import check_file
@@ -76,6 +78,12 @@ def _serve(
     ] = False,
 ) -> None:
     """Run the broker until SIGTERM or Ctrl-C. Flags win over the environment, that over the file."""
+    gc.disable()  # nothing of what is imported goes
+    from broker import serve
+    from broker.engine.group_settings import problems_of
+
+    gc.freeze()
+    gc.enable()
     overrides = {
         "storage.url": storage,
         "listeners.mqtt.port": mqtt,
@@ -96,6 +104,8 @@ def _serve(
 @config_app.command("check")
 def _check(file: Annotated[Path, typer.Argument(help="Configuration file (YAML).")]) -> None:
     """Say what is wrong with a configuration file, with line numbers; exit 0 if nothing is."""
+    from broker.engine.group_settings import problems_of
+
     problems = check_file(file, os.environ, queue_check=problems_of)
     for problem in problems:
         typer.echo(problem, err=True)

@@ -9,11 +9,18 @@ Here and in `sluicemq.admin` and `sluicemq.errors` is what such a program may re
 the installed package are the broker's own: in its repository they are folders at the root.
 """
 
-from broker.app import Broker
-from broker.clock import Clock
-from broker.version import VERSION as __version__
-from config.loader import load_settings
-from config.queue_settings import QueueSettings
-from config.settings import Settings
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sluicemq.embedded import Broker, Clock, QueueSettings, Settings, __version__, load_settings
 
 __all__ = ["Broker", "Clock", "QueueSettings", "Settings", "__version__", "load_settings"]
+
+
+def __getattr__(name: str) -> object:
+    """A name of `__all__`, with all that it needs: commands that only ask a broker do without."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from sluicemq import embedded
+
+    return getattr(embedded, name)

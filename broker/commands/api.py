@@ -6,18 +6,19 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, Final, NoReturn
 from urllib.parse import quote
 
-import httpx
 import typer
+
+from broker.commands.failures import Refused, Unreachable
 
 EXIT_REFUSED: Final = 1
 EXIT_UNREACHABLE: Final = 3
 
 URL_DEFAULT: Final = "http://127.0.0.1:15672"
 V1: Final = "/api/v1"
-TIMEOUT_S: Final = 60.0
 
 Url = Annotated[str, typer.Option("--url", help="Where the broker's HTTP listener is.")]
 User = Annotated[str | None, typer.Option("--user", help="Whom to log in as.")]
@@ -34,13 +35,13 @@ class Api:
         """Raises typer.BadParameter where that is no URL."""
         if not url.startswith(("http://", "https://")):
             raise typer.BadParameter(f"{url!r} is no http:// or https:// URL", param_hint="--url")
-        auth = None
+        from broker.commands.calls import Calls  # brings a library along
+
+        login = None
         if user is not None:
-            password = sys.stdin.readline().rstrip("\n") if password_stdin else _asked_password(user)
-            auth = httpx.BasicAuth(user, password)
-        self._has_user = auth is not None
+            login = user, sys.stdin.readline().rstrip("\n") if password_stdin else _asked_password(user)
         self._url = url.rstrip("/")
-        self._client = httpx.Client(base_url=self._url, auth=auth, timeout=TIMEOUT_S, trust_env=False)
+        self._calls = Calls(self._url, login)
 
     def get(self, path: str, **query: Any) -> Any:
         """What a call that only looks gives."""
@@ -58,34 +59,24 @@ class Api:
         """Any call; None where it gives nothing."""
         wanted = {name: value for name, value in (query or {}).items() if value is not None}
         content = None if body is None else json.dumps(body)
-        try:
-            # RabbitMQ's API always wants a user: without a users file there is this one
-            auth = None if self._has_user or prefix == V1 else httpx.BasicAuth("guest", "guest")
-            answer = self._client.request(
-                method,
-                prefix + path,
-                params=wanted,
-                content=content,
-                auth=httpx.USE_CLIENT_DEFAULT if auth is None else auth,
-            )
-        except httpx.HTTPError as error:
-            _end(
-                f"{self._url}: {str(error) or type(error).__name__}; is the broker running?", EXIT_UNREACHABLE
-            )
-        if not answer.is_success:
-            _end(_reason(answer), EXIT_REFUSED)
-        return answer.json() if answer.content else None
+        with self._ending():
+            # RabbitMQ's API always wants a user
+            return self._calls.send(method, prefix + path, wanted, content, needs_user=prefix != V1)
 
     def lines(self, path: str, **query: Any) -> Iterator[Any]:
         """What a call gives line by line, for as long as it does."""
+        with self._ending():
+            yield from self._calls.lines(V1 + path, query)
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """End the command by what fails within."""
         try:
-            with self._client.stream("GET", V1 + path, params=query, timeout=None) as answer:
-                if not answer.is_success:
-                    answer.read()
-                    _end(_reason(answer), EXIT_REFUSED)
-                yield from map(json.loads, answer.iter_lines())
-        except httpx.HTTPError as error:
-            _end(f"{self._url}: {str(error) or type(error).__name__}", EXIT_UNREACHABLE)
+            yield
+        except Unreachable as error:
+            _end(f"{self._url}: {error}; is the broker running?", EXIT_UNREACHABLE)
+        except Refused as error:
+            _end(str(error), EXIT_REFUSED)
 
     def pages(self, path: str, **query: Any) -> list[Any]:
         """All items of a listing, page by page."""
@@ -129,13 +120,6 @@ def with_api(command: Callable[..., None]) -> Callable[..., None]:
 
 def _asked_password(user: str) -> str:
     return str(typer.prompt(f"Password of {user}", hide_input=True, err=True))
-
-
-def _reason(answer: httpx.Response) -> str:
-    try:
-        return str(answer.json()["reason"])
-    except (ValueError, KeyError, TypeError):
-        return f"the broker answered {answer.status_code}"
 
 
 def _end(text: str, code: int) -> NoReturn:

@@ -1,4 +1,4 @@
-"""`sluicemq backup` and `sluicemq restore`."""
+"""`sluicemq backup` and `sluicemq restore`. What reads and writes stores is imported when one is to be."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, NoReturn, TypeVar
 
 import typer
 from rich.console import Console
@@ -20,13 +20,11 @@ from broker.version import PRODUCT, VERSION
 from config import limits
 from config.loader import ConfigError, load_settings
 from config.settings import StorageSettings
-from storage.backup.archive import Index
-from storage.backup.copying import About, Tell, copy_cut
-from storage.backup.places import open_for_reading, open_for_writing
-from storage.backup.restoring import check_backup, restore_backup
-from storage.backup.source import CutSource
 from storage.errors import StorageError
-from storage.open import open_store
+
+if TYPE_CHECKING:
+    from storage.backup.archive import Index
+    from storage.backup.copying import About, Tell
 
 Result = TypeVar("Result")
 
@@ -91,6 +89,10 @@ def restore(
 
 
 async def _back_up(origin: contextlib.AbstractAsyncContextManager[_Origin], to: str, bar: _Bar) -> Index:
+    from storage.backup.copying import copy_cut
+    from storage.backup.places import open_for_writing
+    from storage.backup.source import CutSource
+
     sink = await open_for_writing(to)
     try:
         async with origin as found:
@@ -104,6 +106,9 @@ async def _back_up(origin: contextlib.AbstractAsyncContextManager[_Origin], to: 
 
 
 async def _restore(place: str, settings: StorageSettings | None, bar: _Bar) -> Index:
+    from storage.backup.places import open_for_reading
+    from storage.backup.restoring import check_backup, restore_backup
+
     source = await open_for_reading(place)
     try:
         index = await check_backup(source, bar.told(0))
@@ -140,6 +145,8 @@ async def _keep(api: Api, path: str) -> None:
 @contextlib.asynccontextmanager
 async def _stopped(settings: StorageSettings) -> AsyncIterator[_Origin]:
     """A cut of a storage that no broker has open."""
+    from storage.open import open_store
+
     store = await open_store(settings)
     try:
         cuts = store.cuts
@@ -154,6 +161,8 @@ async def _stopped(settings: StorageSettings) -> AsyncIterator[_Origin]:
 
 
 def _about(made_at: str, sequence: int) -> About:
+    from storage.backup.copying import About
+
     return About(made_by=f"{PRODUCT} {VERSION}", made_at=made_at, sequence=sequence)
 
 

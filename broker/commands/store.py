@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
@@ -15,8 +15,9 @@ from broker.commands.output import print_json, print_table
 from config.loader import ConfigError, load_settings
 from config.settings import StorageSettings
 from storage.errors import StorageError
-from storage.inspection import Inspection, inspect
-from storage.open import open_store
+
+if TYPE_CHECKING:
+    from storage.inspection import Inspection
 
 app: Final = typer.Typer(help="Look at the data of a broker that is not running.", no_args_is_help=True)
 
@@ -51,6 +52,9 @@ def _inspection(storage: str | None, config: Path | None, *, verify: bool) -> In
 
 
 async def _inspect(settings: StorageSettings, *, verify: bool) -> Inspection:
+    from storage.inspection import inspect  # with the database's library
+    from storage.open import open_store
+
     store = await open_store(settings)
     try:
         with Console(stderr=True).status("reading") as status:

@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from broker.tls import making
-
 app = typer.Typer(help="Make certificates for trying out.", no_args_is_help=True)
 
 EXIT_REFUSED = 1
@@ -24,6 +22,8 @@ def init(
     ] = None,
 ) -> None:
     """Make an authority (ca.crt, ca.key) and a server's certificate (server.crt, server.key)."""
+    from broker.tls import making  # brings a library along
+
     try:
         making.make_server(directory, host or making.own_hosts())
     except (OSError, ValueError) as error:
@@ -33,6 +33,8 @@ def init(
 @app.command("client")
 def client(directory: Directory, name: Annotated[str, typer.Argument(help="Its common name.")]) -> None:
     """Make a client's certificate (NAME.crt, NAME.key) by the authority in the directory."""
+    from broker.tls import making  # brings a library along
+
     try:
         making.make_client(directory, name)
     except (OSError, ValueError) as error:

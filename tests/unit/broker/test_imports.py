@@ -31,6 +31,11 @@ def modules_after(start: str) -> set[str]:
     return set(done.stdout.splitlines()[-1].split())
 
 
-@pytest.mark.parametrize("start", [PLAIN_BROKER])
+@pytest.mark.parametrize("start", [PLAIN_BROKER, "import sluicemq.__main__\nfrom broker import serve"])
 def test_start_imports_no_library_of_a_part_that_is_not_configured(start):
     assert modules_after(start).isdisjoint(OPTIONAL)
+
+
+def test_commands_that_ask_a_broker_import_neither_it_nor_its_store():
+    imported = modules_after("import sluicemq.__main__")
+    assert imported.isdisjoint({"queue_manager", "slatedb", "uvloop", *OPTIONAL})

@@ -1,0 +1,10 @@
+"""What a program needs that runs a broker in its own process: `sluicemq` gives it out by name."""
+
+from broker.app import Broker
+from broker.clock import Clock
+from broker.version import VERSION as __version__
+from config.loader import load_settings
+from config.queue_settings import QueueSettings
+from config.settings import Settings
+
+__all__ = ["Broker", "Clock", "QueueSettings", "Settings", "__version__", "load_settings"]
