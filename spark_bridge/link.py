@@ -28,7 +28,7 @@ CLOSE_TIMEOUT_S: Final = 2.0
 ACK: Final = (60, 80)
 NACK: Final = (60, 120)
 RETURN: Final = (60, 50)
-_DELIVER: Final = (60, 60)
+DELIVER: Final = (60, 60)
 _CONNECTION_CLOSE: Final = (10, 50)
 _CHANNEL_CLOSE: Final = (20, 40)
 _CONSUMER_CANCEL: Final = (60, 30)
@@ -268,7 +268,7 @@ class Link:
             found = struct.unpack_from(">HH", payload)
             if found in (ACK, NACK):
                 self.settled(found, *struct.unpack_from(">QB", payload, 4))
-            elif found in (_DELIVER, RETURN):
+            elif found in (DELIVER, RETURN):
                 self._content = Content(found, payload)
             elif found in (_CHANNEL_CLOSE, _CONNECTION_CLOSE):
                 self._closed(found, payload)

@@ -381,18 +381,23 @@ class TemplateCache:
 
 def _decode_template(data: bytes) -> EnvelopeTemplate:
     flags, _, _ = read_head(data)
-    visible_at_ms, expires_at_ms, priority, topic, exchange, properties = _decode_suffix(flags, data)
-    return EnvelopeTemplate(
-        topic,
-        flags >> PROPERTIES_KIND_SHIFT & 3,
-        properties,
-        priority=priority,
-        visible_at_ms=visible_at_ms,
-        expires_at_ms=expires_at_ms,
-        persistent=flags & PERSISTENT != 0,
-        shared=flags & SHARED != 0,
-        exchange=exchange,
-    )
+    template: EnvelopeTemplate = object.__new__(EnvelopeTemplate)  # its bytes are there: as they came
+    (
+        template.visible_at_ms,
+        template.expires_at_ms,
+        template.priority,
+        template.topic,
+        template.exchange,
+        template.properties,
+    ) = _decode_suffix(flags, data)
+    template.properties_kind = flags >> PROPERTIES_KIND_SHIFT & 3
+    template.persistent = flags & PERSISTENT != 0
+    template.shared = flags & SHARED != 0
+    template.flags = flags
+    template.head = data[:2]
+    template.suffix = data[_HEAD_BYTES:]
+    template.context = None
+    return template
 
 
 def _decode_suffix(flags: int, data: bytes) -> tuple[int, int, int, str, str, bytes]:

@@ -16,9 +16,9 @@ import structlog
 
 from broker.amqp.replying import publish_json, publish_replies
 from broker.hub import Hub
-from broker.properties.amqp import add_headers, encode_headers, routing_key, stamp, without_headers
+from broker.properties.amqp import add_headers, bare, encode_headers, routing_key
 from broker.properties.model import Header
-from broker.properties.templates import as_amqp, template_of
+from broker.properties.templates import as_published
 from config import limits
 from protocols.amqp091.tables import encode_name
 from queue_manager import stage_tags as tags
@@ -34,10 +34,20 @@ AFTER: Final = "x-after"
 LIMIT: Final = "x-limit"
 LIMIT_DEFAULT: Final = 100
 
+STATE_TOLD: Final = "x-browse-state"
+KEY: Final = "x-browse-routing-key"
+EXCHANGE: Final = "x-browse-exchange"
 TIME: Final = "x-browse-time"
 CONSUMER: Final = "x-browse-consumer"
-TOLD: Final = ("x-browse-id", "x-browse-offset", "x-browse-attempts", "x-browse-timestamp", TIME, CONSUMER)
-"""Of each message; all of a listing are written by the thousand."""
+TOLD: Final = (
+    STATE_TOLD,
+    KEY,
+    EXCHANGE,
+    *("x-browse-offset", "x-browse-attempts", "x-browse-timestamp", "x-browse-id"),
+    TIME,
+    CONSUMER,
+)
+"""Of each message, in this order; the second line is written, and may be read, in one piece."""
 
 _INTEGER: Final = b"l"
 _TEXT: Final = b"S"
@@ -135,11 +145,12 @@ class Browse:
     async def _send(self, messages: list[BrowsedMessage]) -> bool:
         """Send the messages, a part in each turn of the loop; whether they were taken."""
         hub = self._hub
-        shared: dict[PublishedAs, bytes] = {}  # messages published alike have most of it in common
+        shared: dict[int, bytes] = {}  # messages published alike, one object, have most of it in common
+        places: dict[tuple[str, str], bytes] = {}
         count = limits.BROWSED_PER_TURN_MAX
         for start in range(0, len(messages), count):
             part = messages[start : start + count]
-            properties = [self._properties(found, shared) for found in part]
+            properties = [self._properties(found, shared, places) for found in part]
             bodies = [found.body or b"" for found in part]
             if not publish_replies(hub, self._reply_to, properties, bodies):
                 return False
@@ -147,12 +158,19 @@ class Browse:
             await asyncio.sleep(0)
         return True
 
-    def _properties(self, found: BrowsedMessage, shared: dict[PublishedAs, bytes]) -> bytes:
-        base = shared.get(found.published)
+    def _properties(
+        self, found: BrowsedMessage, shared: dict[int, bytes], places: dict[tuple[str, str], bytes]
+    ) -> bytes:
+        published = found.published
+        base = shared.get(id(published))
         if base is None:
-            base = shared[found.published] = self._shared_properties(found.published)
+            base = shared[id(published)] = bare(as_published(published), TOLD)
+        place = (published.topic, published.exchange)
+        told = places.get(place)
+        if told is None:
+            told = places[place] = self._told_of(published)
         name = f"{self._queue}:{found.name}".encode()
-        told = _TOLD.pack(
+        told += _TOLD.pack(
             _OFFSET, found.offset, _ATTEMPTS, found.attempts, _TIMESTAMP, found.received_at_ms, _ID, len(name)
         )
         told += name
@@ -162,15 +180,11 @@ class Browse:
             told += encode_headers([(CONSUMER, found.consumer)])
         return add_headers(base, told)
 
-    def _shared_properties(self, published: PublishedAs) -> bytes:
-        raw = without_headers(as_amqp(template_of(published)), TOLD)
-        told: list[Header] = [
-            ("x-browse-state", self._request.state),
-            ("x-browse-routing-key", routing_key(published.topic)),
-        ]
+    def _told_of(self, published: PublishedAs) -> bytes:
+        told: list[Header] = [(STATE_TOLD, self._request.state), (KEY, routing_key(published.topic))]
         if published.exchange:
-            told.append(("x-browse-exchange", published.exchange))
-        return stamp(raw, told)
+            told.append((EXCHANGE, published.exchange))
+        return encode_headers(told)
 
     def _end(self, answer: dict[str, object]) -> None:
         publish_json(self._hub, self._reply_to, self._correlation_id, answer)

@@ -228,6 +228,11 @@ def stamp(raw: bytes, headers: Sequence[Header]) -> bytes:
     return content.without_expiration(content.append_headers(raw, headers))
 
 
+def bare(raw: bytes, names: Iterable[str]) -> bytes:
+    """`raw` without the headers of these names and without an expiration; the rest stays byte for byte."""
+    return content.without_expiration(content.without_headers(raw, names))
+
+
 def add_headers(raw: bytes, headers: bytes) -> bytes:
     """`raw` with headers added that are encoded, see `encode_headers`, and that it does not have."""
     return content.append_encoded(raw, headers)

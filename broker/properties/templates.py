@@ -99,6 +99,13 @@ def as_amqp(template: EnvelopeTemplate) -> bytes:
     return _translated(template, PROPERTIES_AMQP)
 
 
+def as_published(published: PublishedAs) -> bytes:
+    """As `as_amqp`, of a message that was browsed."""
+    if published.properties_kind == PROPERTIES_AMQP:
+        return published.properties
+    return as_amqp(template_of(published))
+
+
 def as_mqtt(template: EnvelopeTemplate) -> bytes:
     """The MQTT 5 property block (without length) of messages of this template."""
     if template.properties_kind == PROPERTIES_MQTT:

@@ -29,6 +29,7 @@ AT_ONCE: Final = -1
 
 _HEAD: Final = struct.Struct("<QIQq")
 _RUN: Final = struct.Struct("<IQqI")
+_SIZE: Final = struct.Struct("<I")
 
 
 class StagedKey(NamedTuple):
@@ -117,6 +118,7 @@ def decode_head(value: bytes) -> StagedHead:
 
 def decode(value: bytes) -> list[StagedRun]:
     head = decode_head(value)
+    unpack_run, unpack_size = _RUN.unpack_from, _SIZE.unpack_from
     position = _HEAD.size
     size = len(value)
     runs = []
@@ -125,16 +127,20 @@ def decode(value: bytes) -> list[StagedRun]:
         start = position + _RUN.size
         if start > size:
             raise CorruptRecord(NAME, "run", "truncated")
-        count, first_id, due_ms, envelope_bytes = _RUN.unpack_from(value, position)
+        count, first_id, due_ms, envelope_bytes = unpack_run(value, position)
         sizes_at = start + envelope_bytes
-        position = sizes_at + 4 * count
-        if position > size:
+        bodies_at = sizes_at + 4 * count
+        if bodies_at > size:
             raise CorruptRecord(NAME, "sizes", "truncated")
-        ends = list(accumulate(struct.unpack_from(f"<{count}I", value, sizes_at), initial=position))
-        position = ends[-1]
+        if count == 1:  # rows with properties of their own are many
+            position = bodies_at + unpack_size(value, sizes_at)[0]
+            bodies = [value[bodies_at:position]]
+        else:
+            ends = list(accumulate(struct.unpack_from(f"<{count}I", value, sizes_at), initial=bodies_at))
+            position = ends[-1]
+            bodies = [value[first:last] for first, last in zip(ends, ends[1:], strict=False)]
         if position > size:
             raise CorruptRecord(NAME, "bodies", "truncated")
-        bodies = [value[first:last] for first, last in zip(ends, ends[1:], strict=False)]
         runs.append(StagedRun(value[start:sizes_at], due_ms, first_id, bodies))
         row_count += count
     if row_count != head.row_count:

@@ -6,6 +6,9 @@ import time
 import pika
 import pytest
 
+from spark_bridge import wire
+from spark_bridge.listed import ListLink
+from spark_bridge.settings import ConnectionSettings
 from tests.e2e import amqp
 
 pytestmark = pytest.mark.extension
@@ -54,6 +57,28 @@ def test_pages_show_waiting_messages_and_leave_them(channel, queue):
     assert abs(properties.headers["x-browse-timestamp"] / 1000 - time.time()) < 60
     assert amqp.count(channel, queue) == 5
     assert amqp.bodies(amqp.Collector(channel, queue, ack=True).wait(5)) == list("01234")
+
+
+def test_the_spark_bridge_reads_what_the_broker_tells_in_one_piece(channel, queue, broker):
+    for number in range(3):
+        amqp.publish(
+            channel, queue, str(number), headers={"n": "1"}, message_id=f"m{number}", delivery_mode=2
+        )
+    with ListLink(ConnectionSettings(port=broker.amqp_port)) as link:
+        reply_to, _ = link.declare("", exclusive=True)
+        link.consume(reply_to, no_ack=True, arguments={})
+        asked = wire.encode_properties({"reply_to": reply_to, "correlation_id": "c"})
+        link.publish("", f"$queue/{queue}/$browse", b"", asked)
+        link.flush()
+        assert link.poll_delivery()
+        rows = link.take_rows()
+        assert len(link._known) == 1, "the rows were not read field by field"
+    assert [(row.offset, row.body, row.message_id, row.headers) for row in rows] == [
+        (number, b"%d" % number, f"m{number}", [("n", "1")]) for number in range(3)
+    ]
+    assert {(row.routing_key, row.state, row.state_ms, row.attempts, row.consumer) for row in rows} == {
+        (queue, "ready", 0, 0, None)
+    }
 
 
 def test_each_state_shows_its_messages(channel, amqp_connect, queue):
