@@ -56,6 +56,9 @@ class Hub:
         self.check_deadlines = self._connections.check_deadlines
         self.hold_back = self._connections.hold_back
         self.want_flush = self._connections.want_flush
+        self.has_work = (
+            client.turns.has_work
+        )  # whether `settle_turn` has anything to do; asked for each chunk
         self.spawn = self._connections.spawn
         self.stop_tasks = self._connections.stop_tasks
         client.commits.on_committed(self._connections.committed)
@@ -83,11 +86,8 @@ class Hub:
     def _begin(self, vhost: Vhost, client: ShardClient) -> None:
         self.vhost = vhost
         self.client = client
+        self.has_work = client.turns.has_work
         self.topics = TopicSpace()
-
-    def has_work(self) -> bool:
-        """Whether `settle_turn` has anything to do."""
-        return self.client.turns.has_work()
 
     def settle_turn(self) -> None:
         """After something was done to the core: deliver what can be delivered, commit what must be."""

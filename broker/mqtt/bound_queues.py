@@ -36,6 +36,12 @@ class BoundQueues:
         """Whether there are any, as of the last publish."""
         return self._targets is not None and bool(self._targets.queues)
 
+    @property
+    def nowhere(self) -> Targets | None:
+        """What says, as long as it is current, that there are no queues."""
+        targets = self._targets
+        return targets if targets is not None and not targets.queues else None
+
     def publish(self, hub: Hub, run: PublishRun) -> int:
         """Give publishes to the queues; what became of them. Raises QueueManagerError."""
         targets = self._targets

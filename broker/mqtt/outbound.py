@@ -75,6 +75,7 @@ class Outbound:
     __slots__ = (
         "_aliases",
         "_client",
+        "_connection",
         "_is_stall_noted",
         "_orphans",
         "_pending",
@@ -82,6 +83,7 @@ class Outbound:
         "_pending_count",
         "_shared",
         "_unchecked_bytes",
+        "_want_flush",
         "claims",
         "pool",
         "window",
@@ -89,6 +91,8 @@ class Outbound:
 
     def __init__(self, client: MqttClient) -> None:
         self._client = client
+        self._connection = client.connection
+        self._want_flush = client.transport.want_flush
         self._is_stall_noted = False
         self.window = OutboundWindow(RECEIVE_MAXIMUM_DEFAULT)
         self.pool = client.hub.client.consuming.credit(RECEIVE_MAXIMUM_DEFAULT)
@@ -142,33 +146,36 @@ class Outbound:
 
     def pass_on(self, run: PublishRun) -> None:
         """See `Subscriber`: byte for byte, but for packet identifiers."""
-        client = self._client
-        connection = client.connection
+        connection = self._connection
         if connection.closed:
             return
         wire = run.wire
-        self._unchecked_bytes += len(wire)
+        size = len(wire)
+        self._unchecked_bytes += size
         if self._unchecked_bytes > limits.ROOM_CHECK_BYTES:
             self._unchecked_bytes = 0
             if not self._has_room(run.count):
                 return
         stride = run.stride_bytes
-        shape = run.shape
-        count = run.count
-        if (stride or len(wire)) > connection.client_maximum_packet_size:
+        if (stride or size) > connection.client_maximum_packet_size:
             self._resend(run)
-        elif not shape.qos:
+        elif not run.packet_ids:
             connection.output.append(wire)
-        elif not stride or self._pending or self.window.free() < count:
+        elif not stride or self._pending:
             self._resend(run)
-        elif count == 1:
-            at = run.packet_id_offset
-            packet_id = self.window.take_one().to_bytes(2, "big")
-            connection.output.append(wire[:at] + packet_id + wire[at + 2 :])
+        elif size == stride:
+            packet_id = self.window.take_free()
+            if packet_id:
+                at = run.packet_id_offset
+                connection.output.append(wire[:at] + packet_id.to_bytes(2, "big") + wire[at + 2 :])
+            else:
+                self._resend(run)
+        elif self.window.free() < run.count:
+            self._resend(run)
         else:
-            ids = self.window.take(count)
+            ids = self.window.take(run.count)
             connection.output.append(hot.restamp_packet_ids(wire, stride, run.packet_id_offset, ids))
-        client.transport.want_flush()
+        self._want_flush()
 
     def _resend(self, run: PublishRun) -> None:
         if self._has_room(run.count):
@@ -229,9 +236,12 @@ class Outbound:
 
     def on_acks(self, event: AckRun) -> None:
         """PUBACK, PUBREC or PUBCOMP of what was sent; a PUBREL ends the exchange of what was received."""
-        connection = self._client.connection
         kind = event.packet_type
         ids = event.packet_ids
+        if kind == c.PUBACK and not (self.claims or self._shared or self._orphans or self._pending):
+            self.window.release(ids)
+            return
+        connection = self._connection
         failed = event.reason_code >= c.UNSPECIFIED_ERROR
         if kind == c.PUBREL:
             connection.send_pubcomp_run(ids)

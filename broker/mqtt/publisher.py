@@ -101,6 +101,7 @@ class ClientPublisher:
     """The publishing half of a client."""
 
     __slots__ = (
+        "_connection",
         "_is_unretained_noted",
         "client",
         "durable_answers",
@@ -112,6 +113,7 @@ class ClientPublisher:
 
     def __init__(self, client: MqttClient, pubsub: PubSub, subscriber: Subscriber) -> None:
         self.client = client
+        self._connection = client.connection
         self.hub = client.hub
         self.pubsub = pubsub
         self.subscriber = subscriber
@@ -138,12 +140,15 @@ class ClientPublisher:
 
     def accept(self, packet_ids: list[int], qos: int, note: str = "") -> None:
         """See `Publisher`."""
+        if qos == 1 and not note:
+            self._connection.send_puback_run(packet_ids)
+            return
         if qos == 2 and self.session is not None:
             self.session.note_received(packet_ids)
         self._answer(packet_ids, qos, note)
 
     def _answer(self, packet_ids: list[int], qos: int, note: str) -> None:
-        connection = self.client.connection
+        connection = self._connection
         if note and qos:
             send = connection.send_puback if qos == 1 else connection.send_pubrec
             for packet_id in packet_ids:

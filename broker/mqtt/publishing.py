@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 from broker.access.login import Identity, NotPermitted
 from broker.access.rights import Action, Kind
-from broker.engine.traffic import PublishPlan
+from broker.engine.traffic import PublishPlan, Targets
 from broker.mqtt.bound_queues import NOT_STORED, REFUSED, REFUSED_TOGETHER, STORED, BoundQueues
 from broker.mqtt.committing import CommitTarget
 from broker.mqtt.control import ControlTarget, SettleTarget
@@ -125,7 +125,8 @@ class PlainTarget:
 
     `_direct` are the subscribers who get publishes of this shape byte for byte, `_others` the subscriptions
     that need them rewritten, `_groups` those that choose among their members, `_logged` the filters that keep
-    them for lasting sessions, `_bound` the queues that take them, too.
+    them for lasting sessions, `_bound` the queues that take them, too. `_is_direct`: of those only `_direct`
+    has any. `_nowhere`: then, what says that no queues take them either, as long as it is current.
     """
 
     __slots__ = (
@@ -133,7 +134,9 @@ class PlainTarget:
         "_direct",
         "_generation",
         "_groups",
+        "_is_direct",
         "_logged",
+        "_nowhere",
         "_others",
         "_shape",
         "_template",
@@ -147,10 +150,21 @@ class PlainTarget:
         self._direct: list[Subscriber] = []
         self._others: list[Subscription] = []
         self._groups: tuple[ShareGroup, ...] = ()
+        self._is_direct = False
+        self._nowhere: Targets | None = None
         self._generation = -1
 
     def publish(self, publisher: Publisher, run: PublishRun) -> None:
         """See `Target.publish`."""
+        nowhere = self._nowhere
+        if nowhere is None or not nowhere.is_current or self._generation != publisher.pubsub.generation:
+            self._publish_anywhere(publisher, run)
+            return
+        for subscriber in self._direct:
+            subscriber.pass_on(run)
+        publisher.accept(run.packet_ids, self._shape.qos)
+
+    def _publish_anywhere(self, publisher: Publisher, run: PublishRun) -> None:
         kept = NOT_STORED
         if self._bound is not None:
             try:
@@ -164,6 +178,8 @@ class PlainTarget:
                 return
         if self._generation != publisher.pubsub.generation:
             self._aim(publisher)
+        if self._is_direct and self._bound is not None:
+            self._nowhere = self._bound.nowhere
         note = ""
         if self._shape.retain:
             if not self._retain(publisher, run):
@@ -234,6 +250,8 @@ class PlainTarget:
         self._direct = [s.subscriber for s in wanted if s.takes_as_is(shape, version)]
         self._others = [s for s in wanted if not s.takes_as_is(shape, version)]
         self._groups = route.groups
+        elsewhere = shape.retain or self._others or self._groups or self._logged
+        self._is_direct = bool(self._direct) and not elsewhere
 
     def _retain(self, publisher: Publisher, run: PublishRun) -> bool:
         """Keep the last of the run; whether there was room."""

@@ -48,6 +48,16 @@ class OutboundWindow:
         self._next = packet_id + 1 if packet_id < 65_535 else 1
         return packet_id
 
+    def take_free(self) -> int:
+        """One identifier not in use; 0 if the client allows no more deliveries now."""
+        in_use = self.in_use
+        packet_id = self._next
+        if packet_id in in_use or len(in_use) >= self.maximum:
+            return self.take(1)[0] if self.free() > 0 else 0
+        in_use.add(packet_id)
+        self._next = packet_id + 1 if packet_id < 65_535 else 1
+        return packet_id
+
     def take(self, count: int) -> list[int]:
         """`count` identifiers not in use; there must be so many."""
         first = self._next

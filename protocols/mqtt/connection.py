@@ -35,7 +35,9 @@ _CLOSED: Final = 3
 
 _FROM_SERVER: Final = frozenset({c.CONNACK, c.SUBACK, c.UNSUBACK, c.PINGRESP})
 _PINGRESP: Final = b"\xd0\x00"
+_PUBACK_HEAD: Final = bytes((c.PUBACK << 4, 2))
 _KEEP_ALIVE_GRACE: Final = 1.5  # [MQTT-3.1.2-22]
+_LONE_ACK_BYTES: Final = 4
 
 
 class MqttConnection(AnsweringConnection):
@@ -53,7 +55,6 @@ class MqttConnection(AnsweringConnection):
 
     __slots__ = (
         "_buffer",
-        "_buffer_need",
         "_cause",
         "_last_received",
         "_expects_auth",
@@ -68,7 +69,10 @@ class MqttConnection(AnsweringConnection):
         "client_receive_maximum",
         "client_topic_alias_maximum",
         "keep_alive_s",
+        "unfinished_bytes",
     )
+
+    unfinished_bytes: int
 
     def __init__(self, now: float, offer: Offer = DEFAULT_OFFER) -> None:
         """`offer` is what the client is told in CONNACK, and held to."""
@@ -82,7 +86,7 @@ class MqttConnection(AnsweringConnection):
         self._offer = offer
         self._expects_auth = False
         self._buffer = bytearray()
-        self._buffer_need = 0
+        self.unfinished_bytes = 0
         self._started = now
         self._last_received = now
         self._cause: events.ConnectionLost | None = None
@@ -95,8 +99,12 @@ class MqttConnection(AnsweringConnection):
         state = self._state
         if state == _LIVE and not self._buffer:
             self._last_received = now
+            if len(data) == _LONE_ACK_BYTES and data.startswith(_PUBACK_HEAD):
+                packet_id = data[2] << 8 | data[3]
+                if packet_id:
+                    return [events.AckRun(c.PUBACK, [packet_id], c.SUCCESS)]
             run = self._publishes.take_single(data)
-            if run is not None and run.packet_ids[0] and self._window.admit_one():
+            if run is not None and self._window.admit_one():
                 return [run]
             return self._decode(data)
         if state == _CLOSED or not data:
@@ -106,16 +114,12 @@ class MqttConnection(AnsweringConnection):
             return self._receive_auth(data) if self._expects_auth else self._hold_back(data)
         if self._buffer:
             self._buffer += data
-            if len(self._buffer) < self._buffer_need:
+            if len(self._buffer) < self.unfinished_bytes:
                 return []
             data = bytes(self._buffer)
             self._buffer = bytearray()
+            self.unfinished_bytes = 0
         return self._decode(data)
-
-    @property
-    def unfinished_bytes(self) -> int:
-        """See `Connection.unfinished_bytes`."""
-        return self._buffer_need if self._buffer else 0
 
     def receive_eof(self) -> list[Any]:
         """The transport is gone; gives `ConnectionLost` unless it has been given before."""
@@ -338,7 +342,7 @@ class MqttConnection(AnsweringConnection):
 
     def _keep(self, data: bytes, need: int) -> None:
         self._buffer += data
-        self._buffer_need = need
+        self.unfinished_bytes = need
 
     def _on_publishes(self, run: events.PublishRun, found: list[Any]) -> None:
         """QoS 1 and 2: packet identifiers, duplicates, Receive Maximum."""
@@ -435,6 +439,7 @@ class MqttConnection(AnsweringConnection):
         self._state = _CLOSED
         self._cause = events.ConnectionLost(reason_code, reason, by_peer=False)
         self._buffer = bytearray()
+        self.unfinished_bytes = 0
         last = self._last_words(state, reason_code, reason, properties)
         if last is not None:
             encoded = self._fitted(last)

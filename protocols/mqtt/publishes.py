@@ -129,6 +129,8 @@ class PublishDecoder:
         if not data.startswith(prefix) or (self._tail and not data.startswith(self._tail, at + 2)):
             return None
         packet_id = data[at] << 8 | data[at + 1]
+        if not packet_id:  # `take` says what is wrong with that
+            return None
         return PublishRun(self._shape, 1, [packet_id], None, data, self._stride, at, self._payload_offset)
 
     def _resize(self, data: bytes) -> bool:

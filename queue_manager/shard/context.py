@@ -286,11 +286,14 @@ class Context:
 
     def has_work(self) -> bool:
         """Whether there is anything to dispatch, commit or read."""
+        commit = self.commit
         return bool(
             self.dispatchable
             or self.appended
-            or self.state_writes
+            or commit.waiters
+            or commit.puts
+            or commit.deletes
             or self.loads
             or self.timers.is_earlier
-            or self.commit
+            or self.state_writes
         )

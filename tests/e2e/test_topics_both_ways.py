@@ -45,6 +45,23 @@ def test_a_binding_takes_effect_at_once_and_ends_at_once(mqtt, channel, queue, n
     assert take_all(channel, queue) == ["bound"]
 
 
+def test_bindings_and_subscriptions_take_effect_between_publishes_alike(mqtt, channel, queue, name):
+    topic = f"{name}/t"
+    device, first, second = mqtt(), mqtt(), mqtt()
+    first.subscribe(topic, 1)
+    for body in ("one", "two"):
+        device.publish(topic, body)
+    channel.queue_bind(queue, "amq.topic", f"{name}.t")
+    device.publish(topic, "bound")
+    channel.queue_unbind(queue, "amq.topic", f"{name}.t")
+    device.publish(topic, "unbound")
+    second.subscribe(topic, 1)
+    device.publish(topic, "both")
+    assert payloads(first.take(5)) == ["one", "two", "bound", "unbound", "both"]
+    assert payloads(second.take(1)) == ["both"]
+    assert take_all(channel, queue) == ["bound"]
+
+
 def test_what_was_answered_is_there_after_a_crash(own_broker):
     broker = own_broker()
     connection = amqp.connect(broker.amqp_port)

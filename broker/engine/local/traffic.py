@@ -301,10 +301,7 @@ class LocalTurns:
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self._manager = shard.manager
-
-    def has_work(self) -> bool:
-        """See `TurnClient`."""
-        return self._manager.context.has_work()
+        self.has_work = shard.manager.context.has_work
 
     def settle(self) -> None:
         """See `TurnClient`."""

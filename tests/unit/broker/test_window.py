@@ -28,3 +28,11 @@ def test_a_full_window_wraps_around_what_is_in_use():
     assert window.free() == 0
     window.release(first[100:110])
     assert window.take(10) == first[100:110]
+
+
+def test_a_single_identifier_is_given_as_long_as_the_client_allows_it():
+    window = OutboundWindow(3)
+    window.occupy([2], [])
+    assert [window.take_free() for _ in range(3)] == [1, 3, 0]
+    window.release([2])
+    assert window.take_free() == 4

@@ -389,3 +389,13 @@ def test_maximum_packet_size_trims_then_closes_MQTT_3_1_2_25() -> None:
     connection.send_suback(1, [0])
     connection.send_puback_run([1])
     assert connection.output == []
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_lone_packet_with_identifier_0_ends_the_connection(version):  # [MQTT-2.2.1-3]
+    good = encode_packet(p.Publish("t", b"x", qos=1, packet_id=1), version)
+    for before, wire in ((b"", b"\x40\x02\0\0"), (good, good.replace(b"t\0\x01", b"t\0\0"))):
+        connection = live(version)
+        connection.receive(before, 1.0)
+        (lost,) = connection.receive(wire, 1.0)
+        assert (type(lost), lost.reason_code) == (events.ConnectionLost, c.PROTOCOL_ERROR)
