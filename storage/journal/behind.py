@@ -56,7 +56,10 @@ class Behind:
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         self._collecting: Rows = {}
-        self._collected_bytes = 0
+        self._journal_bytes = 0  # of the commits in `_collecting`
+        self._collected_bytes = 0  # of what is left of them, but for large values
+        self._large: dict[bytes, tuple[int, float]] = {}  # these: how large, and since when; oldest first
+        self._large_bytes = 0
         self._collected: EndRecord | None = None  # the last commit in `_collecting`
         self._applying: Rows = {}  # on its way to the database
         self._applied_sequence = 0
@@ -82,18 +85,24 @@ class Behind:
     @property
     def is_crowded(self) -> bool:
         """Whether so much waits to be handed over that writers have to wait."""
-        return self._collected_bytes >= limits.JOURNAL_PENDING_BYTES_MAX
+        return (
+            self._collected_bytes >= limits.JOURNAL_PENDING_BYTES_MAX
+            or self._large_bytes >= limits.JOURNAL_PENDING_LARGE_BYTES_MAX
+        )
 
     def add(self, commit: EndRecord, rows: Rows, size_bytes: int) -> None:
         """Take a commit that is on disk in the journal."""
         if self._collected is None:
             self._apply_timer = self._loop.call_later(
-                limits.JOURNAL_APPLY_INTERVAL_MS / 1000, self._apply_due.set
+                limits.JOURNAL_APPLY_INTERVAL_MS / 1000, self._interval_over
             )
+        self._journal_bytes += size_bytes
+        if self._large or size_bytes > limits.VALUE_PART_BYTES:
+            size_bytes -= self._count_large(rows)
         self._collecting.update(rows)
         self._collected = commit
         self._collected_bytes += size_bytes
-        if self._collected_bytes >= limits.JOURNAL_APPLY_BYTES:
+        if self._collected_bytes >= limits.JOURNAL_APPLY_BYTES or self.is_crowded:
             self._apply_due.set()
 
     def find(self, key: bytes) -> object:
@@ -147,10 +156,12 @@ class Behind:
 
     async def apply(self) -> None:
         """Hand what was collected over as one batch. Raises StorageError."""
-        commit, size = self._collected, self._collected_bytes
+        commit, size = self._collected, self._collected_bytes + self._large_bytes
         if commit is None:
             return
         self._stop_apply_timer()
+        journal_bytes, self._journal_bytes = self._journal_bytes, 0
+        self._large, self._large_bytes = {}, 0
         self._applying, self._collecting = self._collecting, {}
         self._collected, self._collected_bytes = None, 0
         batch = WriteBatch()
@@ -167,7 +178,7 @@ class Behind:
         await self._database.apply(batch)
         self._applying = {}
         self._applied_sequence = commit.sequence
-        self._note_undurable(size)
+        self._note_undurable(journal_bytes)
         self._tell_progress()
 
     async def flush(self) -> None:
@@ -181,6 +192,32 @@ class Behind:
         if self._on_durable is not None:
             await self._on_durable(sequence)
         self._tell_progress()
+
+    def _count_large(self, rows: Rows) -> int:
+        """Account for the large values of a commit, and for those it deletes; gives how large its own are."""
+        for key in self._large.keys() & rows.keys():
+            self._large_bytes -= self._large.pop(key)[0]
+        added_bytes = 0
+        for key, value in rows.items():
+            if value is not None and len(value) > limits.VALUE_PART_BYTES:
+                self._large[key] = (len(value), self._loop.time())
+                added_bytes += len(value)
+        self._large_bytes += added_bytes
+        return added_bytes
+
+    def _interval_over(self) -> None:
+        """Hand over what there is; large values once they have been there for a while.
+
+        Most are messages that are settled at once: deleted before that, they never get to the database,
+        which would write them several times.
+        """
+        for _, since in self._large.values():
+            due = since + limits.JOURNAL_APPLY_LARGE_INTERVAL_MS / 1000
+            if due > self._loop.time():
+                self._apply_timer = self._loop.call_at(due, self._interval_over)
+                return
+            break
+        self._apply_due.set()
 
     def _note_undurable(self, size: int) -> None:
         self._undurable_bytes += size

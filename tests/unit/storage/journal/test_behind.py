@@ -1,0 +1,96 @@
+"""What the journal holds back from the database, and for how long."""
+
+import asyncio
+
+import pytest
+
+from config import limits
+from storage.journal import behind
+from storage.journal.behind import Behind
+from storage.journal.frames import EndRecord
+from storage.records import journal_state
+
+LARGE = bytes(limits.VALUE_PART_BYTES + 1)
+DATABASE_ID = 7
+
+
+class Database:
+    """Notes the keys that it is handed, put and deleted; `fill_batch` notes them."""
+
+    def __init__(self) -> None:
+        self.puts: list[bytes] = []
+        self.flush_count = 0
+
+    async def apply(self, batch: object) -> None:
+        pass
+
+    async def make_durable(self) -> None:
+        self.flush_count += 1
+
+
+@pytest.fixture
+def database(monkeypatch):
+    database = Database()
+
+    def fill(batch, ops):
+        database.puts += [key for key, _ in ops.puts if key != journal_state.key()]
+
+    monkeypatch.setattr(behind, "fill_batch", fill)
+    monkeypatch.setattr(behind, "WriteBatch", lambda: None)
+    monkeypatch.setattr(limits, "JOURNAL_APPLY_INTERVAL_MS", 1)
+    return database
+
+
+async def handed_over(database: Database, *commits: tuple[dict[bytes, bytes | None], float]) -> list[bytes]:
+    """The keys put into the database within half a second of these commits, with a pause behind each."""
+    hands = Behind(database, DATABASE_ID)
+    hands.start()
+    for number, (rows, pause_s) in enumerate(commits, 1):
+        hands.add(EndRecord(number, 0), rows, sum(len(value or b"") for value in rows.values()))
+        await asyncio.sleep(pause_s)
+    await asyncio.sleep(0.5)
+    await hands.close()
+    return database.puts
+
+
+async def test_large_value_deleted_soon_is_never_handed_over(database, monkeypatch):
+    monkeypatch.setattr(limits, "JOURNAL_APPLY_LARGE_INTERVAL_MS", 10_000)
+    assert await handed_over(database, ({b"k": LARGE, b"s": b"1"}, 0.05), ({b"k": None}, 0)) == [b"s"]
+
+
+async def test_large_value_that_stays_is_handed_over_after_its_interval(database, monkeypatch):
+    monkeypatch.setattr(limits, "JOURNAL_APPLY_LARGE_INTERVAL_MS", 50)
+    assert await handed_over(database, ({b"k": LARGE}, 0.3)) == [b"k"]
+
+
+async def test_later_large_value_does_not_wait_for_an_earlier_one_that_is_gone(database, monkeypatch):
+    monkeypatch.setattr(limits, "JOURNAL_APPLY_LARGE_INTERVAL_MS", 200)
+    commits = ({b"k": LARGE}, 0), ({b"l": LARGE}, 0.1), ({b"k": None}, 0)
+    assert await handed_over(database, *commits) == [b"l"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "key"), [("JOURNAL_PENDING_LARGE_BYTES_MAX", b"k"), ("JOURNAL_APPLY_BYTES", b"s")]
+)
+async def test_large_value_is_handed_over_at_once_when_much_waits(database, monkeypatch, limit, key):
+    monkeypatch.setattr(limits, "JOURNAL_APPLY_LARGE_INTERVAL_MS", 10_000)
+    monkeypatch.setattr(limits, limit, 10)
+    assert key in await handed_over(database, ({b"k": LARGE, b"s": b"0123456789"}, 0))
+
+
+async def test_waiting_for_the_database_does_not_wait_for_the_interval(database, monkeypatch):
+    monkeypatch.setattr(limits, "JOURNAL_APPLY_LARGE_INTERVAL_MS", 10_000)
+    hands = Behind(database, DATABASE_ID)
+    hands.start()
+    hands.add(EndRecord(1, 0), {b"k": LARGE}, len(LARGE))
+    assert hands.find(b"k") == LARGE
+    await hands.catch_up()
+    assert database.puts == [b"k"]
+    await hands.close()
+
+
+async def test_room_in_the_journal_is_freed_for_what_was_never_handed_over(database, monkeypatch):
+    monkeypatch.setattr(limits, "JOURNAL_FLUSH_BYTES", len(LARGE))
+    monkeypatch.setattr(limits, "JOURNAL_FLUSH_INTERVAL_MS", 10_000)
+    await handed_over(database, ({b"k": LARGE}, 0), ({b"k": None}, 0))
+    assert database.flush_count == 1
