@@ -10,20 +10,23 @@ log bindings have decided.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
+from dataclasses import fields as fields_of
 from typing import Any, Final
 
 from queue_manager.address import PREFIX, validate_queue_name
 from queue_manager.errors import Inequivalent, QueueManagerError, ResourceLocked
 from queue_manager.patterns import MATCH_ALL, validate
 from queue_manager.policy import FOREVER, QueuePolicy
-from storage.errors import CorruptRecord
+from storage.errors import CorruptRecord, FormatTooNew
 from storage.records import queue_spec
 from storage.records.queue_spec import QueueSpec
 
 # among the arguments
 DURABLE: Final = "durable"  # what was declared, where it is not what the queue is
 REPORTED: Final = "reported"  # arguments that a redeclaration need not repeat
+_POLICY_FIELDS: Final = frozenset(field.name for field in fields_of(QueuePolicy))
+_GROUP_FIELDS: Final = frozenset(("name", "pattern"))
 AWAITS_HISTORY: Final = "unborn"  # extension: a group was made, but not told yet what there is for it
 
 
@@ -169,26 +172,47 @@ class StoredQueue:
     __slots__ = ("arguments", "description", "has_default_group", "log_id", "policy", "topics")
 
     def __init__(self, spec: QueueSpec) -> None:
+        """Raises CorruptRecord, or FormatTooNew for a field that this program does not know."""
+        stored = _stored(spec, "policy")
         try:
-            fields = json.loads(spec.extensions["policy"])
-            self.log_id: str = fields.pop("log")
-            self.arguments: dict[str, object] | None = fields.pop("arguments")
-            self.has_default_group: bool = fields.pop("default_group")
+            self.log_id: str = stored.pop("log")
+            self.arguments: dict[str, object] | None = stored.pop("arguments")
+            self.has_default_group: bool = stored.pop("default_group")
             # bindings stood in the filters once
-            self.topics: tuple[str, ...] = tuple(fields.pop("topics", spec.topic_filters))
-            self.policy = QueuePolicy(**fields)
+            self.topics: tuple[str, ...] = tuple(stored.pop("topics", spec.topic_filters))
+            _refuse_newer("policy", stored.keys() - _POLICY_FIELDS)
+            self.policy = QueuePolicy(**stored)
         except (KeyError, ValueError, TypeError) as error:
             raise CorruptRecord(queue_spec.NAME, "extension policy", str(error)) from error
         self.description = spec.description
 
 
 def stored_group(spec: QueueSpec) -> tuple[str, str]:
-    """The (name, pattern) of a group's spec record."""
+    """The (name, pattern) of a group's spec record. Raises CorruptRecord, or FormatTooNew for a field that
+    this program does not know.
+    """
+    stored = _stored(spec, "group")
+    _refuse_newer("group", stored.keys() - _GROUP_FIELDS)
     try:
-        fields = json.loads(spec.extensions["group"])
-        return fields["name"], fields["pattern"]
-    except (KeyError, ValueError, TypeError) as error:
+        return stored["name"], stored["pattern"]
+    except KeyError as error:
         raise CorruptRecord(queue_spec.NAME, "extension group", str(error)) from error
+
+
+def _stored(spec: QueueSpec, extension: str) -> dict[str, Any]:
+    try:
+        found = json.loads(spec.extensions[extension])
+    except (KeyError, ValueError) as error:
+        raise CorruptRecord(queue_spec.NAME, f"extension {extension}", str(error)) from error
+    if not isinstance(found, dict):
+        raise CorruptRecord(queue_spec.NAME, f"extension {extension}", "no object")
+    return found
+
+
+def _refuse_newer(extension: str, unknown: Set[str]) -> None:
+    """A field that is ignored would be lost, and the queue be another than it was made to be."""
+    if unknown:
+        raise FormatTooNew(f"{queue_spec.NAME}: {extension} has {', '.join(sorted(unknown))}")
 
 
 def _json(fields: Mapping[str, Any]) -> bytes:

@@ -43,3 +43,7 @@ class CorruptRecord(StorageError):
 
 class FormatTooNew(StorageError):
     """The data was written by a newer version of this program; it must not be touched by this one."""
+
+    def __init__(self, found: str) -> None:
+        """`found` says what is newer than this program knows."""
+        super().__init__(f"{found} (written by a newer release)")

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from config import limits
 from storage import layout, metadata_log
-from storage.errors import CorruptRecord
+from storage.errors import CorruptRecord, FormatTooNew
 from storage.records import (
     active,
     attempts,
@@ -182,5 +182,5 @@ def _look(found: Inspection, key: bytes, value: bytes, *, verify: bool) -> None:
 def _check(found: Inspection, key: bytes, read: Callable[[], object]) -> None:
     try:
         read()
-    except CorruptRecord as error:
+    except (CorruptRecord, FormatTooNew) as error:
         found.complain(key, error.reason)

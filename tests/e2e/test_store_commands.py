@@ -13,8 +13,10 @@ from broker.cli import app
 from config.settings import StorageSettings
 from storage import layout, records
 from storage.batch import WriteOps
+from storage.encoding import encode_var_bytes
 from storage.inspection import KINDS
 from storage.open import open_store
+from storage.records import queue_spec
 from tests.e2e.broker_process import BrokerProcess
 
 
@@ -52,9 +54,12 @@ def test_store_is_inspected_verified_and_damage_found(
         store = await open_store(StorageSettings(url=broker.storage))
         ops = WriteOps()
         ops.put(bytes((layout.VERSION, layout.QUEUE_SPEC)) + b"broken\0", b"?")
+        filters_of_a_newer_release = encode_var_bytes(bytes((queue_spec.FILTER_FORMAT + 1,)))
+        ops.put(queue_spec.key("newer"), filters_of_a_newer_release)
         await store.write(ops)
         await store.close()
 
     asyncio.run(damage())
     code, text = run("verify")
-    assert (code, json.loads(text)["problem_count"] > 0) == (1, True)
+    assert (code, json.loads(text)["problem_count"]) == (1, 3)  # of the first, the key is broken as well
+    assert "written by a newer release" in text

@@ -1,6 +1,7 @@
 """broker.app: a broker in the test's own process, and what a declaration finds after a first use."""
 
 import asyncio
+import json
 import os
 import threading
 
@@ -8,8 +9,12 @@ import pika
 import pytest
 
 from broker.app import Broker
-from storage.errors import StorageError, StoreInUse
+from queue_manager.policy import QueuePolicy
+from storage.batch import WriteOps
+from storage.errors import FormatTooNew, StorageError, StoreInUse
 from storage.memory_store import MemoryStore
+from storage.records import queue_spec
+from storage.records.queue_spec import QueueSpec
 
 
 @pytest.fixture
@@ -134,3 +139,17 @@ async def test_nothing_can_be_asked_of_a_broker_before_its_start():
 def test_what_is_no_storage_is_refused(storage):
     with pytest.raises(ValueError, match="StorageSettings"):
         Broker(storage=storage)
+
+
+async def test_queue_of_a_newer_release_ends_the_start_and_is_told_as_such():
+    store = MemoryStore()
+    policy = QueuePolicy(visibility_timeout_ms=1_000, message_bytes_max=100)
+    fields = {**policy.fields(), "log": "jobs", "arguments": None, "default_group": False, "colour": "red"}
+    ops = WriteOps()
+    ops.put(
+        queue_spec.key("jobs"),
+        queue_spec.encode(QueueSpec(extensions={"policy": json.dumps(fields).encode()})),
+    )
+    await store.write(ops)
+    with pytest.raises(FormatTooNew, match="policy has colour .written by a newer release"):
+        await Broker().start(store)

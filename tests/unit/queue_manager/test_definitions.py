@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from queue_manager.model import Message
 from queue_manager.patterns import compile_pattern
 from queue_manager.policy import FOREVER, QueuePolicy
 from storage.envelope import EnvelopeTemplate
-from storage.errors import CorruptRecord
+from storage.errors import CorruptRecord, FormatTooNew
 from storage.records import queue_spec
 from storage.records.queue_spec import QueueSpec
 from tests.unit.queue_manager.managers import make_manager
@@ -84,6 +85,18 @@ def test_a_damaged_record_is_named(extensions: dict[str, bytes]) -> None:
         StoredQueue(QueueSpec(extensions=extensions))
     with pytest.raises(CorruptRecord):
         stored_group(QueueSpec(extensions={"group": b"{}"}))
+
+
+@pytest.mark.parametrize("extension", ["policy", "group"])
+def test_record_with_a_field_of_a_newer_release_is_told_as_such(extension: str) -> None:
+    manager = make_manager()
+    queue = manager.queues.declare(QueueDefinition("jobs", durable=True, policy=POLICY), 0)
+    storage_id = "jobs" if extension == "policy" else queue.group("billing").cursors[0].storage_id
+    spec = queue_spec.decode(manager.context.commit.puts[queue_spec.key(storage_id)])
+    newer = {**json.loads(spec.extensions[extension]), "colour": "red"}
+    spec = replace(spec, extensions={**spec.extensions, extension: json.dumps(newer).encode()})
+    with pytest.raises(FormatTooNew, match=f"{extension} has colour .written by a newer release"):
+        StoredQueue(spec) if extension == "policy" else stored_group(spec)
 
 
 @pytest.mark.parametrize(
