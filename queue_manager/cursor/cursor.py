@@ -5,30 +5,27 @@ A queue has one log, or one for each priority; a group has a cursor in each.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from heapq import nsmallest
 from typing import Protocol
 
 from config import limits
-from queue_manager.claims.claim import AVAILABLE, DONE, IN_FLIGHT, RETURNING, Bucket, Claim, Consumer
+from queue_manager.claims.claim import DONE, IN_FLIGHT, Claim, Consumer
 from queue_manager.claims.consumers import Consumers
 from queue_manager.claims.ledger import Claims
-from queue_manager.cursor import backoff
 from queue_manager.cursor.backlog import Backlog, Wanted
 from queue_manager.cursor.done_purges import DonePurges
-from queue_manager.cursor.reasons import DELIVERY_LIMIT, REJECTED
-from queue_manager.cursor.returning import Returning, Verdict
+from queue_manager.cursor.failures import DeadLetters, Failures
+from queue_manager.cursor.read_back import ReadBack
+from queue_manager.cursor.returning import Returning
 from queue_manager.cursor.skipped_rows import SkippedRows
 from queue_manager.cursor.stored_state import StoredState
 from queue_manager.log.progress import Progress
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.ranges import RangeSet
-from queue_manager.log.reader import Reader
 from queue_manager.log.removals import RangeRemoval
 from queue_manager.log.retention import Retention
 from queue_manager.model import Message
 from queue_manager.shard.commit import Commit
-from queue_manager.shard.loads import LogLoad, PayloadLoad
+from queue_manager.shard.loads import LogLoad
 
 
 class Owner(Protocol):
@@ -73,16 +70,6 @@ class Rules(Protocol):
 
     def revived(self, cursor: Cursor, claims: list[Claim]) -> None:
         """Failed claims wait again whose payloads are on the store."""
-
-
-class DeadLetters(Protocol):
-    """Where what is given up goes."""
-
-    def is_wanted(self) -> bool:
-        """Whether it goes to another queue at all."""
-
-    def send(self, group_id: str, message: Message, attempts: int, reason: str, now_ms: int) -> bool:
-        """Append a copy there; whether the original may be let go of, which has to be in the same commit."""
 
 
 class Kept(Protocol):
@@ -132,8 +119,12 @@ class Dispatcher(Protocol):
 
 
 class Cursor:
-    """A group's place in a log: what it has yet to be given (`backlog`), what it has claimed (`claims`), what
-    came back, and what of all that is on the store (`stored`).
+    """A group's place in a log, put together from parts: what it has yet to be given (`backlog`), what it has
+    claimed (`claims`), what comes back (`returning`) or is given up (`failures`), what is read from the store
+    (`read_back`), and what of that is on the store (`stored`).
+
+    Its own is what they do together, and with the rules of the queue and who hands messages out: those take
+    the cursor, so the parts come to them through it.
 
     `is_removed`: the group was deleted, or a reset replaced it.
     """
@@ -144,13 +135,14 @@ class Cursor:
         "backlog",
         "claims",
         "consumers",
-        "dead_letters",
         "dispatcher",
         "done_purges",
+        "failures",
         "group_id",
         "is_removed",
         "log",
         "progress",
+        "read_back",
         "reader",
         "reset_keep",
         "retention",
@@ -185,12 +177,13 @@ class Cursor:
         self.storage_id = storage_id(log, group_id)
         self.stored = StoredState(self, log, self.storage_id, is_kept=is_kept)
         self.rules = rules
-        self.dead_letters = dead_letters
         self.dispatcher = dispatcher
         self.progress = Progress(position)
-        self.reader = Reader(log, self.progress, self, sequence)
         self.claims = self._make_claims()
-        self.returning = Returning(self, self.claims, log.context.steps)
+        self.read_back: ReadBack[Cursor] = ReadBack(self, retention, self.claims, self.stored, sequence)
+        self.reader = self.read_back.reader
+        self.failures: Failures[Cursor] = Failures(self, retention, self.claims, self.stored, dead_letters)
+        self.returning: Returning[Cursor] = Returning(self, log, self.claims, self.failures)
         self.is_removed = False
         self.reset_keep: Kept | None = None
         self.awaits_history = False
@@ -208,10 +201,6 @@ class Cursor:
     def position(self) -> int:
         """The first offset not looked at yet."""
         return self.progress.position
-
-    def has_taken(self, offset: int) -> bool:
-        """Whether the message at `offset` was claimed or passed."""
-        return self.progress.has_taken(offset)
 
     def want_dispatch(self) -> None:
         """Have the group hand out messages."""
@@ -245,22 +234,6 @@ class Cursor:
         """Claims that came back, or are placed for a consumer, in no particular order."""
         return self.claims.waiting() + self.dispatcher.held(self)
 
-    def at_once(self) -> list[Claim]:
-        """As `waiting`, without those that wait for their next attempt."""
-        self.returning.finish()
-        returned = [claim for _, claim in self.claims.returned if claim.state == AVAILABLE]
-        return returned + self.dispatcher.held(self)
-
-    def done_offsets(self) -> RangeSet:
-        """The offsets of messages that are done and still kept for that."""
-        done_with = self.progress.taken()
-        done_with.drop_before(self.log.head_offset)
-        is_alone = len(self.retention.members) == 1
-        done_with.discard_all(self.retention.released if is_alone else self.progress.released)
-        for claim in self.claims.active_claims():
-            done_with.discard(claim.message.offset, claim.message.offset + 1)
-        return done_with
-
     def is_waited_for(self) -> bool:
         """Whether messages that wait here are being read back."""
         return self.reader.is_loading and self.ready_count() > 0
@@ -289,7 +262,7 @@ class Cursor:
         finally:
             claims = self.claims.claim(messages, consumer, state, now_ms)
             if state == IN_FLIGHT and not consumer.active:
-                self.requeue(claims, now_ms, delay_ms=0)
+                self.returning.requeue(claims, now_ms, delay_ms=0)
 
     def hand_out(self, consumer: Consumer, claims: list[Claim]) -> None:
         """Deliver claims that were made again; those of a `no_ack` consumer are done once its sink
@@ -308,107 +281,23 @@ class Cursor:
         self.claims.claim_again(claim, consumer, now_ms)
         return True
 
-    # what comes back
+    # what waits
 
-    def requeue(
-        self, claims: Sequence[Claim], now_ms: int, *, failed: bool = False, delay_ms: int | None = None
-    ) -> None:
-        """Return claims to their original place, or fail them (`failed`, or attempts used up).
-
-        They wait there for `delay_ms`; None: as the retry policy says. Claims that are not in flight (any
-        more) are passed over. Of very many only the first are there at once, see `Returning`.
-        """
-        verdict = Verdict(now_ms, failed, delay_ms)
-        count = limits.RETURNED_PER_STEP_MAX
-        if len(claims) > count:
-            self.returning.add(claims[count:], verdict)
-            claims = claims[:count]
-        self.take_back(claims, verdict)
-        self.want_dispatch()
-
-    def take_back(self, claims: Sequence[Claim], verdict: Verdict) -> None:
-        """See `queue_manager.cursor.returning.Taker`."""
-        now_ms = verdict.now_ms
-        policy = self.log.policy
-        wait_ms = verdict.delay_ms or 0
-        backs_off = verdict.delay_ms is None and policy.retry_initial_ms > 0
-        for claim in claims:
-            if claim.state not in (IN_FLIGHT, RETURNING):
-                continue
-            new = self.claims.put_back(claim, now_ms)
-            if verdict.failed:
-                self.fail(new, REJECTED, now_ms)
-            elif policy.attempts_max and claim.attempts >= policy.attempts_max:
-                self.fail(new, DELIVERY_LIMIT, now_ms)
-            else:
-                if backs_off:
-                    wait_ms = backoff.delay_ms(policy, claim.message.message_id, claim.attempts)
-                if wait_ms:
-                    self.claims.delays.add(new, now_ms + wait_ms)
-                else:
-                    self.claims.give_back(new)
-                self.rules.returned(self, new, claim.message.body)
+    def came_back(self, claim: Claim, body: bytes | None) -> None:
+        """See `queue_manager.cursor.returning.Home`."""
+        self.rules.returned(self, claim, body)
 
     def all_back(self, now_ms: int) -> None:
-        """See `queue_manager.cursor.returning.Taker`."""
+        """See `queue_manager.cursor.returning.Home`."""
         self.want_dispatch()
         self._owner.loaded(now_ms)  # who wants one message waits for that, too
-
-    def unclaim(self, claim: Claim, now_ms: int) -> None:
-        """Put a claim back as if it had not been made."""
-        self.claims.untry(claim)
-        new = self.claims.put_back(claim, now_ms, tried=False)
-        self.claims.give_back(new)
-        self.rules.returned(self, new, new.message.body)
-        self.want_dispatch()
-
-    def fail(self, claim: Claim, reason: str, now_ms: int) -> None:
-        """Give a claim up for good: dead-lettered it is done here, else kept with its failed record."""
-        if self.dead_letters.send(self.group_id, claim.message, claim.attempts, reason, now_ms):
-            self.claims.finish(claim)
-            if claim.bucket is not None:
-                self.stored.write_soon()  # with the commit that holds the copy
-            return
-        self.keep_failed(claim)
-
-    def keep_failed(self, claim: Claim) -> None:
-        """Keep an available claim as a failed one."""
-        self.claims.fail(claim)
-        if claim.bucket is not None:
-            self.retention.keep_failed(self, claim.message.offset)
-
-    def keep_fresh_failed(self, message: Message, now_ms: int) -> None:
-        """Keep a message that was never claimed as a failed one."""
-        self.keep_failed(self.claims.enter_one(message, now_ms))
-        self.stored.mark_dirty()
-        self.stored.write_soon()
-
-    def discard_claim(self, claim: Claim, reason: str, now_ms: int) -> None:
-        """Let go of an available claim. Where dead letters are wanted its body must be in memory."""
-        self.claims.stamp(claim, now_ms)
-        if claim.bucket is not None:
-            self.claims.records.touch(claim.bucket)
-            self.stored.write_soon()
-        if self.dead_letters.is_wanted():
-            self.fail(claim, reason, now_ms)
-        else:
-            self.claims.finish(claim)
 
     def discard_fresh(self, messages: list[Message], reason: str, now_ms: int) -> int:
         """Let go of messages that were not claimed; give how many of them, from the first on, it were: all.
 
         Where dead letters are wanted the bodies must be in memory; what those do not take is kept failed.
         """
-        done_with = messages
-        if reason and self.dead_letters.is_wanted():
-            done_with = []
-            for message in messages:
-                if not self.backlog.selects(message) or self.dead_letters.send(
-                    self.group_id, message, 0, reason, now_ms
-                ):
-                    done_with.append(message)
-                else:
-                    self.keep_fresh_failed(message, now_ms)
+        done_with = self.failures.discard_fresh(messages, self.backlog.selects, reason, now_ms)
         self.backlog.discard(done_with)
         self.dispatcher.passed(self, messages)
         return len(messages)
@@ -425,20 +314,6 @@ class Cursor:
             self.claims.forget_ended()
             self.claims.delays.forget_ended()
             self.dispatcher.forget_ended()
-
-    def revive(self, bucket: Bucket, claim: Claim, now_ms: int) -> Claim:
-        """Make a failed claim available again, as if it had never been tried; give the new one."""
-        new = self.unfail(bucket, claim, now_ms)
-        self.claims.give_back(new)
-        self.rules.returned(self, new, claim.message.body)
-        self.want_dispatch()
-        return new
-
-    def unfail(self, bucket: Bucket, claim: Claim, now_ms: int) -> Claim:
-        """As `revive`; but the new claim waits nowhere yet."""
-        new = self.claims.revive(bucket, claim, now_ms)
-        self.retention.keep_redriven(self, claim.message.offset)
-        return new
 
     def purge_ready(self) -> RangeRemoval | None:
         """Drop everything that waits for a claim; gives what of the log is to be let go of, if anything."""
@@ -465,21 +340,6 @@ class Cursor:
 
     # writing
 
-    def write_soon(self) -> None:
-        """See `Member`."""
-        self.stored.write_soon()
-
-    def write_whole_soon(self) -> None:
-        """As `write_soon`, and so that buckets are complete in their three records."""
-        self.claims.records.want_all_whole()
-        self.stored.write_soon()
-
-    def write_whole(self, commit: Commit, now_ms: int) -> None:
-        """As `write`, and so that buckets are complete in their three records."""
-        self.claims.records.want_all_whole()
-        if self.stored.is_dirty:
-            self.write(commit, now_ms)
-
     def write(self, commit: Commit, now_ms: int) -> None:
         """Put everything that changed since the last call into `commit`."""
         closed, runs = self.claims.write(commit)
@@ -501,64 +361,20 @@ class Cursor:
 
     # reading back
 
-    @property
-    def log_id(self) -> str:
-        """See `LoadTarget`."""
-        return self.log.log_id
-
-    def log_end(self) -> int:
-        """See `LoadTarget`."""
-        return self.log.tail.first_offset
-
     def is_over(self) -> bool:
-        """See `LoadTarget`."""
+        """Whether the queue or the group is gone."""
         return self.log.deleted or self.is_removed
 
-    def abandon(self, now_ms: int) -> None:
-        """See `LoadTarget`."""
-        self._owner.loaded(now_ms)
+    def rows_loaded(self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int) -> bool:
+        """See `queue_manager.cursor.read_back.Asking`."""
+        return self.dispatcher.log_loaded(self, load, rows, next_offset, sequence)
 
-    def request_payloads(self) -> None:
-        """Have the payloads read of what came back and is next."""
-        claims = [claim for _, claim in nsmallest(limits.LOAD_MESSAGES_MAX, self.claims.returned)]
-        self.reader.request_payloads([c.message for c in claims if c.message.body is None])
+    def drop_held(self, message_ids: set[int]) -> list[Claim]:
+        """See `queue_manager.cursor.read_back.Asking`."""
+        return self.dispatcher.drop(self, message_ids)
 
-    def log_loaded(
-        self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int, now_ms: int
-    ) -> None:
-        """See `LoadTarget`."""
-        self.reader.go_on()
-        self.want_dispatch()
-        if not self.dispatcher.log_loaded(self, load, rows, next_offset, sequence) and self.reader.loaded(
-            load, rows, next_offset, sequence, self.release_gone
-        ):
-            self.stored.mark_dirty()
-        self._loaded(now_ms)
-
-    def release_gone(self, start: int, end: int) -> None:
-        """The offsets `start` to `end` have no payload any more."""
-        if not self.is_removed:
-            self.retention.release_gone(self, start, end)
-
-    def payloads_loaded(
-        self, load: PayloadLoad, bodies: dict[int, bytes], read_count: int, now_ms: int
-    ) -> None:
-        """See `LoadTarget`."""
-        self.reader.go_on()
-        self.log.note_sizes(bodies.values())
-        gone: set[int] = set()
-        for message in load.messages[:read_count]:
-            body = bodies.get(message.message_id)
-            message.set_body(body)
-            if body is None:
-                gone.add(message.message_id)
-        if gone:
-            came_back = [claim for _, claim in self.claims.returned]
-            self.claims.drop_gone([*came_back, *self.dispatcher.drop(self, gone)], gone)
-        self.want_dispatch()
-        self._loaded(now_ms)
-
-    def _loaded(self, now_ms: int) -> None:
+    def loaded(self, now_ms: int) -> None:
+        """See `queue_manager.cursor.read_back.Asking`."""
         self._owner.loaded(now_ms)
         if not self.log.deleted:
             self.rules.loaded(self, now_ms)
@@ -588,10 +404,6 @@ class Cursor:
     def forget_reset(self) -> None:
         """What a reset passed is not kept any more."""
         self.reset_keep = None
-
-    def unfinished(self) -> list[Message]:
-        """The messages below the position that wait again or are in flight."""
-        return [claim.message for claim in self.claims.active_claims()]
 
     def retire(self) -> None:
         """The group is deleted, or a reset puts another cursor in the place of this one."""
@@ -624,6 +436,3 @@ class Cursor:
 def storage_id(log: QueueLog, group_id: str) -> str:
     """What the records of a group in a log are stored under."""
     return f"{log.name}\x1f{group_id}" if group_id else log.name
-
-
-__all__ = ["AVAILABLE", "Cursor", "DeadLetters", "Dispatcher", "Owner", "Rules", "Wanted", "storage_id"]

@@ -94,7 +94,7 @@ class DonePurges(Generic[H]):
             if bucket is not None:
                 # as it is at the end of this commit: what goes must not be left in its active record either
                 claims.records.want_whole(bucket)
-                holder.write_soon()
+                holder.stored.write_soon()
             elif not purge.was_open:
                 commit.delete(done.key(claims.storage_id, purge.bucket_id))
         for message_id in purge.attempt_ids:

@@ -1,4 +1,4 @@
-"""Claims on their way back to their places.
+"""Claims that come back: to their places, to wait for their next attempt, or to fail.
 
 A consumer may hand back tens of thousands at once. Nobody holds them from then on, and nothing is handed out
 by their cursor before the last of them is in its place, or what is newer would overtake them.
@@ -9,88 +9,153 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol
 
 from config import limits
-from queue_manager.claims.claim import Claim
+from queue_manager.claims.claim import IN_FLIGHT, RETURNING, Bucket, Claim
 from queue_manager.claims.ledger import Claims
-from queue_manager.shard.steps import Steps
+from queue_manager.cursor import backoff
+from queue_manager.cursor.done_purges import H
+from queue_manager.cursor.failures import Failures
+from queue_manager.cursor.reasons import DELIVERY_LIMIT, REJECTED
+from queue_manager.log.queue_log import QueueLog
 
 
 class Verdict(NamedTuple):
-    """What is to become of claims: see `Cursor.requeue`."""
+    """What is to become of claims: see `Returning.requeue`."""
 
     now_ms: int
     failed: bool
     delay_ms: int | None
 
 
-class Taker(Protocol):
+class Home(Protocol):
     """The cursor that claims come back to."""
 
-    def take_back(self, claims: Sequence[Claim], verdict: Verdict) -> None:
-        """Put claims in their places, or fail them."""
+    def want_dispatch(self) -> None:
+        """Have the group hand out messages."""
+
+    def came_back(self, claim: Claim, body: bytes | None) -> None:
+        """A claim waits at its place, or for its time."""
 
     def all_back(self, now_ms: int) -> None:
-        """The last one is in its place."""
+        """The last one of very many is in its place."""
 
 
-class Returning:
-    """What one cursor has yet to put in its place, oldest request first; see `queue_manager.shard.steps`.
+class Returning(Generic[H]):
+    """Puts claims back; of very many what has yet to be put, oldest request first, a step at a time.
 
-    `count`: how many claims it are.
+    See `queue_manager.shard.steps`. `count`: how many are not in their places.
     """
 
-    __slots__ = ("_claims", "_ledger", "_steps", "_taker", "count")
+    __slots__ = ("_claims", "_failures", "_home", "_log", "_waiting", "count")
 
-    def __init__(self, taker: Taker, ledger: Claims, steps: Steps) -> None:
-        self._taker = taker
-        self._ledger = ledger
-        self._steps = steps
-        self._claims: deque[tuple[Verdict, deque[Claim]]] = deque()
+    def __init__(self, home: Home, log: QueueLog, claims: Claims, failures: Failures[H]) -> None:
+        self._home = home
+        self._log = log
+        self._claims = claims
+        self._failures = failures
+        self._waiting: deque[tuple[Verdict, deque[Claim]]] = deque()
         self.count = 0
 
-    def add(self, claims: Sequence[Claim], verdict: Verdict) -> None:
+    def requeue(
+        self, claims: Sequence[Claim], now_ms: int, *, failed: bool = False, delay_ms: int | None = None
+    ) -> None:
+        """Return claims to their original place, or fail them (`failed`, or attempts used up).
+
+        They wait there for `delay_ms`; None: as the retry policy says. Claims that are not in flight (any
+        more) are passed over. Of very many only the first are there at once.
+        """
+        verdict = Verdict(now_ms, failed, delay_ms)
+        count = limits.RETURNED_PER_STEP_MAX
+        if len(claims) > count:
+            self._put_off(claims[count:], verdict)
+            claims = claims[:count]
+        self._put_back(claims, verdict)
+        self._home.want_dispatch()
+
+    def unclaim(self, claim: Claim, now_ms: int) -> None:
+        """Put a claim back as if it had not been made."""
+        self._claims.untry(claim)
+        new = self._claims.put_back(claim, now_ms, tried=False)
+        self._place(new, new.message.body)
+
+    def revive(self, bucket: Bucket, claim: Claim, now_ms: int) -> Claim:
+        """Make a failed claim available again, as if it had never been tried; give the new one."""
+        new = self._failures.revive(bucket, claim, now_ms)
+        self._place(new, claim.message.body)
+        return new
+
+    def _place(self, new: Claim, body: bytes | None) -> None:
+        self._claims.give_back(new)
+        self._home.came_back(new, body)
+        self._home.want_dispatch()
+
+    def _put_back(self, claims: Sequence[Claim], verdict: Verdict) -> None:
+        now_ms = verdict.now_ms
+        policy = self._log.policy
+        wait_ms = verdict.delay_ms or 0
+        backs_off = verdict.delay_ms is None and policy.retry_initial_ms > 0
+        for claim in claims:
+            if claim.state not in (IN_FLIGHT, RETURNING):
+                continue
+            new = self._claims.put_back(claim, now_ms)
+            if verdict.failed:
+                self._failures.give_up(new, REJECTED, now_ms)
+            elif policy.attempts_max and claim.attempts >= policy.attempts_max:
+                self._failures.give_up(new, DELIVERY_LIMIT, now_ms)
+            else:
+                if backs_off:
+                    wait_ms = backoff.delay_ms(policy, claim.message.message_id, claim.attempts)
+                if wait_ms:
+                    self._claims.delays.add(new, now_ms + wait_ms)
+                else:
+                    self._claims.give_back(new)
+                self._home.came_back(new, claim.message.body)
+
+    # very many
+
+    def _put_off(self, claims: Sequence[Claim], verdict: Verdict) -> None:
         """Take claims from their holders; they get their places in steps."""
-        parted = self._ledger.part_with(claims)
+        parted = self._claims.part_with(claims)
         if not parted:
             return
         if not self.count:
-            self._steps.add(self)
-        self._claims.append((verdict, deque(parted)))
+            self._log.context.steps.add(self)
+        self._waiting.append((verdict, deque(parted)))
         self.count += len(parted)
 
     def step(self, now_ms: int) -> bool:
         """See `queue_manager.shard.steps.Work`."""
-        self._put(limits.RETURNED_PER_STEP_MAX)
+        self._go_on(limits.RETURNED_PER_STEP_MAX)
         if not self.count:
-            self._taker.all_back(now_ms)
+            self._home.all_back(now_ms)
         return self.count > 0
 
     def finish(self) -> None:
         """Put all of them in their places now."""
         while self.count:
-            self._put(self.count)
+            self._go_on(self.count)
 
-    def drop(self) -> None:
-        """They have no places any more."""
-        for _, claims in self._claims:
-            self._ledger.forget_returning(claims)
-        self._claims.clear()
-        self.count = 0
-
-    def floor(self) -> int:
-        """The lowest of their offsets; there are some."""
-        return min(claim.message.offset for _, claims in self._claims for claim in claims)
-
-    def _put(self, count_max: int) -> None:
-        if not self._claims:
+    def _go_on(self, count_max: int) -> None:
+        if not self._waiting:
             return
-        verdict, claims = self._claims[0]
+        verdict, claims = self._waiting[0]
         part = list(islice(claims, count_max))
         for _ in part:
             claims.popleft()
         if not claims:
-            self._claims.popleft()
+            self._waiting.popleft()
         self.count -= len(part)
-        self._taker.take_back(part, verdict)
+        self._put_back(part, verdict)
+
+    def drop(self) -> None:
+        """They have no places any more."""
+        for _, claims in self._waiting:
+            self._claims.forget_returning(claims)
+        self._waiting.clear()
+        self.count = 0
+
+    def floor(self) -> int:
+        """The lowest of their offsets; there are some."""
+        return min(claim.message.offset for _, claims in self._waiting for claim in claims)

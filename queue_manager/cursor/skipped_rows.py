@@ -47,7 +47,7 @@ class SkippedRows(Generic[H]):
         if shared_runs:
             self._purges.release_shared(shared_runs)
         # the position goes with it, or a restart would skip and release the same messages again
-        self._holder.write_soon()
+        self._holder.stored.write_soon()
 
     def clear(self) -> None:
         """The group is gone: a removal lets go of what it kept."""

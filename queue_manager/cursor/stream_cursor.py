@@ -10,7 +10,8 @@ from queue_manager.claims.claim import IN_FLIGHT, Claim, Consumer
 from queue_manager.claims.consumers import Consumers
 from queue_manager.claims.ledger import Claims
 from queue_manager.cursor.backlog import Wanted
-from queue_manager.cursor.cursor import Cursor, DeadLetters, Dispatcher, Owner, Rules
+from queue_manager.cursor.cursor import Cursor, Dispatcher, Owner, Rules
+from queue_manager.cursor.failures import DeadLetters
 from queue_manager.cursor.stream_backlog import StreamBacklog
 from queue_manager.log.stream_log import StreamLog
 from queue_manager.log.stream_retention import StreamRetention

@@ -87,7 +87,7 @@ class InOrder:
         waiting = cursor.claims
         first = waiting.next_returned()
         if first is not None and first.message.body is None:
-            cursor.request_payloads()
+            cursor.read_back.request_payloads()
             return []
         count = min(count, max(1, cursor.log.context.budget.left // limits.REDELIVERY_COST))
         claims: list[Claim] = []

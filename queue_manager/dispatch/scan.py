@@ -233,7 +233,7 @@ class Scan:
 
     def _gone(self, start: int, end: int) -> None:
         if start < end:
-            self._cursor.release_gone(start, end)
+            self._cursor.read_back.release_gone(start, end)
             position = self._cursor.position
             self._cursor.progress.claim_range(start, end)
             if self._cursor.position != position:

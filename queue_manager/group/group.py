@@ -268,7 +268,7 @@ class Group:
     ) -> None:
         """Return claims to their original place, or fail them; see `Cursor.requeue`."""
         for cursor, part in self._by_cursor(claims):
-            cursor.requeue(part, now_ms, failed=failed, delay_ms=delay_ms)
+            cursor.returning.requeue(part, now_ms, failed=failed, delay_ms=delay_ms)
 
     def _by_cursor(self, claims: list[Claim]) -> Iterable[tuple[Cursor, list[Claim]]]:
         if len(self.cursors) == 1:
@@ -290,7 +290,7 @@ class Group:
     def write_soon(self) -> None:
         """See `ConsumerGroup`."""
         for cursor in self.cursors:
-            cursor.write_soon()
+            cursor.stored.write_soon()
 
     def end_leases(self, now_ms: int) -> bool:
         """See `Leased`. What a single active consumer holds besides comes back when another takes over."""

@@ -141,7 +141,7 @@ class StreamGroup(Group):
             for claim in claims
             if claim.message.offset < cursor.position and (wants is None or wants(claim.message))
         ]
-        cursor.requeue(again, now_ms, delay_ms=0)
+        cursor.returning.requeue(again, now_ms, delay_ms=0)
         self._finish(claims)  # behind the position: read again anyway; or not wanted any more
         if not self.consumers.members:
             self._limit_returned()
@@ -184,4 +184,4 @@ class StreamGroup(Group):
             self._cursor.rewind(self._cursor.committed)
         else:
             self._cursor.stored.mark_dirty()
-            self._cursor.write_soon()
+            self._cursor.stored.write_soon()

@@ -29,6 +29,13 @@ class Ahead(Protocol):
         """Go on at `offset`, if that is not behind and messages are claimed in order."""
 
 
+class Stored(Protocol):
+    """What of a group is on the store."""
+
+    def write_soon(self) -> None:
+        """Have what changed written with the open commit."""
+
+
 class Member(Protocol):
     """A group's cursor in this log."""
 
@@ -42,8 +49,9 @@ class Member(Protocol):
     def backlog(self) -> Ahead:
         """What it has yet to be given."""
 
-    def write_soon(self) -> None:
-        """Have what changed written with the open commit."""
+    @property
+    def stored(self) -> Stored:
+        """What of it is on the store."""
 
     def has_consumers(self) -> bool:
         """Whether anybody consumes in the group."""
@@ -420,7 +428,7 @@ class Retention(Generic[M]):
         self._gaps = self.released.copy()
         self._write_gaps()
         for member in self.members.values():
-            member.write_soon()  # what failed is on the store by then
+            member.stored.write_soon()  # what failed is on the store by then
 
     def _write_gaps(self) -> None:
         commit = self.log.context.commit

@@ -88,11 +88,11 @@ class FailedMove:
                 continue
             body = bodies.get(claim.message.message_id)
             if body is not None and append_copy(self._target, claim.message, body, now_ms):
-                cursor.claims.finish(cursor.unfail(bucket, claim, now_ms))
+                cursor.claims.finish(cursor.failures.revive(bucket, claim, now_ms))
                 moved += 1
         bucket.mix()
         # it is closed again with the next commit, in the same that holds the copies
         cursor.claims.records.touch(bucket)
-        cursor.write_soon()
+        cursor.stored.write_soon()
         self.left -= moved
         return moved

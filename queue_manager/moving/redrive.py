@@ -86,14 +86,14 @@ class FailedRedrive:
             offset = claim.message.offset
             if offset in self._taken or (self.offsets is not None and offset not in self.offsets):
                 continue
-            new = self.cursor.revive(bucket, claim, now_ms)
+            new = self.cursor.returning.revive(bucket, claim, now_ms)
             if new.message.body is None:
                 unread.append(new)
             self._taken.add(offset)
             taken += 1
         self.cursor.rules.revived(self.cursor, unread)
         if taken:
-            self.cursor.write_soon()
+            self.cursor.stored.write_soon()
             self.left -= taken
         return taken
 
@@ -165,7 +165,7 @@ class Drain:
                 self._held.append(claim)
         self._manager.ack(done, now_ms)
         for cursor in cursors:
-            cursor.write_soon()  # with the commit that holds the copies
+            cursor.stored.write_soon()  # with the commit that holds the copies
         self.left -= len(done)
         return 0 if beyond else len(taken)
 
@@ -178,7 +178,7 @@ class Drain:
         """Put back, untried, what was claimed and did not leave."""
         for claim in self._held:
             if claim.state == IN_FLIGHT:
-                self._cursor_of(claim.message).unclaim(claim, now_ms)
+                self._cursor_of(claim.message).returning.unclaim(claim, now_ms)
         self._held = []
         if not self._queue.deleted:
             self._manager.consumption.unsubscribe(self.consumer, now_ms)

@@ -185,7 +185,7 @@ class Groups:
         ended: list[tuple[Part, Cursor, GroupRemoval | None, list[Message]]] = []
         for part in self._parts:
             cursor = part.cursors[group_id]
-            unfinished = cursor.unfinished()
+            unfinished = [claim.message for claim in cursor.claims.active_claims()]
             ended.append((part, cursor, _begin_removal(cursor, DELETE, now_ms), unfinished))
             del part.cursors[group_id]
         del self._groups[group_id]
@@ -261,7 +261,9 @@ def _begin_removal(cursor: Cursor, mode: int, now_ms: int) -> GroupRemoval | Non
     log = cursor.log
     if not log.durable or log.policy.stream:
         return None
-    cursor.write_whole(log.context.commit, now_ms)
+    cursor.claims.records.want_all_whole()
+    if cursor.stored.is_dirty:
+        cursor.write(log.context.commit, now_ms)
     return GroupRemoval(
         log,
         cursor.storage_id,

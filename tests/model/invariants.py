@@ -36,4 +36,4 @@ def _check_cursor(cursor: Cursor) -> None:
         for index, claim in enumerate(bucket.claims):
             assert claim is None or claim.claim_number == bucket.first + index
             if claim is not None and claim.state in OPEN:
-                assert cursor.has_taken(claim.message.offset), f"{where}: claimed, and not passed"
+                assert cursor.progress.has_taken(claim.message.offset), f"{where}: claimed, and not passed"

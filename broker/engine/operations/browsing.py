@@ -199,7 +199,7 @@ async def _ready(shard: Shard, part: Part, cursor: Cursor | None, after: int) ->
     wants = None if cursor is None else cursor.backlog.wants
     async for messages in log_view.read_from(shard, part.log, max(position, after + 1)):
         for message in messages:
-            if cursor is not None and cursor.has_taken(message.offset):
+            if cursor is not None and cursor.progress.has_taken(message.offset):
                 continue  # claimed meanwhile
             if part.retention.is_gone(message.offset):
                 continue
@@ -212,7 +212,8 @@ async def _settled(shard: Shard, cursor: Cursor, state: State, after: int) -> As
     if not cursor.log.durable:
         return
     await shard.sweeper.retention_known()
-    cursor.write_whole_soon()
+    cursor.claims.records.want_all_whole()
+    cursor.stored.write_soon()
     await shard.barrier()
     record = failed if state == "failed" else done
     prefix = record.prefix(cursor.storage_id)

@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from broker.engine.operations import log_view
 from broker.engine.shard import Shard
 from queue_manager.api import GroupView, QueueView
-from queue_manager.claims.claim import Claim
+from queue_manager.claims.claim import AVAILABLE, Claim
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.definitions import declared_arguments
 from queue_manager.group.group import Group
 from queue_manager.group.stream_group import StreamGroup
 from queue_manager.log.levels import offset_in_level, priority_of
+from queue_manager.log.ranges import RangeSet
 from queue_manager.model import Message
 from queue_manager.queue.queue import Queue
 from queue_manager.queue.stream import Stream
@@ -118,7 +119,9 @@ def held_claims(cursor: Cursor) -> list[Claim]:
 
 def returned_claims(cursor: Cursor) -> list[Claim]:
     """What came back, or was placed for a consumer, and may be claimed at once; in order."""
-    return _sorted(cursor.at_once())
+    cursor.returning.finish()
+    returned = [claim for _, claim in cursor.claims.returned if claim.state == AVAILABLE]
+    return _sorted(returned + cursor.dispatcher.held(cursor))
 
 
 def delayed_claims(cursor: Cursor) -> list[Claim]:
@@ -130,7 +133,17 @@ def done_count(group: Group) -> int:
     """Messages done and still kept for that; as far as they are in the log."""
     if not group.log.durable or isinstance(group, StreamGroup):
         return 0
-    return sum(cursor.done_offsets().count() for cursor in group.cursors)
+    return sum(_done_offsets(cursor).count() for cursor in group.cursors)
+
+
+def _done_offsets(cursor: Cursor) -> RangeSet:
+    done_with = cursor.progress.taken()
+    done_with.drop_before(cursor.log.head_offset)
+    is_alone = len(cursor.retention.members) == 1
+    done_with.discard_all(cursor.retention.released if is_alone else cursor.progress.released)
+    for claim in cursor.claims.active_claims():
+        done_with.discard(claim.message.offset, claim.message.offset + 1)
+    return done_with
 
 
 def _sorted(claims: Iterable[Claim]) -> list[Claim]:

@@ -77,7 +77,7 @@ async def _move_failed(
         moving = FailedMove(cursor, target, bound)
         start = failed.prefix(cursor.storage_id)
         while moving.left:
-            cursor.write_soon()
+            cursor.stored.write_soon()
             await shard.barrier()
             rows = await shard.store.scan(start, prefix_end(failed.prefix(cursor.storage_id)), limit=1)
             if not rows:

@@ -65,7 +65,7 @@ def _end_waiting(shard: Shard, queue: Queue, group: Group, claim: Claim) -> bool
 async def _remove_waiting(shard: Shard, queue: Queue, group: Group, offset: int) -> bool:
     """Claim what waits up to the message, end that one, and put the others back as if nothing had been."""
     cursor = group.cursor_at(offset)
-    if cursor.has_taken(offset):
+    if cursor.progress.has_taken(offset):
         waiting = [claim for claim in cursor.waiting() if claim.message.offset == offset]
         if not waiting:
             return False
@@ -91,7 +91,7 @@ async def _remove_waiting(shard: Shard, queue: Queue, group: Group, offset: int)
                 break
     finally:
         ahead.end(shard.clock.now_ms())
-    if not found and not cursor.has_taken(offset) and not queue.deleted:
+    if not found and not cursor.progress.has_taken(offset) and not queue.deleted:
         most = limits.REDRIVE_HELD_MESSAGES_MAX
         raise LimitReached(f"more than {most} messages wait before this one: it can be removed later")
     return found

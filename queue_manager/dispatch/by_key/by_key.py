@@ -263,7 +263,7 @@ class ByKey:
                 self._place_for(entered, puller)
             return cursor.position > position
         if claim.message.body is None:
-            cursor.request_payloads()
+            cursor.read_back.request_payloads()
             return False
         cursor.claims.pop_returned()
         if claim.state == AVAILABLE:

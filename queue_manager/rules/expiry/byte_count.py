@@ -151,7 +151,9 @@ class GroupBytes:
         self._log.context.loads.append(LogLoad(counter, sequence, next_offset))
 
     def _is_over(self, message: Message) -> bool:
-        return self._holder.has_taken(message.offset) or self._judge.is_over_for(self._holder, message)
+        return self._holder.progress.has_taken(message.offset) or self._judge.is_over_for(
+            self._holder, message
+        )
 
     def count_waiting(self, claims: list[Claim]) -> None:
         """Count claims that waited at the start; their payloads are on the store."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from queue_manager.claims.unowned import Unowned
-from queue_manager.cursor.cursor import Cursor, DeadLetters
+from queue_manager.cursor.cursor import Cursor
+from queue_manager.cursor.failures import DeadLetters
 from queue_manager.log.progress import Progress
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.reader import Reader
@@ -104,10 +105,6 @@ class FutureGroups(Front):
     def storage_id(self) -> str:
         """What records about it are stored under: the queue's."""
         return self.log.name
-
-    def has_taken(self, offset: int) -> bool:
-        """Whether it has passed the message at `offset`."""
-        return offset < self.progress.position
 
     def _release_gone(self, start: int, end: int) -> None:
         if not self.retention.members:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from queue_manager.cursor.backlog import Backlog
-from queue_manager.cursor.cursor import Cursor, DeadLetters
+from queue_manager.cursor.cursor import Cursor
+from queue_manager.cursor.failures import DeadLetters
 from queue_manager.log.retention import Retention
 from queue_manager.log.tail import RELEASED
 from queue_manager.model import Message

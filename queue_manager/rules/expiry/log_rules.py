@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from config import limits
 from queue_manager.claims.claim import AVAILABLE, Claim
-from queue_manager.cursor.cursor import Cursor, DeadLetters
+from queue_manager.cursor.cursor import Cursor
+from queue_manager.cursor.failures import DeadLetters
 from queue_manager.cursor.reasons import EXPIRED, MAXLEN, RETENTION
 from queue_manager.log.levels import priority_of
 from queue_manager.log.queue_log import QueueLog
@@ -224,7 +225,7 @@ class LogRules:
         if self.bytes is not None:
             self.bytes.of(cursor).remove(claim)
         if has_expired(self.log.policy, claim.message, now_ms):
-            cursor.discard_claim(claim, EXPIRED, now_ms)
+            cursor.failures.discard(claim, EXPIRED, now_ms)
             return False
         return True
 
@@ -417,7 +418,7 @@ class LogRules:
                 continue
             if self.bytes is not None:
                 self.bytes.of(cursor).remove(claim)
-            cursor.discard_claim(claim, reason, now_ms)
+            cursor.failures.discard(claim, reason, now_ms)
         cursor.take_out([claim for claim in claims if claim.state != AVAILABLE])
         if not missing:
             return True

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from config import limits
-from queue_manager.cursor.cursor import Cursor, DeadLetters
+from queue_manager.cursor.cursor import Cursor
+from queue_manager.cursor.failures import DeadLetters
 from queue_manager.cursor.reasons import EXPIRED
 from queue_manager.log.retention import Retention
 from queue_manager.model import Message
@@ -95,7 +96,9 @@ class OwnExpiry:
         holders = self._rules.fronts.holders()
         for key, row in due:
             offset = key[1]
-            readers = [] if row.is_gone else [holder for holder in holders if not holder.has_taken(offset)]
+            readers = (
+                [] if row.is_gone else [holder for holder in holders if not holder.progress.has_taken(offset)]
+            )
             if readers and self._needs_body(row) and not self._find_body(row.message):
                 missing.append((key, row))
                 continue
@@ -165,7 +168,7 @@ class OwnExpiry:
         for cursor in self._retention.members.values():
             # with the commit that holds the dead letters: a place before it would give it up again
             cursor.stored.mark_dirty()
-            cursor.write_soon()
+            cursor.stored.write_soon()
         self._retention.expire(offset)
         self._log.tail.blank(offset)
         return True

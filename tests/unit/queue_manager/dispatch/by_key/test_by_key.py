@@ -410,8 +410,8 @@ def test_what_has_no_payload_any_more_is_left_out() -> None:
     second = next(
         claim for claim in cursor.claims.buckets[0].claims if claim is not None and not claim.attempts
     )
-    load = PayloadLoad(cursor, [second.message])
-    cursor.payloads_loaded(load, {}, 1, NOW_MS)
+    load = PayloadLoad(cursor.read_back, [second.message])
+    cursor.read_back.payloads_loaded(load, {}, 1, NOW_MS)
     for _ in range(3):
         ack(manager, owner)
     assert sink.offsets == [0, 2, 3]

@@ -1,0 +1,100 @@
+"""What a cursor gives up for good: rejected, tried too often, expired, or one too many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, Protocol
+
+from queue_manager.claims.claim import Bucket, Claim
+from queue_manager.claims.ledger import Claims
+from queue_manager.cursor.done_purges import H
+from queue_manager.cursor.stored_state import StoredState
+from queue_manager.log.retention import Retention
+from queue_manager.model import Message
+
+
+class DeadLetters(Protocol):
+    """Where what is given up goes."""
+
+    def is_wanted(self) -> bool:
+        """Whether it goes to another queue at all."""
+
+    def send(self, group_id: str, message: Message, attempts: int, reason: str, now_ms: int) -> bool:
+        """Append a copy there; whether the original may be let go of, which has to be in the same commit."""
+
+
+class Failures(Generic[H]):
+    """Sends it to the dead letters, or keeps it as failed.
+
+    A failed message has a failed record, and its group keeps the payload by itself: the log need not stand
+    for it. Where dead letters are wanted, bodies must be in memory.
+    """
+
+    __slots__ = ("_claims", "_dead_letters", "_holder", "_retention", "_stored")
+
+    def __init__(
+        self,
+        holder: H,
+        retention: Retention[H],
+        claims: Claims,
+        stored: StoredState,
+        dead_letters: DeadLetters,
+    ) -> None:
+        self._holder = holder
+        self._retention = retention
+        self._claims = claims
+        self._stored = stored
+        self._dead_letters = dead_letters
+
+    def give_up(self, claim: Claim, reason: str, now_ms: int) -> None:
+        """End an available claim: dead-lettered it is done, else kept as failed."""
+        if self._send(claim.message, claim.attempts, reason, now_ms):
+            self._claims.finish(claim)
+            if claim.bucket is not None:
+                self._stored.write_soon()  # with the commit that holds the copy
+            return
+        self._keep(claim)
+
+    def discard(self, claim: Claim, reason: str, now_ms: int) -> None:
+        """Let go of an available claim; only where dead letters are wanted it may be kept as failed."""
+        self._claims.stamp(claim, now_ms)
+        if claim.bucket is not None:
+            self._claims.records.touch(claim.bucket)
+            self._stored.write_soon()
+        if self._dead_letters.is_wanted():
+            self.give_up(claim, reason, now_ms)
+        else:
+            self._claims.finish(claim)
+
+    def discard_fresh(
+        self, messages: list[Message], selects: Callable[[Message], bool], reason: str, now_ms: int
+    ) -> list[Message]:
+        """As `discard`, for messages that were not claimed; give those that the cursor is done with.
+
+        The others are kept as failed. What `selects` says no to is nothing for the group.
+        """
+        if not reason or not self._dead_letters.is_wanted():
+            return messages
+        done_with: list[Message] = []
+        for message in messages:
+            if not selects(message) or self._send(message, 0, reason, now_ms):
+                done_with.append(message)
+            else:
+                self._keep(self._claims.enter_one(message, now_ms))
+                self._stored.mark_dirty()
+                self._stored.write_soon()
+        return done_with
+
+    def _send(self, message: Message, attempts: int, reason: str, now_ms: int) -> bool:
+        return self._dead_letters.send(self._holder.group_id, message, attempts, reason, now_ms)
+
+    def _keep(self, claim: Claim) -> None:
+        self._claims.fail(claim)
+        if claim.bucket is not None:
+            self._retention.keep_failed(self._holder, claim.message.offset)
+
+    def revive(self, bucket: Bucket, claim: Claim, now_ms: int) -> Claim:
+        """Give the new claim, never tried, that takes the place of a failed one; it waits nowhere yet."""
+        new = self._claims.revive(bucket, claim, now_ms)
+        self._retention.keep_redriven(self._holder, claim.message.offset)
+        return new

@@ -1,0 +1,112 @@
+"""What a cursor has read back from the store: the log, and payloads of what waits."""
+
+from __future__ import annotations
+
+from heapq import nsmallest
+from typing import Generic, Protocol, TypeVar
+
+from config import limits
+from queue_manager.claims.claim import Claim
+from queue_manager.claims.ledger import Claims
+from queue_manager.cursor.done_purges import Holder
+from queue_manager.cursor.stored_state import StoredState
+from queue_manager.log.reader import Reader
+from queue_manager.log.retention import Retention
+from queue_manager.model import Message
+from queue_manager.shard.loads import LogLoad, PayloadLoad
+
+
+class Asking(Holder, Protocol):
+    """The cursor."""
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether the group was deleted, or a reset replaced the cursor."""
+
+    def want_dispatch(self) -> None:
+        """Have the group hand out messages."""
+
+    def rows_loaded(self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int) -> bool:
+        """Whoever hands messages out may have asked for these; False: they are the reader's."""
+
+    def drop_held(self, message_ids: set[int]) -> list[Claim]:
+        """Whoever hands messages out is to forget what it holds of these, and give it."""
+
+    def loaded(self, now_ms: int) -> None:
+        """Something came, or will not come: tell who waits for it."""
+
+
+A = TypeVar("A", bound=Asking)
+
+
+class ReadBack(Generic[A]):
+    """Asks for what is missing, one load at a time, and takes in what comes (see `LoadTarget`)."""
+
+    __slots__ = ("_asking", "_claims", "_log", "_retention", "_stored", "reader")
+
+    def __init__(
+        self, asking: A, retention: Retention[A], claims: Claims, stored: StoredState, sequence: int
+    ) -> None:
+        self._asking = asking
+        self._retention = retention
+        self._log = retention.log
+        self._claims = claims
+        self._stored = stored
+        self.reader = Reader(self._log, asking.progress, self, sequence)
+
+    @property
+    def log_id(self) -> str:
+        """See `LoadTarget`."""
+        return self._log.log_id
+
+    def log_end(self) -> int:
+        """See `LoadTarget`."""
+        return self._log.tail.first_offset
+
+    def is_over(self) -> bool:
+        """See `LoadTarget`."""
+        return self._asking.is_over()
+
+    def abandon(self, now_ms: int) -> None:
+        """See `LoadTarget`."""
+        self._asking.loaded(now_ms)
+
+    def request_payloads(self) -> None:
+        """Have the payloads read of what came back and is next."""
+        claims = [claim for _, claim in nsmallest(limits.LOAD_MESSAGES_MAX, self._claims.returned)]
+        self.reader.request_payloads([c.message for c in claims if c.message.body is None])
+
+    def log_loaded(
+        self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int, now_ms: int
+    ) -> None:
+        """See `LoadTarget`."""
+        self.reader.go_on()
+        self._asking.want_dispatch()
+        if not self._asking.rows_loaded(load, rows, next_offset, sequence) and self.reader.loaded(
+            load, rows, next_offset, sequence, self.release_gone
+        ):
+            self._stored.mark_dirty()
+        self._asking.loaded(now_ms)
+
+    def release_gone(self, start: int, end: int) -> None:
+        """The offsets `start` to `end` have no payload any more."""
+        if not self._asking.is_removed:
+            self._retention.release_gone(self._asking, start, end)
+
+    def payloads_loaded(
+        self, load: PayloadLoad, bodies: dict[int, bytes], read_count: int, now_ms: int
+    ) -> None:
+        """See `LoadTarget`."""
+        self.reader.go_on()
+        self._log.note_sizes(bodies.values())
+        gone: set[int] = set()
+        for message in load.messages[:read_count]:
+            body = bodies.get(message.message_id)
+            message.set_body(body)
+            if body is None:
+                gone.add(message.message_id)
+        if gone:
+            came_back = [claim for _, claim in self._claims.returned]
+            self._claims.drop_gone([*came_back, *self._asking.drop_held(gone)], gone)
+        self._asking.want_dispatch()
+        self._asking.loaded(now_ms)
