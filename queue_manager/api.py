@@ -13,7 +13,7 @@ from typing import Final, Literal
 from queue_manager.group.start import EARLIEST, GroupStart, read_start
 from queue_manager.log.stream_start import StreamStart
 from queue_manager.patterns import MATCH_ALL
-from queue_manager.policy import QueuePolicy
+from queue_manager.policy import Pause, QueuePolicy
 from queue_manager.routing.exchange import TOPICS as TOPICS_EXCHANGE
 from queue_manager.routing.exchange_types.table import TYPES as EXCHANGE_TYPES
 from queue_manager.stage_tags import EpochPart, StageTag
@@ -39,6 +39,7 @@ __all__ = [
     "GroupView",
     "PublishedAs",
     "QueueDeclaration",
+    "Pause",
     "QueuePolicy",
     "QueueStatus",
     "QueueView",
@@ -143,7 +144,9 @@ class BindingDefinition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueView:
-    """One queue. `ready` is what `message_count` of AMQP says (of a stream: all there is); `unmatched`,
+    """One queue. `pause` is what an operator has stopped in it.
+
+    `ready` is what `message_count` of AMQP says (of a stream: all there is); `unmatched`,
     `delayed`, `in_flight`, `failed` and `done` are sums over its groups.
 
     Offsets `first_offset` up to `next_offset` are kept, or were when some group last let go of one (with
@@ -161,6 +164,7 @@ class QueueView:
     topics: tuple[str, ...]
     description: str
     policy: QueuePolicy
+    pause: Pause
     exclusive: bool
     auto_delete: bool
     ready: int

@@ -2,9 +2,9 @@
 
 The RFC's fields hold filters, attempts, done retention, bucket exponent, description; ours lie in spec
 extensions: `policy` (JSON: limits in milliseconds and bytes, log ID, bindings, declared arguments), `done` =
-00 for "keep no done records", and for a group of its own `group` (JSON: name, pattern). The filters say which
-messages of the queue's log are the group's: all of them but for a pattern and a selector. What comes into the
-log bindings have decided.
+00 for "keep no done records", `paused` of a queue that is, and for a group of its own `group` (JSON: name,
+pattern). The filters say which messages of the queue's log are the group's: all of them but for a pattern and
+a selector. What comes into the log bindings have decided.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final
 from queue_manager.address import PREFIX, validate_queue_name
 from queue_manager.errors import Inequivalent, QueueManagerError, ResourceLocked
 from queue_manager.patterns import MATCH_ALL, validate
-from queue_manager.policy import FOREVER, QueuePolicy
+from queue_manager.policy import FOREVER, NOT_PAUSED, Pause, QueuePolicy
 from storage.errors import CorruptRecord, FormatTooNew
 from storage.records import queue_spec
 from storage.records.queue_spec import QueueSpec
@@ -27,6 +27,7 @@ DURABLE: Final = "durable"  # what was declared, where it is not what the queue 
 REPORTED: Final = "reported"  # arguments that a redeclaration need not repeat
 _POLICY_FIELDS: Final = frozenset(field.name for field in fields_of(QueuePolicy))
 _GROUP_FIELDS: Final = frozenset(("name", "pattern"))
+PAUSED: Final = "paused"  # extension: u8, the sum of what is paused: 1 for publishers, 2 for consumers
 AWAITS_HISTORY: Final = "unborn"  # extension: a group was made, but not told yet what there is for it
 
 
@@ -119,6 +120,7 @@ def encode_queue_spec(
     default_selector: str | None,
     *,
     description: str,
+    pause: Pause,
     awaits_history: bool,
 ) -> bytes:
     """The spec record of a log of a queue, with its default group (`default_selector` None: there
@@ -127,6 +129,8 @@ def encode_queue_spec(
     fields: dict[str, Any] = {**policy.fields(), "log": log_id, "arguments": arguments, "topics": topics}
     fields["default_group"] = default_selector is not None
     extensions = {"policy": _json(fields)}
+    if pause != NOT_PAUSED:
+        extensions[PAUSED] = bytes((pause.publish | pause.deliver << 1,))
     return _encode(policy, (), default_selector or "", extensions, description, awaits_history=awaits_history)
 
 
@@ -169,7 +173,7 @@ def _encode(
 class StoredQueue:
     """A queue's spec record, read back."""
 
-    __slots__ = ("arguments", "description", "has_default_group", "log_id", "policy", "topics")
+    __slots__ = ("arguments", "description", "has_default_group", "log_id", "pause", "policy", "topics")
 
     def __init__(self, spec: QueueSpec) -> None:
         """Raises CorruptRecord, or FormatTooNew for a field that this program does not know."""
@@ -185,6 +189,13 @@ class StoredQueue:
         except (KeyError, ValueError, TypeError) as error:
             raise CorruptRecord(queue_spec.NAME, "extension policy", str(error)) from error
         self.description = spec.description
+        self.pause = _stored_pause(spec.extensions.get(PAUSED, b"\x00"))
+
+
+def _stored_pause(value: bytes) -> Pause:
+    if len(value) != 1 or value[0] > 3:
+        raise CorruptRecord(queue_spec.NAME, "extension paused", value.hex())
+    return Pause(publish=value[0] & 1 > 0, deliver=value[0] & 2 > 0)
 
 
 def stored_group(spec: QueueSpec) -> tuple[str, str]:

@@ -10,7 +10,8 @@ REFUSED_IDENTITY: Final = 4  # a queue took another body under the same identity
 REFUSED_WINDOW: Final = 5  # a queue can remember no more identities
 REFUSED_ORDER: Final = 6  # a publish of the same producer was refused before it
 REFUSED_IN_PART: Final = 7  # some queues are full, the others took it (`PublishPlan.full`)
-FULL: Final = (REFUSED_DEPTH, REFUSED_IN_PART)
+REFUSED_PAUSED: Final = 8  # as REFUSED_DEPTH, of queues that are paused for publishers
+FULL: Final = (REFUSED_DEPTH, REFUSED_IN_PART, REFUSED_PAUSED)
 
 REASONS: Final = {
     REFUSED_DEPTH: "the queue is full",
@@ -18,5 +19,6 @@ REASONS: Final = {
     REFUSED_IDENTITY: "another body was published under the same identity",
     REFUSED_WINDOW: "the queue can remember no more identities",
     REFUSED_ORDER: "an earlier publish of this producer was refused; send that first",
-    REFUSED_IN_PART: "a queue is full; the other queues took the message",
+    REFUSED_IN_PART: "a queue is full or paused; the other queues took the message",
+    REFUSED_PAUSED: "the queue is paused for publishers",
 }

@@ -14,6 +14,26 @@ REJECT_DLX: Final = "reject-publish-dlx"  # and dead-lettered
 DROP_HEAD: Final = "drop-head"  # the oldest goes instead
 
 
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """What an operator has stopped in a queue: taking messages from publishers, giving them to consumers."""
+
+    publish: bool = False
+    deliver: bool = False
+
+    def joined(self, other: Pause) -> Pause:
+        """Both of them."""
+        return Pause(self.publish or other.publish, self.deliver or other.deliver)
+
+    def without(self, other: Pause) -> Pause:
+        """What is left when the other ends."""
+        return Pause(self.publish and not other.publish, self.deliver and not other.deliver)
+
+
+NOT_PAUSED: Final = Pause()
+PAUSED: Final = Pause(publish=True, deliver=True)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePolicy:
     """Limits and behaviour of one queue. Everything but `done_retention_ms` is 0 or "" for "not set".

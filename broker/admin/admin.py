@@ -31,6 +31,7 @@ from queue_manager.api import (
 )
 from queue_manager.errors import InvalidAddress, InvalidArgument
 from queue_manager.patterns import MATCH_ALL
+from queue_manager.policy import Pause
 
 Start = str | int | datetime
 
@@ -156,6 +157,19 @@ class Admin:
         dropped = await client.queues.purge(name)
         await client.commits.durable()
         return dropped.count
+
+    async def pause(self, name: str, *, publish: bool = True, deliver: bool = True) -> QueueView:
+        """Refuse publishes to a queue (`publish`), give nothing to its consumers (`deliver`), until `resume`.
+
+        What they hold stays theirs. Holds over restarts of a durable queue. Raises QueueNotFound.
+        """
+        await self._changed(self._client.queues.pause(name, Pause(publish, deliver)))
+        return await self._client.queues.view(name)
+
+    async def resume(self, name: str, *, publish: bool = True, deliver: bool = True) -> QueueView:
+        """Let publishers, consumers of a paused queue go on. Raises QueueNotFound."""
+        await self._changed(self._client.queues.resume(name, Pause(publish, deliver)))
+        return await self._client.queues.view(name)
 
     # exchanges
 

@@ -167,7 +167,8 @@ class Publisher:
         if full is not None:
             self._hub.counters.refuse_publishes(sum(len(run.bodies) for run in runs))
             raise channel_error(
-                c.PRECONDITION_FAILED, f"queue {full.name!r} has no room for what the transaction publishes"
+                c.PRECONDITION_FAILED,
+                f"queue {full.name!r} is paused, or has no room for what the transaction publishes",
             )
 
     def _planned(self, shape: PublishShape, now_ms: int) -> PublishPlan:

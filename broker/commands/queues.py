@@ -19,6 +19,9 @@ Group = Annotated[str | None, typer.Option(help="A consumer group; without one t
 Limit = Annotated[int | None, typer.Option(min=0, help="At most so many messages.")]
 Rate = Annotated[float | None, typer.Option(help="At most so many messages per second.")]
 
+Publish = Annotated[bool, typer.Option("--publish", help="Only for publishers.")]
+Deliver = Annotated[bool, typer.Option("--deliver", help="Only for consumers.")]
+
 _COLUMNS: Final = (
     ("name", "NAME"),
     ("type", "TYPE"),
@@ -29,6 +32,7 @@ _COLUMNS: Final = (
     ("failed", "FAILED"),
     ("consumers", "CONSUMERS"),
     ("groups", "GROUPS"),
+    ("paused", "PAUSED"),
 )
 _MESSAGE_COLUMNS: Final = (
     ("offset", "OFFSET"),
@@ -51,7 +55,7 @@ def list_queues(
     if as_json:
         print_json(found)
     else:
-        print_table(_COLUMNS, found)
+        print_table(_COLUMNS, [{**each, "paused": _paused(each)} for each in found])
 
 
 @app.command("show")
@@ -97,6 +101,30 @@ def declare_queue(
 def purge_queue(api: Api, name: Name, as_json: AsJson = False) -> None:
     """Drop what waits in every group."""
     _tell("dropped", api.call("POST", f"/queues/{segment(name)}/purge"), as_json)
+
+
+@app.command("pause")
+@with_api
+def pause_queue(api: Api, name: Name, publish: Publish = False, deliver: Deliver = False) -> None:
+    """Refuse publishes, give consumers nothing, or (without options) both; holds over restarts."""
+    _set_pause(api, "pause", name, publish, deliver)
+
+
+@app.command("resume")
+@with_api
+def resume_queue(api: Api, name: Name, publish: Publish = False, deliver: Deliver = False) -> None:
+    """Let a paused queue go on; without options for publishers and consumers."""
+    _set_pause(api, "resume", name, publish, deliver)
+
+
+def _set_pause(api: Api, verb: str, name: str, publish: bool, deliver: bool) -> None:
+    view = api.call("POST", f"/queues/{segment(name)}/{verb}", body={"publish": publish, "deliver": deliver})
+    paused = _paused(view)
+    typer.echo(f"{name} is paused: {', '.join(paused)}" if paused else f"{name} is not paused")
+
+
+def _paused(view: dict[str, Any]) -> list[str]:
+    return [what for what, paused in view["pause"].items() if paused]
 
 
 @app.command("rm")

@@ -51,6 +51,7 @@ from queue_manager.api import (
 )
 from queue_manager.filters.consumer_filter import ConsumerFilter
 from queue_manager.options import PLAIN, PublishOptions
+from queue_manager.policy import Pause
 from queue_manager.retained import RetainedMessage
 from queue_manager.routing.exchange_types.base import Headers
 from queue_manager.sessions.bounds import Bounds
@@ -100,6 +101,14 @@ class QueueClient(Protocol):
 
     def purge(self, name: str, caller: str = OPERATOR) -> Answer[Dropped]:
         """Drop what waits in every group. Comes to QueueNotFound, ResourceLocked."""
+        ...
+
+    def pause(self, name: str, pause: Pause) -> Answer[Changed]:
+        """Stop what `pause` says in a queue, besides what is stopped in it. Comes to QueueNotFound."""
+        ...
+
+    def resume(self, name: str, pause: Pause) -> Answer[Changed]:
+        """Let go on in a queue what `pause` says. Comes to QueueNotFound."""
         ...
 
     def delete(

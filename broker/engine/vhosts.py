@@ -36,6 +36,7 @@ from queue_manager.api import (
     GroupDefinition,
     GroupStart,
     GroupView,
+    Pause,
     ProducerView,
     QueueDeclaration,
     QueuePolicy,
@@ -144,6 +145,14 @@ class _VhostQueues:
     def purge(self, name: str, caller: str = OPERATOR) -> Answer[Dropped]:
         """See `QueueClient.purge`."""
         return self._queues.purge(self._names.inner(name), caller)
+
+    def pause(self, name: str, pause: Pause) -> Answer[Changed]:
+        """See `QueueClient.pause`."""
+        return self._queues.pause(self._names.inner(name), pause)
+
+    def resume(self, name: str, pause: Pause) -> Answer[Changed]:
+        """See `QueueClient.resume`."""
+        return self._queues.resume(self._names.inner(name), pause)
 
     def delete(
         self, name: str, caller: str = OPERATOR, *, if_unused: bool = False, if_empty: bool = False

@@ -36,6 +36,8 @@ _QUEUES: Final[tuple[_QueueMetric, ...]] = (
     ("failed", "gauge", "Messages that failed and are kept.", lambda v: v.failed),
     ("unmatched", "gauge", "Ready messages that no consumer's filter wants.", lambda v: v.unmatched),
     ("consumers", "gauge", "Consumers.", lambda v: v.consumers),
+    ("publish_paused", "gauge", "Whether publishes are refused, by an operator.", lambda v: v.pause.publish),
+    ("deliver_paused", "gauge", "Whether consumers are given nothing.", lambda v: v.pause.deliver),
     ("memory_bytes", "gauge", "Memory that messages take.", lambda v: v.memory_bytes),
     ("retained_bytes", "gauge", "Payload that a stream keeps.", lambda v: v.retained_bytes),
     ("published_total", "counter", "Messages published since the queue was made.", lambda v: v.published),
@@ -131,7 +133,7 @@ async def _written(
         for suffix, kind, help_text, value_of in metrics:
             yield head(prefix + suffix, kind, help_text)
             async for part in in_steps(shown):
-                lines = [line(prefix + suffix, value_of(v), **labels, queue=v.name) for v in part]
+                lines = [line(prefix + suffix, +value_of(v), **labels, queue=v.name) for v in part]
                 yield "".join(lines)
     for suffix, kind, help_text, group_value in _GROUPS:
         name = f"sluicemq_group_{suffix}"

@@ -321,6 +321,8 @@ class Pages:
                 **properties,
             )
             return _back(place, "Published.")
+        if what in ("pause", "resume"):
+            return _back(place, await self._set_pause(name, _field(form, "what"), paused=what == "pause"))
         if what == "purge":
             return _back(place, f"{await self._admin.purge(name)} messages dropped.")
         if what == "delete":
@@ -343,6 +345,11 @@ class Pages:
             )
             return _back(place, f"{count} messages moved.")
         raise Problem(404, "not_found", "no such form")
+
+    async def _set_pause(self, name: str, what: str, *, paused: bool) -> str:
+        change = self._admin.pause if paused else self._admin.resume
+        await change(name, publish=what == "publish", deliver=what == "deliver")
+        return f"{'Paused' if paused else 'Resumed'}: {'publishers' if what == 'publish' else 'consumers'}."
 
     async def close_connection(self, request: Request) -> Response:
         """Send a client away."""

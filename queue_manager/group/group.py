@@ -223,7 +223,7 @@ class Group:
 
     def dispatch(self, now_ms: int) -> None:
         """Hand out messages while there are both messages and credit, and it is this group's turn."""
-        if self.consumers.members and not self._is_taking_back():
+        if self.consumers.members and not self.log.is_held and not self._is_taking_back():
             if self._by_key is not None:
                 self._by_key.dispatch(now_ms)
             else:
@@ -244,6 +244,8 @@ class Group:
 
         None: what there is has to be read back, or put back, first (`when_loaded`).
         """
+        if self.log.is_held:
+            return 0
         if self._is_taking_back():
             return None
         if self._by_key is not None:

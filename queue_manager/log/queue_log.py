@@ -22,6 +22,7 @@ class QueueLog:
     offset still kept and `head_sequence` the metadata-log sequence to begin reading at. `durable_offset`:
     everything below is durable. `recovered_end`: log entries below it may hold payloads that a crash kept
     from being deleted. `mixes_payloads`: some may be in other queues too, or have IDs out of order.
+    `is_held`: nothing of it is given to consumers.
     `has_large`: there were messages with bodies above `limits.DONE_BODY_BYTES_MAX`.
     """
 
@@ -35,6 +36,7 @@ class QueueLog:
         "has_large",
         "head_offset",
         "head_sequence",
+        "is_held",
         "log_id",
         "mixes_payloads",
         "name",
@@ -73,6 +75,7 @@ class QueueLog:
         self.has_large = False
         self.recovered_end = recovered_end
         self.deleted = False
+        self.is_held = False
         self._index: list[tuple[int, int]] = []  # (first offset, sequence) of the newest log entries
         self._open = OpenEntries()
 
@@ -88,6 +91,10 @@ class QueueLog:
     def set_policy(self, policy: QueuePolicy) -> None:
         """Follow another policy from now on."""
         self.policy = policy
+
+    def hold(self, *, held: bool) -> None:
+        """Give nothing to consumers, or do so again."""
+        self.is_held = held
 
     def mix_payloads(self) -> None:
         """Take messages whose payloads are stored already, or that other queues take, too."""

@@ -15,7 +15,7 @@ from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.removals import QueueRemoval, RangeRemoval
 from queue_manager.log.retention import HeadRemoval, Retention
 from queue_manager.model import Message
-from queue_manager.policy import DROP_HEAD, QueuePolicy
+from queue_manager.policy import DROP_HEAD, NOT_PAUSED, Pause, QueuePolicy
 from queue_manager.rules.dead_letters import DeadLetters
 from queue_manager.rules.expiry.log_rules import Levels, LogRules
 from storage.envelope import EnvelopeTemplate
@@ -218,6 +218,7 @@ class Part:
         arguments: Mapping[str, object] | None,
         default: Group | None,
         description: str = "",
+        pause: Pause = NOT_PAUSED,
     ) -> None:
         """Put the spec of the log, with the default group's, into the open commit."""
         log = self.log
@@ -229,6 +230,7 @@ class Part:
             arguments,
             None if default is None else default.selector,
             description=description,
+            pause=pause,
             awaits_history=cursor is not None and cursor.awaits_history,
         )
         log.context.commit.put(queue_spec.key(log.name), value)

@@ -12,7 +12,7 @@ from queue_manager.log.payloads import store_payloads
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.retention import Retention
 from queue_manager.patterns import MATCH_ALL
-from queue_manager.policy import DROP_HEAD
+from queue_manager.policy import DROP_HEAD, NOT_PAUSED, Pause
 from queue_manager.queue.groups import Groups
 from queue_manager.queue.memory import EphemeralMemory
 from queue_manager.queue.part import Part
@@ -79,6 +79,7 @@ class Queue:
         self._schedule: Schedule | None = None
         self._identities: Identities | None = None
         self._stage: Stage | None = None
+        self.pause = NOT_PAUSED
         self.is_bounded = False
         self._follow_policy()
 
@@ -134,14 +135,30 @@ class Queue:
         self.watch_use()
 
     def _follow_policy(self) -> None:
-        self.is_bounded = self.policy.depth_max > 0 or self.policy.bytes_max > 0
+        self.is_bounded = self.policy.depth_max > 0 or self.policy.bytes_max > 0 or self.pause.publish
 
     def write_spec(self) -> None:
         """Put its specs into the open commit."""
         default = self.groups.get("")
-        self.parts[0].write_spec(self.topics, self.arguments, default, self.description)
+        self.parts[0].write_spec(self.topics, self.arguments, default, self.description, self.pause)
         for part in self.parts[1:]:
             part.write_spec((), None, default)
+
+    def set_pause(self, pause: Pause) -> None:
+        """Stop, or go on, taking messages from publishers and giving them to consumers."""
+        self.follow_pause(pause)
+        if self.durable:
+            self.write_spec()
+
+    def follow_pause(self, pause: Pause) -> None:
+        """As `set_pause`, which is written down already."""
+        self.pause = pause
+        self._follow_policy()
+        for part in self.parts:
+            part.log.hold(held=pause.deliver)
+        if not pause.deliver:
+            for group in self.groups:
+                group.want_dispatch()
 
     def begin(self) -> None:
         """It is new: put its first records into the open commit."""
@@ -233,6 +250,8 @@ class Queue:
     def has_room(self, count: int, body_bytes: int) -> bool:
         """Whether it takes so many messages of so many bytes in all."""
         policy = self.policy
+        if self.pause.publish:
+            return False
         if not self.is_bounded or policy.overflow == DROP_HEAD:
             return True
         if self._stage is not None:  # what is on its way has its room already
@@ -250,6 +269,8 @@ class Queue:
         """See `rules.dead_letters.Target`."""
         if body_bytes > self.policy.message_bytes_max:
             return f"a message is larger than queue {self.name!r} takes"
+        if self.pause.publish:
+            return f"queue {self.name!r} is paused for publishers"
         if not self.has_room(1, body_bytes) or not self.has_memory(1, body_bytes, now_ms):
             return f"queue {self.name!r} is full"
         return ""

@@ -58,6 +58,7 @@ def restore_queue(
             part = queue.make_part(log)
             part.retention.begin_unknown()
             queue.add_part(part)
+    queue.follow_pause(stored.pause)
     directory.adopt(queue)
     queue.watch_use()
     return queue

@@ -16,6 +16,7 @@ from queue_manager.outcomes import (
     REFUSED_IDENTITY,
     REFUSED_IN_PART,
     REFUSED_ORDER,
+    REFUSED_PAUSED,
     REFUSED_SIZE,
     UNROUTED,
 )
@@ -148,16 +149,18 @@ class Publisher:
     ) -> int:
         """Publish to those queues of the plan that have room, if it is one message."""
         others = plan.note_full(full)
+        none_took = REFUSED_PAUSED if all(queue.pause.publish for queue in full) else REFUSED_DEPTH
         if len(bodies) > 1:
-            return REFUSED_DEPTH
+            return none_took
         template = plan.template if templates is None else templates[0]
         if others:
             first_id = self._store(plan, others, bodies, len(bodies[0]))
             for queue in others:
                 queue.append(template, first_id, bodies, len(bodies[0]), now_ms)
         for queue in full:
-            queue.dead_letters.send_refused(template, bodies[0], now_ms)
-        return REFUSED_IN_PART if others else REFUSED_DEPTH
+            if not queue.pause.publish:
+                queue.dead_letters.send_refused(template, bodies[0], now_ms)
+        return REFUSED_IN_PART if others else none_took
 
     def _store(self, plan: PublishPlan, takers: Sequence[Queue], bodies: list[bytes], body_bytes: int) -> int:
         """Store the payloads, once for all takers; give the first message ID.
@@ -184,12 +187,12 @@ class Publisher:
         for queue in takers:
             if max(sizes) > queue.policy.message_bytes_max:
                 return REFUSED_SIZE
-            if not queue.has_memory(len(bodies), body_bytes, now_ms):
+            if queue.pause.publish or not queue.has_memory(len(bodies), body_bytes, now_ms):
                 full = (*full, queue)
         if full:
             takers = plan.note_full(full)
             if not takers or len(bodies) > 1:
-                return REFUSED_DEPTH
+                return REFUSED_PAUSED if all(queue.pause.publish for queue in full) else REFUSED_DEPTH
         first_id = self._store(plan, takers, bodies, body_bytes)
         for queue in takers:
             queue.schedule.add(plan.template, first_id, bodies, due_ms, now_ms)
@@ -269,6 +272,9 @@ class Publisher:
             return REFUSED_SIZE
         if not queue.durable:
             raise PreconditionFailed(f"queue {queue.name!r} is kept in memory: nothing can be staged in it")
+        if queue.pause.publish:
+            plan.note_full((queue,))
+            return REFUSED_PAUSED
         assert options.stage is not None
         due_ms = options.due_ms(now_ms)
         queue.stage.stage(options.stage, plan.template, due_ms, bodies, sum(sizes), now_ms, templates)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from broker.engine.answers import Answer
 from broker.engine.operations import counting
 from broker.engine.shard import Shard
 from config import limits
 from queue_manager.address import DEFAULT_VHOST, vhost_of
-from queue_manager.api import OPERATOR, Dropped, QueueDeclaration, QueueStatus, QueueView
+from queue_manager.api import OPERATOR, Changed, Dropped, QueueDeclaration, QueueStatus, QueueView
 from queue_manager.definitions import REPORTED, QueueDefinition
 from queue_manager.errors import PreconditionFailed, QueueBusy, QueueManagerError, QueueNotFound
+from queue_manager.policy import Pause
 from queue_manager.queue.queue import Queue
 from storage.errors import StorageError
 
@@ -137,6 +138,22 @@ class LocalQueues:
 
     def _purge(self, queue: Queue) -> Dropped:
         return Dropped(queue.purge(self._shard.clock.now_ms()), queue.durable)
+
+    def pause(self, name: str, pause: Pause) -> Answer[Changed]:
+        """See `QueueClient.pause`."""
+        return Answer.of(lambda: self._set_pause(name, lambda paused: paused.joined(pause)))
+
+    def resume(self, name: str, pause: Pause) -> Answer[Changed]:
+        """See `QueueClient.resume`."""
+        return Answer.of(lambda: self._set_pause(name, lambda paused: paused.without(pause)))
+
+    def _set_pause(self, name: str, change: Callable[[Pause], Pause]) -> Changed:
+        queue = find(self._shard, name)
+        wanted = change(queue.pause)
+        if wanted == queue.pause:
+            return Changed(is_new=False, durable=queue.durable)
+        queue.set_pause(wanted)
+        return Changed(is_new=True, durable=queue.durable)
 
     def delete(
         self, name: str, caller: str = OPERATOR, *, if_unused: bool = False, if_empty: bool = False

@@ -30,6 +30,7 @@ def queue_view(queue: Queue) -> QueueView:
         topics=queue.topics,
         description=queue.description,
         policy=queue.policy,
+        pause=queue.pause,
         arguments=declared_arguments(queue.arguments),
         exclusive=queue.owner is not None,
         auto_delete=queue.auto_delete,

@@ -40,6 +40,18 @@ class Deletion(Query):
     if_empty: bool = False
 
 
+class Pausing(Body):
+    """What of a queue: publishers, consumers. Neither: both."""
+
+    publish: bool = False
+    deliver: bool = False
+
+    def chosen(self) -> dict[str, bool]:
+        """As `Admin.pause` takes it."""
+        is_both = not self.publish and not self.deliver
+        return {"publish": self.publish or is_both, "deliver": self.deliver or is_both}
+
+
 @dataclass(frozen=True, slots=True)
 class Count:
     """How many messages it were."""
@@ -87,3 +99,15 @@ async def delete_queue(site: Site, ask: Ask[Deletion, NoBody]) -> Count:
 async def purge_queue(site: Site, ask: Ask[NoQuery, NoBody]) -> Count:
     """Drop what waits in every group; how many messages it were."""
     return Count(await site.admin.purge(ask.path["queue"]))
+
+
+@queues.post("/queues/{queue}/pause", QueueView, Pausing, needs=Action.CONFIGURE)
+async def pause_queue(site: Site, ask: Ask[NoQuery, Pausing]) -> QueueView:
+    """Refuse publishes to a queue, give nothing to its consumers; holds over restarts."""
+    return await site.admin.pause(ask.path["queue"], **ask.body.chosen())
+
+
+@queues.post("/queues/{queue}/resume", QueueView, Pausing, needs=Action.CONFIGURE)
+async def resume_queue(site: Site, ask: Ask[NoQuery, Pausing]) -> QueueView:
+    """Let publishers and consumers of a paused queue go on."""
+    return await site.admin.resume(ask.path["queue"], **ask.body.chosen())
