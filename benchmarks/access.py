@@ -1,11 +1,13 @@
-"""What access control and TLS cost: the same load with and without them, in turns.
+"""What access control and TLS cost a message: the same load with and without them, in turns.
 
-    python -m benchmarks.access [--runs 5] [--seconds 4] [--quick]
+    python -m benchmarks.access [--rounds 15] [--turns 40] [--quick]
 
-One broker lets in anybody from this machine, on plain ports and on ports with TLS; another has a users file
-and a user with narrowed permissions. Each round has all three ways, in an order that turns. Durable AMQP with
-confirms and MQTT with QoS 1, one publisher and one consumer. Compare the processor time of the broker for
-each message: it hardly moves when others use the machine, and the ratio is that of one round's neighbours.
+One broker has users, and ports with and without TLS. Messages are published and consumed in lockstep
+(`benchmarks.load.lockstep`) in four ways: as a user who may do everything; as the same again, which shows how
+exact the figures are; as one whose patterns cover the load and no more; as the first over TLS. All are
+connected, and take turns of a few milliseconds, so that what else the machine does falls on all of them. What
+counts is the processor time of the broker, by the nanosecond, and its ratio to that of the first way in the
+same round.
 """
 
 from __future__ import annotations
@@ -13,15 +15,16 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import yaml
 
 from benchmarks.brokers import SluiceMQ, free_port
-from benchmarks.load import amqp, mqtt
+from benchmarks.load import process_stat
+from benchmarks.load.lockstep import LOADS, Steps
 from benchmarks.load.sockets import TLS_NAME
 from benchmarks.load.target import Login, Target
 from broker.access.passwords import hashed
@@ -29,24 +32,29 @@ from broker.tls.making import Authority, write_pair
 from config.access import PermissionSettings, UserSettings, UsersSettings
 from config.users_file import save_users
 
-ANONYMOUS, GUARDED, TLS = "anonymous", "access", "TLS"
-WAYS: Final = (ANONYMOUS, GUARDED, TLS)
-USER: Final = Login("bench", "a-password")
-WARM_UP_S: Final = 0.5
-QUICK_S: Final = 1.0
+FREE, AGAIN, NARROW, TLS = "everything", "the same again", "patterns", "TLS"
+WAYS: Final = (FREE, AGAIN, NARROW, TLS)
+ANY_USER: Final = Login("anybody", "a-password")
+NARROW_USER: Final = Login("bench", "a-password")
+EVERYTHING: Final = PermissionSettings(configure=".*", write=".*", read=".*")
+NARROWED: Final = PermissionSettings(configure="^bench-", write="^bench[-/]", read="^bench[-/]")
+BATCHES: Final = (100, 1)
+STEPS_PER_TURN: Final = 8
+WARM_UP_TURNS: Final = 10
 
 
-class Figures(NamedTuple):
-    """One run: processor time of the broker for each message, and messages per second."""
+class Ratio(NamedTuple):
+    """Of a way to the plain one: the middle of all rounds, and between what the middle half of them lies."""
 
-    cpu_us: float
-    rate: float
+    median: float
+    low: float
+    high: float
 
 
-class Open(SluiceMQ):
-    """Lets in anybody from here, on plain ports and on ports with TLS."""
+class Guarded(SluiceMQ):
+    """Has a user who may do everything, and one who may do no more than the load does."""
 
-    name = "open"
+    name = "access"
 
     def prepare(self) -> None:
         super().prepare()
@@ -54,109 +62,103 @@ class Open(SluiceMQ):
         write_pair(self.directory, "ca", authority.key, authority.certificate)
         write_pair(self.directory, "server", *authority.issue(TLS_NAME, [TLS_NAME], is_server=True))
         pem = {"cert": str(self.directory / "server.crt"), "key": str(self.directory / "server.key")}
-        self.amqps_port, self.mqtts_port = free_port(), free_port()
-        listeners = {
-            "amqps": {"port": self.amqps_port, "tls": pem},
-            "mqtts": {"port": self.mqtts_port, "tls": pem},
-        }
-        config = {"storage": {"sync": "always"}, "listeners": listeners}
-        (self.directory / "config.yaml").write_text(yaml.safe_dump(config))
-
-    @property
-    def tls_target(self) -> Target:
-        """The same broker over TLS."""
-        login = Login(ca_file=str(self.directory / "ca.crt"))
-        return replace(self.target, amqp_port=self.amqps_port, mqtt_port=self.mqtts_port, login=login)
-
-
-class Guarded(SluiceMQ):
-    """Lets in one user, who may do no more than the load does."""
-
-    name = "guarded"
-
-    def prepare(self) -> None:
-        super().prepare()
-        self.login = USER
         users_file = self.directory / "users.yaml"
-        narrow = PermissionSettings(configure="^bench-", write="^bench[-/]", read="^bench[-/]")
-        user = UserSettings(name=USER.user, password=hashed(USER.password.encode()), permissions=(narrow,))
-        save_users(users_file, UsersSettings(users=(user,)))
-        access = {"users_file": str(users_file), "anonymous": "never"}
-        config = {"storage": {"sync": "always"}, "access": access}
+        users = tuple(
+            UserSettings(name=login.user, password=hashed(login.password.encode()), permissions=(granted,))
+            for login, granted in ((ANY_USER, EVERYTHING), (NARROW_USER, NARROWED))
+        )
+        save_users(users_file, UsersSettings(users=users))
+        self.login = ANY_USER
+        self.amqps_port, self.mqtts_port = free_port(), free_port()
+        config = {
+            "storage": {"sync": "always"},
+            "access": {"users_file": str(users_file), "anonymous": "never"},
+            "listeners": {
+                "amqps": {"port": self.amqps_port, "tls": pem},
+                "mqtts": {"port": self.mqtts_port, "tls": pem},
+            },
+        }
         (self.directory / "config.yaml").write_text(yaml.safe_dump(config))
 
-
-def figures_of(report: dict[str, Any]) -> Figures:
-    """Of a load's report; raises RuntimeError when a message was lost."""
-    if report["lost"]:
-        raise RuntimeError(f"{report['lost']} messages were lost")
-    cpu_s = report["broker_cpu_percent"] / 100 * report["seconds"]
-    return Figures(cpu_s / report["messages"] * 1e6, report["rate"])
-
-
-def run_amqp(target: Target, seconds: float) -> dict[str, Any]:
-    return amqp.run_together(target, amqp.AmqpLoad(seconds=seconds))
-
-
-def run_mqtt(target: Target, seconds: float) -> dict[str, Any]:
-    return mqtt.run(target, mqtt.MqttLoad(qos=1, seconds=seconds))
+    def targets(self) -> dict[str, Target]:
+        """How each way comes in."""
+        plain = self.target
+        over_tls = replace(ANY_USER, ca_file=str(self.directory / "ca.crt"))
+        return {
+            FREE: plain,
+            AGAIN: plain,
+            NARROW: replace(plain, login=NARROW_USER),
+            TLS: replace(plain, amqp_port=self.amqps_port, mqtt_port=self.mqtts_port, login=over_tls),
+        }
 
 
-LOADS: Final[dict[str, Callable[[Target, float], dict[str, Any]]]] = {
-    "AMQP durable, confirms": run_amqp,
-    "MQTT QoS 1": run_mqtt,
-}
-
-
-def measure(brokers: tuple[Open, Guarded], load: str, runs: int, seconds: float) -> dict[str, list[Figures]]:
-    """The figures of each way, round by round; the way that begins turns."""
-    opened, guarded = brokers
-    targets = {ANONYMOUS: opened.target, GUARDED: guarded.target, TLS: opened.tls_target}
-    measured: dict[str, list[Figures]] = {way: [] for way in WAYS}
-    for target in targets.values():
-        LOADS[load](target, WARM_UP_S)
-    for turn in range(runs):
-        first = turn % len(WAYS)
-        for way in WAYS[first:] + WAYS[:first]:
-            for broker in brokers:
-                broker.settle()
-            measured[way].append(figures_of(LOADS[load](targets[way], seconds)))
+def measure(broker: Guarded, load: str, batch: int, rounds: int, turns: int) -> dict[str, list[float]]:
+    """The broker's processor time for a message, in microseconds: of each way, round by round."""
+    opened = {
+        way: LOADS[load](target, f"way-{number}", batch)
+        for number, (way, target) in enumerate(broker.targets().items())
+    }
+    run_round(opened, broker.pid, WARM_UP_TURNS)
+    measured: dict[str, list[float]] = {way: [] for way in WAYS}
+    for _ in range(rounds):
+        for way, spent_ns in run_round(opened, broker.pid, turns).items():
+            measured[way].append(spent_ns / (turns * STEPS_PER_TURN * batch * 1000))
+    for steps in opened.values():
+        steps.close()
     return measured
 
 
-def print_table(load: str, measured: dict[str, list[Figures]]) -> None:
-    """Median and least processor time, the median of the rounds' ratios, and the median rate."""
-    print(
-        f"\n{load}, 1 to 1\n\n| way | CPU us/msg | least | beside anonymous | msg/s |\n|---|---|---|---|---|"
-    )
-    plain = measured[ANONYMOUS]
+def run_round(opened: Mapping[str, Steps], pid: int, turns: int) -> dict[str, int]:
+    """Nanoseconds that the broker spent on each way in so many turns; the way that begins changes."""
+    spent = dict.fromkeys(WAYS, 0)
+    for turn in range(turns):
+        first = turn % len(WAYS)
+        for way in WAYS[first:] + WAYS[:first]:
+            before = process_stat.thread_cpu_ns(pid)
+            for _ in range(STEPS_PER_TURN):
+                opened[way].step()
+            spent[way] += process_stat.thread_cpu_ns(pid) - before
+    return spent
+
+
+def ratio_of(runs: list[float], plain: list[float]) -> Ratio:
+    """How the runs of a way stand to those of the same rounds without."""
+    ratios = [one / other for one, other in zip(runs, plain, strict=True)]
+    if len(ratios) < 2:
+        return Ratio(ratios[0], ratios[0], ratios[0])
+    low, median, high = statistics.quantiles(ratios, n=4, method="inclusive")
+    return Ratio(median, low, high)
+
+
+def print_table(load: str, batch: int, measured: dict[str, list[float]]) -> None:
+    """Median and least processor time of each way, and its ratio to the plain one."""
+    print(f"\n{load}, {batch} at a time\n\n| way | CPU us/msg | least | beside everything | middle half |")
+    print("|---|---|---|---|---|")
     for way, runs in measured.items():
-        cpu = [run.cpu_us for run in runs]
-        ratio = statistics.median(one.cpu_us / other.cpu_us for one, other in zip(runs, plain, strict=True))
-        rate = statistics.median(run.rate for run in runs)
-        times = f"{statistics.median(cpu):.2f} | {min(cpu):.2f} | {100 * (ratio - 1):+.1f} %"
-        print(f"| {way} | {times} | {rate:,.0f} |")
+        ratio = ratio_of(runs, measured[FREE])
+        low, median, high = (f"{100 * (each - 1):+.1f} %" for each in (ratio.low, ratio.median, ratio.high))
+        times = f"{statistics.median(runs):.2f} | {min(runs):.2f}"
+        print(f"| {way} | {times} | {median} | {low} to {high} |", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--runs", type=int, default=5, help="rounds")
-    parser.add_argument("--seconds", type=float, default=4.0, help="how long to publish in each run")
-    parser.add_argument("--quick", action="store_true", help="one round of a second each")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--turns", type=int, default=40, help="of each way in a round")
+    parser.add_argument("--quick", action="store_true", help="five rounds of 12 turns")
     given = parser.parse_args()
-    runs, seconds = (1, QUICK_S) if given.quick else (given.runs, given.seconds)
+    rounds, turns = (5, 12) if given.quick else (given.rounds, given.turns)
     with tempfile.TemporaryDirectory(prefix="sluicemq-") as directory:
-        brokers = Open(Path(directory)), Guarded(Path(directory))
+        broker = Guarded(Path(directory))
         try:
-            for broker in brokers:
-                broker.start()
+            broker.start()
             for load in LOADS:
-                print_table(load, measure(brokers, load, runs, seconds))
+                for batch in BATCHES:
+                    print_table(load, batch, measure(broker, load, batch, rounds, turns))
         finally:
-            for broker in brokers:
-                broker.stop()
+            broker.stop()
 
 
 if __name__ == "__main__":

@@ -59,3 +59,14 @@ def cpu_s(pid: int) -> float:
             continue
         total += int(fields[11]) + int(fields[12])
     return total / _TICKS_PER_S
+
+
+def thread_cpu_ns(pid: int) -> int:
+    """CPU nanoseconds used so far by the threads of one process that are alive now."""
+    total = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            total += int((task / "schedstat").read_text().split()[0])
+        except OSError:
+            continue
+    return total
