@@ -20,6 +20,7 @@ from queue_manager.routing.directory import QueueDirectory
 from queue_manager.routing.publisher import Publisher
 from queue_manager.rules.schedule import Key
 from queue_manager.sessions.directory import Sessions
+from queue_manager.sessions.wills import KeptWills
 from queue_manager.shard.commit import Commit
 from queue_manager.shard.context import Context, DuePurge
 from queue_manager.stage_tags import EpochPart, StageTag
@@ -54,6 +55,7 @@ class QueueManager:
         self.publisher = Publisher(self.context, self.queues)
         self.consumption = Consumption(self.context, self.queues)
         self.sessions = Sessions(self.context)
+        self.wills = KeptWills(self.context)
         self.retained = RetainedMessages(self.context)
         self._unread_purges: list[DuePurge] = []
         # what is called for every publish and settlement, without a detour

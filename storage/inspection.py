@@ -46,6 +46,7 @@ from storage.records import (
     session_progress,
     session_received,
     session_subscription,
+    session_will,
     settlements,
     skipped_offsets,
     staged_rows,
@@ -106,6 +107,7 @@ KINDS: Final[dict[int, Kind]] = {
     layout.FILTER_LOG: _kind("filter log", filter_log),
     layout.FILTER_LOG_ENTRY: Kind("filter log entry", filter_log_entry.parse_key, None),
     layout.RETAINED: _kind("retained message", retained),
+    layout.SESSION_WILL: _kind("will", session_will),
 }
 
 _LOG: Final = "metadata log"

@@ -50,6 +50,7 @@ SESSION_RECEIVED: Final = 0x2B
 FILTER_LOG: Final = 0x2C
 FILTER_LOG_ENTRY: Final = 0x2D
 RETAINED: Final = 0x2E
+SESSION_WILL: Final = 0x2F
 
 BUCKET_EXPONENT_MAX: Final = 4  # 10^5 elements would not fit an array's u16 count
 BUCKET_EXPONENT_DEFAULT: Final = 2

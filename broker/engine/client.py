@@ -61,6 +61,7 @@ from queue_manager.sessions.session import Session
 from queue_manager.sessions.subscription import SubscriptionOptions
 from storage.cuts import Cut
 from storage.envelope import EnvelopeTemplate
+from storage.records.session_will import WillValue
 
 
 class Waiter(Protocol):
@@ -410,11 +411,31 @@ class BackupClient(Protocol):
         ...
 
 
+class WillClient(Protocol):
+    """Wills with a delay, of sessions that outlive their connection: stored until somebody publishes them."""
+
+    @property
+    def all(self) -> dict[int, WillValue]:
+        """Those that are kept, by the number of their session."""
+        ...
+
+    def keep(self, session: int, will: WillValue) -> None:
+        """Have a session's will; durable with the open commit."""
+
+    def let_go(self, session: int) -> None:
+        """The session has none any more."""
+
+
 class SessionClient(Protocol):
     """MQTT sessions that outlive their connection, and the logs of what they are subscribed to.
 
     Sessions, their subscriptions and logs are still objects of the core.
     """
+
+    @property
+    def wills(self) -> WillClient:
+        """Their wills."""
+        ...
 
     @property
     def logs(self) -> Sequence[FilterLog]:

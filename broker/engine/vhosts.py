@@ -55,6 +55,7 @@ from queue_manager.sessions.filter_log import FilterLog
 from queue_manager.sessions.session import Session
 from queue_manager.sessions.subscription import SubscriptionOptions
 from storage.envelope import EnvelopeTemplate
+from storage.records.session_will import WillValue
 
 
 class VhostClient:
@@ -385,10 +386,23 @@ class _VhostEpochs:
         return self._epochs.forget(self._names.inner(queue), caller, producer)
 
 
+class _NoWills:
+    """As `WillClient`, where there are no such sessions."""
+
+    all: dict[int, WillValue] = {}
+
+    def keep(self, session: int, will: WillValue) -> None:
+        """See `WillClient`."""
+
+    def let_go(self, session: int) -> None:
+        """See `WillClient`."""
+
+
 class _NoSessions:
     """As `SessionClient`, where no session outlives its connection: they are kept for `/` only."""
 
     logs: Sequence[FilterLog] = ()
+    wills = _NoWills()
 
     def on_log(self, call: Callable[[FilterLog, bool], None]) -> None:
         """See `SessionClient`: there never is one."""

@@ -165,16 +165,18 @@ class MqttFrontend(Frontend):
         self._shared.clients.leave(self.client)
         self.client.leave()
         self._subscriptions.end()
-        session_s = 0
-        if self._link is not None:
-            session_s = self._link.session.expiry_s
-            self._shared.sessions.close(self._link)
+        link = self._link
+        session = None
+        is_taken_over = False
+        if link is not None:
+            session = link.session
+            is_taken_over = not (link.is_attached or session.is_over)
+            self._shared.sessions.close(link)
         self._outbound.give_back()
-        if self._will is not None:
-            will = self._will
-            self._will = None
-            wills = self._shared.wills
-            wills.leave(self.client.client_id, will, self.client.identity, session_s)
+        will = self._will
+        self._will = None
+        if (will is not None or session is not None) and not is_taken_over:
+            self._shared.wills.leave(self.client.client_id, will, self.client.identity, session)
 
     def dissolve(self) -> None:
         """See `Frontend.dissolve`."""
@@ -325,6 +327,7 @@ class MqttFrontend(Frontend):
         received.take(link.session.received)
         events = self.connection.accept(opened.is_present, properties, received)
         self._link = link
+        self._shared.wills.connected(self.client.client_id, self._will, self.client.identity, link.session)
         self._publisher.belong_to(link.session)
         self._subscriptions.belong_to(link)
         self._handlers[ev.AckRun] = link.on_acks
@@ -333,7 +336,7 @@ class MqttFrontend(Frontend):
 
     def _take_will(self, asked: packets.Will) -> bool:
         """Keep the will, or refuse the client for it; whether it may come in."""
-        will = Will(asked, self.connection.protocol_version)
+        will = Will.asked(asked, self.connection.protocol_version)
         refusal = will.refusal()
         if refusal is not None:
             self.client.refuse(self.client.client_id, refusal[0], f"will: {refusal[1]}")

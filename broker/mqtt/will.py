@@ -5,13 +5,13 @@ a while later.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
-from broker.access.login import Identity
+from broker.access.login import Identity, Login
+from broker.access.users import itself
+from broker.engine.local.sessions import CONNECTED, Session, WillValue
 from broker.hub import Hub
 from broker.mqtt import publishing
 from broker.mqtt.pubsub import PubSub
@@ -30,17 +30,43 @@ class Will:
 
     __slots__ = ("_run", "delay_s")
 
-    def __init__(self, will: packets.Will, version: int) -> None:
+    def __init__(self, shape: PublishShape, payload: bytes, delay_s: int) -> None:
+        self._run = PublishRun(shape, 1, [], [payload], b"", 0, 0, 0)
+        self.delay_s = delay_s
+
+    @classmethod
+    def asked(cls, will: packets.Will, version: int) -> Will:
+        """What a CONNECT asks for."""
         properties = b""
         if version == c.MQTT_5:
             kept = will.properties.copy()
             kept.will_delay_interval_s = None
             properties = encode_properties(kept, c.PUBLISH)
-        self.delay_s = will.properties.will_delay_interval_s or 0
         first_byte = 0x30 | will.qos << 1 | will.retain
         is_text = will.properties.payload_format_indicator == 1
         shape = PublishShape(first_byte, will.topic, will.topic.encode(), properties, is_text=is_text)
-        self._run = PublishRun(shape, 1, [], [will.payload], b"", 0, 0, 0)
+        return cls(shape, will.payload, will.properties.will_delay_interval_s or 0)
+
+    @classmethod
+    def kept(cls, value: WillValue) -> Will:
+        """What was stored, having been looked at when it was asked for."""
+        shape = PublishShape(value.first_byte, value.topic, value.topic.encode(), value.properties)
+        return cls(shape, value.payload, value.delay_s)
+
+    def stored(self, client_id: str, user: str, due_at_ms: int) -> WillValue:
+        """As it is stored for a session."""
+        shape = self._run.shape
+        payload = self._run.payloads[0]
+        return WillValue(
+            due_at_ms,
+            self.delay_s,
+            shape.first_byte,
+            client_id,
+            user,
+            shape.topic,
+            shape.properties,
+            payload,
+        )
 
     def publish(self, hub: Hub, pubsub: PubSub, identity: Identity) -> None:
         """Publish it, to subscribers or a queue, as far as the client is permitted to."""
@@ -52,39 +78,90 @@ class Will:
         return publishing.refusal_of_will(self._run)
 
 
-class Wills:
-    """The wills of clients whose connection has ended and whose session goes on, by client identifier."""
+class _Waiting(NamedTuple):
+    """A will that is due later; `session`: the number of the one that it is stored for, 0 if it is not."""
 
-    __slots__ = ("_hub", "_pubsub", "_waiting")
+    timer: asyncio.TimerHandle
+    will: Will
+    identity: Identity
+    session: int
+
+
+class Wills:
+    """The wills of clients whose connection has ended and whose session goes on, by client identifier.
+
+    Those of sessions that outlive their connection are stored while they wait, and from the CONNECT on: a
+    broker that stops, or crashes, publishes them when it is there again.
+    """
+
+    __slots__ = ("_hub", "_kept", "_pubsub", "_waiting")
 
     def __init__(self, hub: Hub, pubsub: PubSub) -> None:
         self._hub = hub
         self._pubsub = pubsub
-        self._waiting: dict[str, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
+        self._kept = hub.client.sessions.wills
+        self._waiting: dict[str, _Waiting] = {}
+        now_ms = hub.clock.now_ms()
+        for number, value in self._kept.all.items():
+            self._resume(number, value, now_ms)
 
-    def leave(self, client_id: str, will: Will, identity: Identity, session_s: int) -> None:
-        """A connection ended; publish its will when it is due. The session lasts `session_s` longer."""
-        publish = partial(will.publish, self._hub, self._pubsub, identity)
-        delay_s = min(will.delay_s, session_s)
-        if not delay_s:
-            publish()
+    def _resume(self, number: int, value: WillValue, now_ms: int) -> None:
+        """Have a will published that an earlier start of the broker left behind."""
+        due_at_ms = value.due_at_ms
+        if due_at_ms == CONNECTED:  # until the broker stopped
+            session = self._hub.client.sessions.find(value.client_id)
+            session_s = 0 if session is None or session.number != number else session.expiry_s
+            due_at_ms = now_ms + min(value.delay_s, session_s) * 1000
+        identity = Identity(self._login_of(value.user), self._hub.vhost.name, value.client_id)
+        delay_s = max(0, due_at_ms - now_ms) / 1000
+        self._wait(value.client_id, Will.kept(value), identity, number, delay_s)
+
+    def _login_of(self, user: str) -> Login:
+        """What the user may do by now; who is not in the users file was permitted it by somebody else."""
+        users = self._hub.access.users
+        known = None if users is None else users.find(user)
+        return itself() if known is None else known
+
+    def connected(self, client_id: str, will: Will | None, identity: Identity, session: Session) -> None:
+        """A client with a session that outlives its connection is in."""
+        if will is not None and will.delay_s:
+            self._kept.keep(session.number, will.stored(client_id, identity.user, CONNECTED))
+        else:
+            self._kept.let_go(session.number)
+
+    def leave(self, client_id: str, will: Will | None, identity: Identity, session: Session | None) -> None:
+        """A connection ended; publish its will, if it has one, when it is due."""
+        number = 0 if session is None else session.number
+        delay_s = 0
+        if will is not None and session is not None and not session.is_over:
+            delay_s = min(will.delay_s, session.expiry_s)
+        if will is not None and delay_s:
+            due_at_ms = self._hub.clock.now_ms() + delay_s * 1000
+            self._kept.keep(number, will.stored(client_id, identity.user, due_at_ms))
+            self._wait(client_id, will, identity, number, delay_s)
             return
+        if will is not None:
+            will.publish(self._hub, self._pubsub, identity)
+        self._kept.let_go(number)
+
+    def _wait(self, client_id: str, will: Will, identity: Identity, session: int, delay_s: float) -> None:
         timer = self._hub.loop.call_later(delay_s, self.session_ended, client_id)
-        self._waiting[client_id] = timer, publish
+        self._waiting[client_id] = _Waiting(timer, will, identity, session)
 
     def session_resumed(self, client_id: str) -> None:
         """The client is back in time: its will is not published [MQTT-3.1.3-9]."""
         waiting = self._waiting.pop(client_id, None)
         if waiting is not None:
-            waiting[0].cancel()
+            waiting.timer.cancel()
+            self._kept.let_go(waiting.session)
 
     def session_ended(self, client_id: str) -> None:
         """The session is over, or the delay: the will is due."""
         waiting = self._waiting.pop(client_id, None)
         if waiting is not None:
-            timer, publish = waiting
-            timer.cancel()
-            publish()
+            waiting.timer.cancel()
+            waiting.will.publish(self._hub, self._pubsub, waiting.identity)
+            self._kept.let_go(waiting.session)
             self._hub.settle_turn()
 
 

@@ -1,15 +1,19 @@
 """MQTT sessions that outlive their connection: reconnects, take-over, kill -9."""
 
 import asyncio
+import json
 import subprocess
 import time
 
 import aiomqtt
 import pytest
 from amqtt.client import MQTTClient as AmqttClient
+from typer.testing import CliRunner
 
+from broker.cli import app
 from tests.e2e import raw_mqtt as wire
 from tests.e2e.mqtt import V5, V311, payloads
+from tests.e2e.test_mqtt5_features import will_of
 
 VERSIONS = pytest.mark.parametrize("version", [V311, V5], ids=["3.1.1", "5"])
 
@@ -312,3 +316,34 @@ def test_aiomqtt_and_amqtt_have_sessions(broker, mqtt, name):
         await new.disconnect()
 
     asyncio.run(asyncio.wait_for(go(), 25))
+
+
+@pytest.mark.parametrize("kill", [True, False], ids=["kill -9", "stop"])
+def test_wills_with_a_delay_outlive_the_broker(own_broker, mqtt, kill):
+    """[MQTT-3.1.2-8], [MQTT-3.1.3-9]: due after the restart, once, unless the client is back in time"""
+    broker = own_broker()
+    watcher = lasting(mqtt, V5, "watcher", broker)
+    watcher.subscribe("#", 1)
+    watcher.disconnect()
+    for client_id, delay_s, expiry_s, is_there in (
+        ("away", 3, 60, False),
+        ("there", 2, 60, True),
+        ("back", 60, 60, False),
+        ("ends", 60, 2, False),
+        ("said-goodbye", 2, 60, False),
+    ):
+        options = {"will": will_of(client_id, delay_s), "SessionExpiryInterval": expiry_s}
+        client = mqtt(broker, client_id=client_id, **options)
+        if client_id == "said-goodbye":
+            client.disconnect()
+        elif not is_there:
+            client.drop()
+    mqtt(broker).publish("waits until all of that is stored", "", 1)
+    broker.restart(kill=kill)
+    assert mqtt(broker, client_id="back", clean=False, SessionExpiryInterval=60).session_present
+    watcher = lasting(mqtt, V5, "watcher", broker)
+    topics = {message.topic for message in watcher.take(4, 10)}
+    assert topics == {"waits until all of that is stored", "away", "there", "ends"}
+    assert broker.stop() == 0
+    inspected = CliRunner().invoke(app, ["store", "inspect", "--storage", broker.storage, "--json"])
+    assert "will" not in json.loads(inspected.stdout)["tallies"]

@@ -14,10 +14,13 @@ from queue_manager.sessions.directory import Totals
 from queue_manager.sessions.filter_log import FilterLog
 from queue_manager.sessions.session import Delivery, Link, Session
 from queue_manager.sessions.subscription import SessionSubscription, SubscriptionOptions
+from queue_manager.sessions.wills import KeptWills
 from storage.envelope import EnvelopeTemplate
 from storage.records.session import NEVER_S
+from storage.records.session_will import CONNECTED, WillValue
 
 __all__ = [
+    "CONNECTED",
     "NEVER_S",
     "Bounds",
     "Delivery",
@@ -27,6 +30,7 @@ __all__ = [
     "Session",
     "SessionSubscription",
     "SubscriptionOptions",
+    "WillValue",
 ]
 
 
@@ -35,7 +39,13 @@ class LocalSessions:
 
     def __init__(self, shard: Shard) -> None:
         self._sessions = shard.manager.sessions
+        self._wills = shard.manager.wills
         self._clock = shard.clock
+
+    @property
+    def wills(self) -> KeptWills:
+        """See `SessionClient.wills`."""
+        return self._wills
 
     @property
     def logs(self) -> Sequence[FilterLog]:

@@ -16,6 +16,7 @@ from storage.records import (
     session_progress,
     session_received,
     session_subscription,
+    session_will,
 )
 from storage.records.filter_log_entry import EntryHead
 from storage.records.session_subscription import NO_LOG
@@ -23,7 +24,7 @@ from storage.store import Store
 
 
 async def restore_sessions(store: Store, manager: QueueManager, now_ms: int) -> None:
-    """Restore every session that was stored."""
+    """Restore every session that was stored, and the wills of those that there were."""
     logs = await _restore_logs(store, manager)
     sessions = await _restore_sessions(store, manager, now_ms)
     async for key, raw in scan_prefix(store, session_subscription.PREFIX):
@@ -37,6 +38,8 @@ async def restore_sessions(store: Store, manager: QueueManager, now_ms: int) -> 
             raise CorruptRecord(session_subscription.NAME, "log", f"there is none of number {value.log}")
         manager.sessions.restore_subscription(owner, topic_filter, value, log)
     manager.sessions.restored(now_ms)
+    async for key, raw in scan_prefix(store, session_will.PREFIX):
+        manager.wills.restore(session_will.parse_key(key), session_will.decode(raw))
 
 
 async def _restore_logs(store: Store, manager: QueueManager) -> dict[int, FilterLog]:

@@ -14,12 +14,14 @@ from storage.records import (
     session_progress,
     session_received,
     session_subscription,
+    session_will,
 )
 from storage.records.filter_log_entry import NO_PUBLISHER, Kept
 from storage.records.retained import RetainedValue
 from storage.records.session import CONNECTED, NEVER_S, SessionValue
 from storage.records.session_progress import SENT_QOS_2, Sent
 from storage.records.session_subscription import SubscriptionValue
+from storage.records.session_will import WillValue
 from tests.unit.storage.record_checks import T0, check_key_strict, check_strict, u64, unhex
 
 ENTRY = unhex(
@@ -126,3 +128,16 @@ def test_retained_vector():
     assert retained.decode(value) == RetainedValue(1, envelope, b"x")
     check_strict(retained.decode, value)
     check_key_strict(retained.parse_key, key, free_tail=1)
+
+
+def test_will_vector():
+    wanted = WillValue(T0, 30, 0x33, "dev", "", "a", b"\x01\x01", b"gone")
+    key, value = session_will.key(5), session_will.encode(wanted)
+    assert key == unhex("012f 0000000000000005")
+    assert value == unhex(
+        "00a8da769b010000 1e000000 33 0300 646576 0000 0100 61 02000000 0101 04000000 676f6e65"
+    )
+    assert session_will.parse_key(key) == 5
+    assert session_will.decode(value) == wanted
+    check_strict(session_will.decode, value)
+    check_key_strict(session_will.parse_key, key)
