@@ -14,6 +14,7 @@ from typing import Protocol
 
 from broker.engine.answers import Answer
 from broker.engine.commit_stats import CommitView
+from broker.engine.names import Address, Name, VhostName
 from broker.engine.traffic import (
     Claim,
     Consumer,
@@ -92,28 +93,28 @@ class QueueClient(Protocol):
         """
         ...
 
-    def exists(self, name: str) -> Answer[bool]:
+    def exists(self, name: Name) -> Answer[bool]:
         """Whether there is a queue of that name."""
         ...
 
-    def look(self, name: str, caller: str, *, is_use: bool = False) -> Answer[QueueStatus]:
+    def look(self, name: Name, caller: str, *, is_use: bool = False) -> Answer[QueueStatus]:
         """A queue that exists; `is_use`: asking counts as use. Comes to QueueNotFound, ResourceLocked."""
         ...
 
-    def purge(self, name: str, caller: str = OPERATOR) -> Answer[Dropped]:
+    def purge(self, name: Name, caller: str = OPERATOR) -> Answer[Dropped]:
         """Drop what waits in every group. Comes to QueueNotFound, ResourceLocked."""
         ...
 
-    def pause(self, name: str, pause: Pause) -> Answer[Changed]:
+    def pause(self, name: Name, pause: Pause) -> Answer[Changed]:
         """Stop what `pause` says in a queue, besides what is stopped in it. Comes to QueueNotFound."""
         ...
 
-    def resume(self, name: str, pause: Pause) -> Answer[Changed]:
+    def resume(self, name: Name, pause: Pause) -> Answer[Changed]:
         """Let go on in a queue what `pause` says. Comes to QueueNotFound."""
         ...
 
     def delete(
-        self, name: str, caller: str = OPERATOR, *, if_unused: bool = False, if_empty: bool = False
+        self, name: Name, caller: str = OPERATOR, *, if_unused: bool = False, if_empty: bool = False
     ) -> Answer[Dropped]:
         """Delete a queue with all it holds.
 
@@ -125,15 +126,17 @@ class QueueClient(Protocol):
     def forget_caller(self, caller: str) -> None:
         """The caller is gone: its exclusive queues go with it."""
 
-    async def view(self, name: str) -> QueueView:
+    async def view(self, name: Name) -> QueueView:
         """One queue; raises QueueNotFound."""
         ...
 
-    async def views(self, names: Sequence[str] | None = None) -> list[QueueView]:
-        """The queues of these names that are there, in this order; None: all, by name."""
+    async def views(
+        self, names: Sequence[Name] | None = None, *, vhost: VhostName = DEFAULT_VHOST
+    ) -> list[QueueView]:
+        """The queues of these names that are there, in this order; None: all of a virtual host, by name."""
         ...
 
-    async def names(self, vhost: str = DEFAULT_VHOST) -> list[str]:
+    async def names(self, *, vhost: VhostName = DEFAULT_VHOST) -> list[Name]:
         """The names of all queues of a virtual host, sorted."""
         ...
 
@@ -151,11 +154,11 @@ class ExchangeClient(Protocol):
         """
         ...
 
-    def look(self, name: str) -> Answer[ExchangeView]:
+    def look(self, name: Name) -> Answer[ExchangeView]:
         """An exchange that exists. Comes to ExchangeNotFound."""
         ...
 
-    def delete(self, name: str, *, if_unused: bool = False) -> Answer[Changed]:
+    def delete(self, name: Name, *, if_unused: bool = False) -> Answer[Changed]:
         """Delete an exchange with its bindings. Comes to ExchangeNotFound, AccessRefused for those that are
         always there, PreconditionFailed when it has bindings and may have none.
         """
@@ -171,17 +174,17 @@ class ExchangeClient(Protocol):
         """Undo a `bind`; that there was none is no error. Comes to ResourceLocked, InvalidArgument."""
         ...
 
-    def views(self, vhost: str = DEFAULT_VHOST) -> Answer[list[ExchangeView]]:
+    def views(self, *, vhost: VhostName = DEFAULT_VHOST) -> Answer[list[ExchangeView]]:
         """All exchanges of a virtual host, by name."""
         ...
 
     def bindings(
         self,
         *,
-        source: str | None = None,
-        queue: str | None = None,
-        exchange: str | None = None,
-        vhost: str = DEFAULT_VHOST,
+        source: Name | None = None,
+        queue: Name | None = None,
+        exchange: Name | None = None,
+        vhost: VhostName = DEFAULT_VHOST,
     ) -> Answer[list[BindingDefinition]]:
         """The bindings of one exchange as their source, those to a queue, those to an exchange, or all of a
         virtual host.
@@ -193,25 +196,25 @@ class ExchangeClient(Protocol):
 class GroupClient(Protocol):
     """Consumer groups and where they are. What changes is durable when a call returns, but for `ensure`."""
 
-    async def create(self, queue: str, wanted: GroupDefinition) -> GroupView:
+    async def create(self, queue: Name, wanted: GroupDefinition) -> GroupView:
         """Make a group. Raises QueueNotFound, InvalidAddress, InvalidArgument, LimitReached,
         PreconditionFailed if it is there.
         """
         ...
 
-    async def ensure(self, queue: str, wanted: GroupDefinition) -> None:
+    async def ensure(self, queue: Name, wanted: GroupDefinition) -> None:
         """Make a group if it is not there; raises as `create`, and PreconditionFailed if it has another
         selector.
         """
         ...
 
-    async def reset(self, queue: str, group_id: str, to: GroupStart, *, force: bool) -> GroupView:
+    async def reset(self, queue: Name, group_id: str, to: GroupStart, *, force: bool) -> GroupView:
         """Have a group go on at `to`. Raises QueueNotFound, GroupNotFound, InvalidArgument,
         PreconditionFailed while it has consumers or claims, unless `force`.
         """
         ...
 
-    async def delete(self, queue: str, group_id: str, *, force: bool) -> None:
+    async def delete(self, queue: Name, group_id: str, *, force: bool) -> None:
         """Delete a group; raises as `reset`."""
         ...
 
@@ -221,11 +224,11 @@ class GroupClient(Protocol):
         """
         ...
 
-    async def view(self, queue: str, group_id: str) -> GroupView:
+    async def view(self, queue: Name, group_id: str) -> GroupView:
         """One group; raises QueueNotFound, GroupNotFound."""
         ...
 
-    async def views(self, queue: str) -> list[GroupView]:
+    async def views(self, queue: Name) -> list[GroupView]:
         """The groups of a queue that have a name, by their IDs; raises QueueNotFound."""
         ...
 
@@ -233,7 +236,7 @@ class GroupClient(Protocol):
 class MessageClient(Protocol):
     """Messages that wait, failed or are done. What changes is durable when a call returns."""
 
-    async def browse(self, queue: str, request: BrowseRequest, caller: str = OPERATOR) -> BrowsedPage:
+    async def browse(self, queue: Name, request: BrowseRequest, caller: str = OPERATOR) -> BrowsedPage:
         """Look at messages, a page at a time; with bodies a page ends early at some 32 MiB. Raises
         QueueNotFound, ResourceLocked, GroupNotFound, InvalidArgument.
         """
@@ -241,8 +244,8 @@ class MessageClient(Protocol):
 
     async def move(
         self,
-        queue: str,
-        to: str,
+        queue: Name,
+        to: Name,
         *,
         group: str | None,
         state: State,
@@ -256,8 +259,8 @@ class MessageClient(Protocol):
 
     async def copy(
         self,
-        queue: str,
-        to: str,
+        queue: Name,
+        to: Name,
         *,
         group: str | None,
         state: State,
@@ -270,7 +273,7 @@ class MessageClient(Protocol):
 
     async def redrive_failed(
         self,
-        queue: str,
+        queue: Name,
         group_id: str,
         *,
         offsets: Collection[int] | None,
@@ -283,21 +286,21 @@ class MessageClient(Protocol):
         ...
 
     async def redrive_dead_letters(
-        self, queue: str, *, target: str | None, limit: int | None, per_second: float | None
+        self, queue: Name, *, target: Name | None, limit: int | None, per_second: float | None
     ) -> int:
         """Move dead letters back to where they came from, or to `target`; give how many went. Raises
         QueueNotFound, InvalidArgument.
         """
         ...
 
-    async def remove(self, queue: str, offset: int, *, group: str) -> bool:
+    async def remove(self, queue: Name, offset: int, *, group: str) -> bool:
         """Remove one message from a group that has not done it yet, claimed or not; False if there is none
         such. Raises QueueNotFound, GroupNotFound, InvalidArgument of a stream, LimitReached when too many
         wait before it.
         """
         ...
 
-    async def cancel_scheduled(self, queue: str, name: str) -> bool:
+    async def cancel_scheduled(self, queue: Name, name: str) -> bool:
         """Cancel a scheduled message (`BrowsedMessage.name`); False if it is not there, or due. Raises
         QueueNotFound, InvalidArgument.
         """
@@ -308,14 +311,14 @@ class StreamClient(Protocol):
     """What only streams have. All come to InvalidArgument of another queue, QueueNotFound, ResourceLocked."""
 
     def status(
-        self, queue: str, caller: str, *, group: str | None, start: StreamStart | None
+        self, queue: Name, caller: str, *, group: str | None, start: StreamStart | None
     ) -> Answer[StreamStatus]:
         """Which offsets there are, and the committed one of a group, which is made at `start` if it is not
         there; without a group the offset of `start`. Comes to InvalidAddress, LimitReached.
         """
         ...
 
-    def commit_offset(self, queue: str, caller: str, group_id: str, offset: int) -> Answer[None]:
+    def commit_offset(self, queue: Name, caller: str, group_id: str, offset: int) -> Answer[None]:
         """Everything up to and with `offset` is done with in the group. Comes to GroupNotFound."""
         ...
 
@@ -324,7 +327,7 @@ class EpochClient(Protocol):
     """Staged epochs. All that give an Answer come to QueueNotFound, ResourceLocked."""
 
     def commit(
-        self, queue: str, caller: str, producer: str, epoch: int, parts: Sequence[EpochPart], checksum: str
+        self, queue: Name, caller: str, producer: str, epoch: int, parts: Sequence[EpochPart], checksum: str
     ) -> Answer[CommittedEpoch]:
         """Make exactly the named attempts of an epoch part of the queue, in the order of their parts.
 
@@ -335,7 +338,7 @@ class EpochClient(Protocol):
 
     def abort(
         self,
-        queue: str,
+        queue: Name,
         caller: str,
         producer: str,
         epoch: int,
@@ -346,19 +349,19 @@ class EpochClient(Protocol):
         """
         ...
 
-    def status(self, queue: str, caller: str, producer: str, tag: StageTag | None) -> Answer[EpochStatus]:
+    def status(self, queue: Name, caller: str, producer: str, tag: StageTag | None) -> Answer[EpochStatus]:
         """The last epoch of a producer, and how many rows an attempt has staged."""
         ...
 
-    def producers(self, queue: str) -> list[str]:
+    def producers(self, queue: Name) -> list[str]:
         """Whose last epoch is known or who staged rows, in no order; raises QueueNotFound."""
         ...
 
-    def views(self, queue: str, producers: Collection[str]) -> list[ProducerView]:
+    def views(self, queue: Name, producers: Collection[str]) -> list[ProducerView]:
         """What is known of these producers, in their order; raises QueueNotFound."""
         ...
 
-    def forget(self, queue: str, caller: str, producer: str) -> Answer[bool]:
+    def forget(self, queue: Name, caller: str, producer: str) -> Answer[bool]:
         """Forget the last epoch of a producer and drop what it staged; False if it was not known.
 
         Comes to PreconditionFailed while the rows of that epoch are still on their way into the queue.
@@ -526,21 +529,21 @@ class PublishingClient(Protocol):
         """Whether a publish to a name nobody declared makes a queue in memory."""
         ...
 
-    def match(self, topic: str) -> Targets:
+    def match(self, topic: Address) -> Targets:
         """The queues that are bound to a `$queue/...` address."""
         ...
 
-    def route(self, topic: str, now_ms: int) -> Targets:
+    def route(self, topic: Address, now_ms: int) -> Targets:
         """As `match`, but a queue in memory is made if there is none. Raises QueueNotFound where that is not
         allowed, InvalidAddress, LimitReached.
         """
         ...
 
-    def named(self, name: str) -> Targets:
+    def named(self, name: Name) -> Targets:
         """The queue of that name, if there is one."""
         ...
 
-    def through(self, exchange: str, keys: Sequence[str], headers: Callable[[], Headers]) -> Targets:
+    def through(self, exchange: Name, keys: Sequence[str], headers: Callable[[], Headers]) -> Targets:
         """The queues that an exchange other than the default one gives messages with these routing keys (one,
         and what CC and BCC add) and headers, which are asked for where they matter. They are not current
         where the next message may go elsewhere. Raises ExchangeNotFound, AccessRefused.
@@ -551,7 +554,7 @@ class PublishingClient(Protocol):
         """All these queues, each once; not current, so that it is asked for again."""
         ...
 
-    def unconditional(self, exchange: str, key: str) -> Targets:
+    def unconditional(self, exchange: Name, key: str) -> Targets:
         """As `through`, if headers do not matter and it is the same for all messages; otherwise, and if
         clients may not publish there, there are none.
         """
@@ -590,7 +593,7 @@ class PublishingClient(Protocol):
         """A queue that has no room for what all these plans and bodies would bring it; None: all have."""
         ...
 
-    def next_offset(self, name: str) -> int:
+    def next_offset(self, name: Name) -> int:
         """The offset that the next message without a priority gets in a queue; raises QueueNotFound."""
         ...
 
@@ -602,15 +605,15 @@ class PublishingClient(Protocol):
 class ConsumingClient(Protocol):
     """From a queue to consumers, and what they settle."""
 
-    def find(self, name: str, caller: str = OPERATOR) -> Source:
+    def find(self, name: Name, caller: str = OPERATOR) -> Source:
         """The queue; raises QueueNotFound, ResourceLocked."""
         ...
 
-    def find_or_create(self, name: str, caller: str, now_ms: int) -> Source:
+    def find_or_create(self, name: Name, caller: str, now_ms: int) -> Source:
         """As `find`, but an unknown name makes a queue in memory where that is allowed."""
         ...
 
-    def is_stream(self, name: str) -> bool:
+    def is_stream(self, name: Name) -> bool:
         """Whether there is a stream of that name."""
         ...
 

@@ -87,7 +87,7 @@ class LocalExchanges:
         self._exchanges.unbind(source, binding)
         return Changed(True, binding.is_durable)
 
-    def views(self, vhost: str = DEFAULT_VHOST) -> Answer[list[ExchangeView]]:
+    def views(self, *, vhost: str = DEFAULT_VHOST) -> Answer[list[ExchangeView]]:
         """See `ExchangeClient.views`."""
         views = [_view(exchange) for exchange in self._exchanges.of_vhost(vhost)]
         return Answer.given(sorted(views, key=lambda exchange: exchange.name))

@@ -179,12 +179,15 @@ class LocalQueues:
         await self._shard.sweeper.retention_known()
         return counting.queue_view(find(self._shard, name))
 
-    async def views(self, names: Sequence[str] | None = None) -> list[QueueView]:
+    async def views(
+        self, names: Sequence[str] | None = None, *, vhost: str = DEFAULT_VHOST
+    ) -> list[QueueView]:
         """See `QueueClient.views`."""
         await self._shard.sweeper.retention_known()
         views: list[QueueView] = []
         queues = self._shard.manager.queues
-        for number, name in enumerate(await self.names() if names is None else names, start=1):
+        wanted = await self.names(vhost=vhost) if names is None else names
+        for number, name in enumerate(wanted, start=1):
             queue = queues.get(name)
             if queue is not None:
                 views.append(counting.queue_view(queue))
@@ -192,7 +195,7 @@ class LocalQueues:
                 await asyncio.sleep(0)
         return views
 
-    async def names(self, vhost: str = DEFAULT_VHOST) -> list[str]:
+    async def names(self, *, vhost: str = DEFAULT_VHOST) -> list[str]:
         """See `QueueClient.names`."""
         names = (queue.name for queue in self._shard.manager.queues)
         return sorted(name for name in names if vhost_of(name) == vhost)
