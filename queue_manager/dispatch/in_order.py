@@ -31,9 +31,12 @@ class InOrder:
             waiting = len(claims.returned) or backlog.at_hand()
             if not waiting or (claims.delays.heap and not claims.returned and claims.delays.is_full()):
                 return
+            is_newest = not claims.returned and backlog.progress.position >= tail.first_offset
             all_served = self._share(cursor, waiting, now_ms)
-            if all_served is None or (backlog.progress.position == tail.next_offset and not claims.returned):
-                return  # nobody has credit, or there is nothing left
+            if all_served is None:
+                return
+            if is_newest and backlog.progress.position == tail.next_offset and not claims.returned:
+                return  # nothing is left, and nothing that was read back
             if all_served:
                 continue
             first = claims.next_returned()
