@@ -135,7 +135,7 @@ class QueueManager:
             return
         if part.retention.removal_done(done):
             cursor = part.cursors.get(done.group_id)
-            if cursor is not None and not part.retention.first_claim(done.group_id):
+            if cursor is not None and not part.retention.removals.first_claim(done.group_id):
                 cursor.claims.keep_earlier(0)
 
     def history_known(self, now_ms: int) -> None:

@@ -86,7 +86,7 @@ class LogTrimmer:
                 # a crash between releasing and deleting may have left payloads behind
                 for message_id, envelope in messages:
                     flags, offset, _ = read_head(envelope)
-                    if not flags & SHARED and not retention.is_failed(offset):
+                    if not flags & SHARED and not retention.members.is_failed(offset):
                         commit.delete(payload.key(message_id))
         retention.head_trimmed(head)
         return False

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from queue_manager.claims.purge import NO_BUCKET, Purge
+from queue_manager.log.members import M
+from queue_manager.log.payloads import delete_payloads, take_references
 from queue_manager.log.removals import Row
-from queue_manager.log.retention import M, Retention
+from queue_manager.log.retention import Retention
 from queue_manager.log.runs import Run, add_to_runs
 from queue_manager.shard.commit import Commit
 
@@ -37,7 +39,8 @@ class Unowned:
         for offset, message_id, shared in self._rows:
             add_to_runs(shared_runs if shared else runs, offset, message_id)
         self._rows = []
-        self._retention.delete_payloads(runs)
+        delete_payloads(commit, runs)
+        self._retention.want_trim()
         if shared_runs:
             self._purges.append(Purge(self, NO_BUCKET, 0, shared_runs))
             self._retention.log.context.purgeable[self] = None
@@ -50,4 +53,5 @@ class Unowned:
 
     def apply_purge(self, purge: Purge, references: dict[int, int]) -> None:
         """See `PurgeOwner`."""
-        self._retention.take_references(purge.shared_items, references)
+        take_references(self._retention.log.context.commit, purge.shared_items, references)
+        self._retention.want_trim()

@@ -166,7 +166,7 @@ class Backlog(Generic[H]):
 
     def pass_expired(self) -> None:
         """What expired ahead of the groups is nothing for this one: keep account of it, out of order."""
-        self._pass_ranges(self._retention.expired_from(self.progress.position))
+        self._pass_ranges(self._retention.expired.ranges_from(self.progress.position))
 
     def _pass_ranges(self, gone: RangeSet) -> None:
         if self.progress.pass_ranges(gone):

@@ -344,7 +344,7 @@ class Cursor:
         """Put everything that changed since the last call into `commit`."""
         closed, runs = self.claims.write(commit)
         if runs:
-            self.retention.release_unshared(self, runs)
+            self.retention.payloads.release_unshared(self, runs)
         for bucket in closed:
             self.done_purges.schedule(bucket, now_ms)
             bucket.dissolve()

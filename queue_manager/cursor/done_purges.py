@@ -9,7 +9,8 @@ from typing import Generic, Protocol, TypeVar
 from queue_manager.claims.claim import Bucket
 from queue_manager.claims.ledger import Claims
 from queue_manager.claims.purge import NO_BUCKET, Purge
-from queue_manager.log.retention import Member, Retention
+from queue_manager.log.members import Member
+from queue_manager.log.retention import Retention
 from queue_manager.log.runs import Run
 from queue_manager.policy import FOREVER
 from storage.layout import NUMBER_MASK
@@ -99,8 +100,8 @@ class DonePurges(Generic[H]):
                 commit.delete(done.key(claims.storage_id, purge.bucket_id))
         for message_id in purge.attempt_ids:
             claims.attempt_log.erase(message_id, commit)
-        self._retention.release_unshared(holder, purge.items)
-        self._retention.release_shared(holder, purge.shared_items, references)
+        self._retention.payloads.release_unshared(holder, purge.items)
+        self._retention.payloads.release_shared(holder, purge.shared_items, references)
 
     def restore(self, purges: list[Purge]) -> None:
         """Take in purges of done records that were written before the start, oldest first."""

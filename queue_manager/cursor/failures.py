@@ -91,10 +91,10 @@ class Failures(Generic[H]):
     def _keep(self, claim: Claim) -> None:
         self._claims.fail(claim)
         if claim.bucket is not None:
-            self._retention.keep_failed(self._holder, claim.message.offset)
+            self._retention.payloads.keep_failed(self._holder, claim.message.offset)
 
     def revive(self, bucket: Bucket, claim: Claim, now_ms: int) -> Claim:
         """Give the new claim, never tried, that takes the place of a failed one; it waits nowhere yet."""
         new = self._claims.revive(bucket, claim, now_ms)
-        self._retention.keep_redriven(self._holder, claim.message.offset)
+        self._retention.payloads.keep_redriven(self._holder, claim.message.offset)
         return new

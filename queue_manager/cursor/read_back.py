@@ -91,7 +91,7 @@ class ReadBack(Generic[A]):
     def release_gone(self, start: int, end: int) -> None:
         """The offsets `start` to `end` have no payload any more."""
         if not self._asking.is_removed:
-            self._retention.release_gone(self._asking, start, end)
+            self._retention.payloads.release_gone(self._asking, start, end)
 
     def payloads_loaded(
         self, load: PayloadLoad, bodies: dict[int, bytes], read_count: int, now_ms: int

@@ -49,7 +49,7 @@ class ResetKeep:
         ranges = self.ranges
         ranges.drop_before(cursor.log.head_offset)
         cursor.progress.released.add_all(ranges)
-        for other in retention.others(cursor):
+        for other in retention.members.others(cursor):
             ranges = ranges.intersection(other.progress.released)
         ranges.discard_all(retention.released)
         retention.release_ranges(cursor.storage_id, ranges)

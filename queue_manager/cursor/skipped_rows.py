@@ -43,7 +43,7 @@ class SkippedRows(Generic[H]):
         for offset, message_id, shared in self._rows:
             add_to_runs(shared_runs if shared else runs, offset, message_id)
         self._rows = []
-        self._retention.release_unshared(self._holder, runs)
+        self._retention.payloads.release_unshared(self._holder, runs)
         if shared_runs:
             self._purges.release_shared(shared_runs)
         # the position goes with it, or a restart would skip and release the same messages again

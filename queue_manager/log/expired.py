@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from typing import Final
 
 from queue_manager.log.ranges import RangeSet
 from queue_manager.shard.commit import Commit
@@ -13,16 +14,23 @@ from storage.records.queue_account import EXPIRED, PART_OFFSETS
 class ExpiredOffsets:
     """A set of offsets; a group whose position is at or below one has let go of it.
 
-    Stored in parts of `queue_account.PART_OFFSETS`; a part is written whenever it changes.
+    Stored in parts of `queue_account.PART_OFFSETS`; a part is written whenever it changes. `at_start` are
+    those that were written before the start.
     """
 
-    __slots__ = ("_changed", "_count", "_written", "ranges")
+    __slots__ = ("_changed", "_count", "_written", "at_start", "ranges")
 
     def __init__(self) -> None:
         self.ranges = RangeSet()
+        self.at_start = RangeSet()
         self._changed: set[int] = set()
         self._written: set[int] = set()
         self._count: tuple[int, int] | None = None  # (offset, offsets from there on)
+
+    @property
+    def is_used(self) -> bool:
+        """Whether any message of the log ever expired so."""
+        return self is not NOTHING_EXPIRED
 
     def add(self, offset: int) -> None:
         """Note an offset; `write` has to follow."""
@@ -42,6 +50,8 @@ class ExpiredOffsets:
 
     def count_from(self, offset: int) -> int:
         """How many there are at or above `offset`."""
+        if not self.ranges.starts:
+            return 0
         if self._count is None or self._count[0] != offset:
             starts, ends = self.ranges.starts, self.ranges.ends
             count = sum(
@@ -81,6 +91,7 @@ class ExpiredOffsets:
             self.ranges.add(base + start, base + end)
         self._written.add(part)
         self._count = None
+        self.at_start = self.ranges.copy()
 
     def forget_before(self, offset: int, log_name: str, commit: Commit) -> None:
         """Forget offsets below `offset`, which no group will come to."""
@@ -91,6 +102,10 @@ class ExpiredOffsets:
                 self._written.discard(part)
                 commit.delete(queue_account.key(log_name, EXPIRED, part))
         self._count = None
+
+
+NOTHING_EXPIRED: Final = ExpiredOffsets()
+"""What logs have in which nothing expired so; it stays empty."""
 
 
 def _first(ends: list[int], offset: int) -> int:

@@ -1,8 +1,10 @@
-"""Payloads into the open commit, with IDs for their messages."""
+"""Payloads into the open commit, with IDs for their messages, and out of the store again."""
 
 from __future__ import annotations
 
+from queue_manager.log.runs import Run
 from queue_manager.log.tail import MESSAGE_OVERHEAD_BYTES
+from queue_manager.shard.commit import Commit
 from queue_manager.shard.context import Context
 from storage.records import payload, payload_refs
 
@@ -25,3 +27,22 @@ def store_payloads(context: Context, bodies: list[bytes], body_bytes: int, durab
             for message_id in range(first_id, first_id + count):
                 commit.puts[payload_refs.key(message_id)] = value
     return first_id
+
+
+def delete_payloads(commit: Commit, runs: list[Run]) -> None:
+    """Delete payloads that only one queue holds."""
+    for _, first_id, count in runs:
+        commit.delete_run(payload.key_run(first_id, count))
+
+
+def take_references(commit: Commit, runs: list[Run], references: dict[int, int]) -> None:
+    """Take back references to payloads, whose stored counts are `references`."""
+    for _, first_id, count in runs:
+        for message_id in range(first_id, first_id + count):
+            left = references.get(message_id, 1) - 1
+            references[message_id] = left
+            if left > 0:
+                commit.put(payload_refs.key(message_id), payload_refs.encode(left))
+            else:
+                commit.delete(payload_refs.key(message_id))
+                commit.delete(payload.key(message_id))

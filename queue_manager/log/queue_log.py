@@ -13,6 +13,7 @@ from queue_manager.model import Message, make_messages
 from queue_manager.policy import QueuePolicy
 from queue_manager.shard.context import Context
 from storage.envelope import EnvelopeTemplate
+from storage.records import queue_meta
 
 
 class QueueLog:
@@ -191,6 +192,11 @@ class QueueLog:
     def move_head(self, offset: int) -> None:
         """Keep nothing below `offset` any more."""
         self.head_offset = offset
+
+    def write_head(self, head_offset: int | None = None) -> None:
+        """Put the head, or one that lies behind, into the open commit."""
+        head = self.head_offset if head_offset is None else head_offset
+        self.context.commit.put(queue_meta.key(self.name), queue_meta.encode(head, self.head_sequence))
 
     def begin_reading_at(self, sequence: int) -> None:
         """Entries before `sequence` are gone."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from config import limits
+from queue_manager.log.members import M
 from queue_manager.log.removals import StreamTrim
-from queue_manager.log.retention import M, Retention
+from queue_manager.log.retention import Retention
 from queue_manager.log.stream_blocks import StreamBlocks
 from queue_manager.log.stream_log import StreamLog
 
@@ -82,7 +83,7 @@ class StreamRetention(Retention[M]):
         log.move_head(end)
         log.tail.drop_before(end)
         self.blocks.forget_before(end)
-        self.write_head()
+        self.log.write_head()
         self.want_removal_below_head()
 
     def want_removal_below_head(self) -> None:

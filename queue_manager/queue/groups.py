@@ -10,6 +10,7 @@ from queue_manager.cursor.reset_keep import keep_passed
 from queue_manager.dispatch.by_key.keys import GroupKeyOf
 from queue_manager.errors import GroupNotFound, InvalidAddress, LimitReached, PreconditionFailed
 from queue_manager.group.group import Group, group_id_of
+from queue_manager.log.members import released_by_all
 from queue_manager.log.ranges import RangeSet
 from queue_manager.log.removals import GroupRemoval
 from queue_manager.model import Message
@@ -164,7 +165,7 @@ class Groups:
         for part in self._parts:
             if not part.retention.is_known:
                 raise PreconditionFailed(f"what queue {self._title!r} keeps is still being read")
-            if len(part.retention.removals) >= limits.GROUP_REMOVALS_PER_QUEUE_MAX:
+            if part.retention.removals.is_full:
                 raise PreconditionFailed(
                     f"queue {self._title!r} is still letting go of what earlier groups kept"
                 )
@@ -279,14 +280,14 @@ def _let_go_of_all(part: Part, cursor: Cursor, removal: GroupRemoval, unfinished
     log = part.log
     others = list(part.cursors.values())
     if others:
-        free = retention.released_by_all(others)
+        free = released_by_all(others)
     else:
         free = cursor.progress.taken()
         free.drop_before(log.head_offset)
         for message in unfinished:
             free.discard(message.offset, message.offset + 1)
         part.inherit(unfinished)
-        retention.write_head()  # it may not be written yet, and no group will tell any more
+        log.write_head()  # it may not be written yet, and no group will tell any more
     free.discard_all(retention.released)
     free.discard_all(cursor.progress.failed)
     gone = retention.released.copy()
@@ -311,14 +312,14 @@ def _divide(part: Part, old: Cursor, new: Cursor, removal: GroupRemoval, now_ms:
     new.progress.begin_failed(failed)
     new.claims.begin_failed(old.claims.failed_count - again.count())
     for start, end in again.pairs():
-        retention.keep_again(start, end)
+        retention.payloads.keep_again(start, end)
     behind = RangeSet()
     behind.add(part.log.head_offset, position)
     behind.discard_all(keep_passed(old, new, now_ms))
     new.progress.begin_released(retention.released)
     new.progress.released.add_all(behind)
     new.backlog.pass_released()
-    others = retention.others(new)
-    free = behind.intersection(retention.released_by_all(others)) if others else behind
+    others = retention.members.others(new)
+    free = behind.intersection(released_by_all(others)) if others else behind
     free.discard_all(retention.released)
     retention.let_go(removal, free)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from config import limits
 from queue_manager.claims.unowned import Unowned
 from queue_manager.cursor.cursor import Cursor, Rules
 from queue_manager.cursor.no_rules import NO_RULES
@@ -13,7 +12,7 @@ from queue_manager.group.group import Group
 from queue_manager.log.levels import first_offset, priority_of
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.removals import QueueRemoval, RangeRemoval
-from queue_manager.log.retention import HeadRemoval, Retention
+from queue_manager.log.retention import Retention
 from queue_manager.model import Message
 from queue_manager.policy import DROP_HEAD, NOT_PAUSED, Pause, QueuePolicy
 from queue_manager.rules.dead_letters import DeadLetters
@@ -163,7 +162,7 @@ class Part:
         retention = self.retention
         retention.welcome(cursor)
         if retention.removals:
-            cursor.claims.begin_after(retention.first_claim(cursor.group_id))
+            cursor.claims.begin_after(retention.removals.first_claim(cursor.group_id))
         self.welcome(cursor)
         self.cursors[key] = cursor
         if not log.durable:
@@ -175,7 +174,7 @@ class Part:
         else:
             cursor.stored.mark_dirty()
             if cursor.progress.gaps is not None:
-                retention.note_gaps()
+                retention.payloads.note_gaps()
 
     def welcome(self, cursor: Cursor) -> None:
         """A group begins: what was let go of before is not for it."""
@@ -207,7 +206,7 @@ class Part:
                 waiting.append(cursor)
                 cursor.history_known()
                 if cursor.progress.gaps is not None:
-                    self.retention.note_gaps()
+                    self.retention.payloads.note_gaps()
         return waiting
 
     # records
@@ -274,8 +273,8 @@ class Part:
                 self.retention.released.copy(),
             )
             self._let_go_of_range(range_removal, None)
-            log.context.removals.append(HeadRemoval(self.retention))
-            log.context.commit.put(queue_meta.key(log.name), queue_meta.encode(end, log.head_sequence))
+            self.retention.want_removal_below_head()
+            log.write_head(end)
         log.move_head(end)
         log.tail.drop_before(end)
         if self._rules is not None:
@@ -288,8 +287,7 @@ class Part:
         payloads that other queues may need: of those a record tells.
         """
         retention = self.retention
-        is_busy = len(retention.removals) >= limits.GROUP_REMOVALS_PER_QUEUE_MAX
-        if not self.log.mixes_payloads or not retention.is_known or is_busy:
+        if not self.log.mixes_payloads or not retention.is_known or retention.removals.is_full:
             self._has_purged = True
             self.log.context.removals.append(range_removal)
             return
@@ -343,12 +341,13 @@ class Part:
     def restore_expired(self, number: int, ranges: list[tuple[int, int]]) -> None:
         """Take in offsets that had expired before the start."""
         self.use_rules()
-        self.retention.restore_expired(number, ranges)
+        self.retention.use_expired().restore(number, ranges)
 
     def restore_future(self) -> None:
         """Know what groups to come will not get."""
-        if self.retention.expires_ahead and not self.cursors:
-            self.retention.release_all(self.retention.expired_from(self.log.head_offset))
+        expired = self.retention.expired
+        if expired.is_used and not self.cursors:
+            self.retention.payloads.release_all(expired.ranges_from(self.log.head_offset))
             self.retention.want_trim()
 
     def watch_returned(self) -> None:

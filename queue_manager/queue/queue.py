@@ -165,7 +165,7 @@ class Queue:
         if self.durable:
             self.write_spec()
             for part in self.parts:
-                part.retention.write_head()
+                part.log.write_head()
 
     # use
 

@@ -7,6 +7,7 @@ from queue_manager.cursor.reset_keep import ResetKeep
 from queue_manager.definitions import QueueDefinition, StoredQueue, stored_group
 from queue_manager.group.group import Group
 from queue_manager.log.levels import level_name, split_level_name
+from queue_manager.log.members import released_by_all
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.ranges import RangeSet
 from queue_manager.log.removals import GroupRemoval
@@ -144,7 +145,7 @@ def restore_claimed(group: Group, cursor: Cursor, chunk: int, bitmap: bytes) -> 
 
 def restore_gaps(part: Part, ranges: Ranges) -> None:
     """What was let go of in a log, where its groups cannot tell."""
-    part.retention.restore_gaps(list(ranges))
+    part.retention.payloads.restore_gaps(ranges)
     for cursor in part.cursors.values():
         cursor.progress.released.add_all(part.retention.released)
         cursor.backlog.pass_released()
@@ -179,7 +180,7 @@ def restore_released(part: Part, taken: dict[Cursor, RangeSet], kept: dict[Curso
     """
     retention = part.retention
     head_offset = part.log.head_offset
-    expired = retention.expired_at_start
+    expired = retention.expired.at_start
     let_go: RangeSet | None = None
     below_head = RangeSet()
     below_head.add(0, head_offset)
@@ -203,7 +204,7 @@ def restore_released(part: Part, taken: dict[Cursor, RangeSet], kept: dict[Curso
         if expired.ends:
             cursor.progress.released.add_all(expired.intersection(had.complement(0, expired.ends[-1])))
     if let_go is not None:
-        retention.release_all(let_go)
+        retention.payloads.release_all(let_go)
     if part.cursors:
-        retention.release_all(retention.released_by_all(part.cursors.values()))
+        retention.payloads.release_all(released_by_all(part.cursors.values()))
     retention.want_trim()

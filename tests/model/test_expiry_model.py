@@ -669,7 +669,7 @@ class ExpiryModel(ShardModel):
                     part.log.next_offset,
                     [*part.retention.released.pairs()],
                     [(c.group_id, c.position, [*c.progress.released.pairs()]) for c in part.cursors.values()],
-                    [*part.retention.expired_from(0).pairs()],
+                    [*part.retention.expired.ranges_from(0).pairs()],
                 )
                 for queue in self.manager.queues
                 for part in queue.parts

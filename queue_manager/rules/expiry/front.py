@@ -10,7 +10,7 @@ from queue_manager.cursor.failures import DeadLetters
 from queue_manager.log.progress import Progress
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.reader import Reader
-from queue_manager.log.retention import HeadRemoval, Retention
+from queue_manager.log.retention import Retention
 from queue_manager.model import Message
 from queue_manager.shard.loads import LogLoad, PayloadLoad
 
@@ -99,7 +99,7 @@ class FutureGroups(Front):
         self._dead_letters = dead_letters
         self._unowned = Unowned(retention)
         if log.durable:
-            retention.release_all(retention.expired_from(log.head_offset))
+            retention.payloads.release_all(retention.expired.ranges_from(log.head_offset))
 
     @property
     def storage_id(self) -> str:
@@ -108,7 +108,7 @@ class FutureGroups(Front):
 
     def _release_gone(self, start: int, end: int) -> None:
         if not self.retention.members:
-            self.retention.release(max(start, self.log.head_offset), end)
+            self.retention.payloads.release(max(start, self.log.head_offset), end)
             self.retention.want_trim()
 
     def ready_count(self) -> int:
@@ -140,8 +140,8 @@ class FutureGroups(Front):
             log.tail.drop_before(self.position)
             log.move_head(self.position)
             return
-        self.retention.release(start, self.position)
+        self.retention.payloads.release(start, self.position)
         self.retention.move_head()
         self.pass_to(log.head_offset)  # what follows may have been let go of before
-        self.retention.write_head()  # with the commit that holds the dead letters
-        log.context.removals.append(HeadRemoval(self.retention))
+        log.write_head()  # with the commit that holds the dead letters
+        self.retention.want_removal_below_head()

@@ -170,7 +170,7 @@ class LogRules:
 
     def inherit(self, messages: list[Message]) -> None:
         """The last group is gone: of what it had not done, what expired meanwhile is let go of once more."""
-        self._own.expire_again([m for m in messages if self.retention.has_expired(m.offset)])
+        self._own.expire_again([m for m in messages if self.retention.expired.contains(m.offset)])
 
     def purged_unread(self) -> None:
         """Everything was dropped from a queue that has no group."""
@@ -190,7 +190,7 @@ class LogRules:
         ttl_ms = policy.message_ttl_ms
         while messages:
             is_first_good = not ttl_ms or messages[0].received_at_ms + ttl_ms > now_ms
-            if is_first_good and not self.retention.expires_ahead and not self._own.is_used:
+            if is_first_good and not self.retention.expired.is_used and not self._own.is_used:
                 self.passed(cursor, messages)
                 return messages
             good = []

@@ -81,7 +81,7 @@ class OwnExpiry:
     def expire_again(self, messages: list[Message]) -> None:
         """These were let go of for groups that are gone: they are to expire once more."""
         for message in messages:
-            self._retention.unexpire(message.offset)
+            self._retention.use_expired().discard(message.offset)
             self._log.tail.put_back(message)
             self._use().add_again(message)
         self._retention.write_expired()
@@ -118,10 +118,10 @@ class OwnExpiry:
 
     def _pass_expired(self, holders: list[Holder]) -> None:
         """Move groups on over what has expired where they are."""
-        if not self._retention.expires_ahead:
+        if not self._retention.expired.is_used:
             return
         for holder in holders:
-            floor = self._retention.expired_floor(holder.position)
+            floor = self._retention.expired.floor_from(holder.position)
             if isinstance(holder, FutureGroups):
                 holder.pass_to(floor)
                 self._rules.write_future(holder)
@@ -163,12 +163,12 @@ class OwnExpiry:
                 return False
             self._rules.note_expired(holder, offset, row.body_bytes)
             if isinstance(holder, FutureGroups):
-                self._retention.release(offset, offset + 1)
+                self._retention.payloads.release(offset, offset + 1)
                 self._retention.want_trim()
         for cursor in self._retention.members.values():
             # with the commit that holds the dead letters: a place before it would give it up again
             cursor.stored.mark_dirty()
             cursor.stored.write_soon()
-        self._retention.expire(offset)
+        self._retention.use_expired().add(offset)
         self._log.tail.blank(offset)
         return True

@@ -47,10 +47,10 @@ def test_runs_join_what_follows_on() -> None:
 def test_the_only_group_s_release_deletes_at_once() -> None:
     retention, [a] = retention_with_groups("a")
     commit = begin_commit(retention)
-    retention.release_unshared(a, [(2, 2, 3)])
+    retention.payloads.release_unshared(a, [(2, 2, 3)])
     assert deleted_payloads(commit) == [2, 3, 4]
     assert not retention.move_head()
-    retention.release_unshared(a, [(0, 0, 2)])
+    retention.payloads.release_unshared(a, [(0, 0, 2)])
     assert retention.move_head()
     assert retention.log.head_offset == 5
 
@@ -58,12 +58,12 @@ def test_the_only_group_s_release_deletes_at_once() -> None:
 def test_the_last_group_s_release_deletes() -> None:
     retention, [a, b, c] = retention_with_groups("a", "b", "c")
     commit = begin_commit(retention)
-    retention.release_unshared(a, [(0, 0, 10)])
-    retention.release_unshared(b, [(3, 3, 5)])
+    retention.payloads.release_unshared(a, [(0, 0, 10)])
+    retention.payloads.release_unshared(b, [(3, 3, 5)])
     assert deleted_payloads(commit) == []
-    retention.release_unshared(c, [(0, 0, 5)])
+    retention.payloads.release_unshared(c, [(0, 0, 5)])
     assert deleted_payloads(commit) == [3, 4]
-    retention.release_unshared(b, [(0, 0, 3)])
+    retention.payloads.release_unshared(b, [(0, 0, 3)])
     assert deleted_payloads(commit) == [0, 1, 2, 3, 4]
     assert retention.move_head()
     assert retention.log.head_offset == 5
@@ -73,15 +73,15 @@ def test_the_last_group_s_release_deletes() -> None:
 def test_a_release_counts_once() -> None:
     retention, [a, b] = retention_with_groups("a", "b")
     commit = begin_commit(retention)
-    retention.release_unshared(a, [(1, 1, 3)])
-    retention.release_unshared(b, [(1, 1, 3)])
+    retention.payloads.release_unshared(a, [(1, 1, 3)])
+    retention.payloads.release_unshared(b, [(1, 1, 3)])
     again = begin_commit(retention)
-    retention.release_unshared(b, [(0, 0, 5)])
-    retention.release_unshared(a, [(0, 0, 5)])
+    retention.payloads.release_unshared(b, [(0, 0, 5)])
+    retention.payloads.release_unshared(a, [(0, 0, 5)])
     assert deleted_payloads(commit) == [1, 2, 3]
     assert deleted_payloads(again) == [0, 4]
     assert retention.move_head()
-    retention.release_unshared(a, [(0, 0, 5)])
+    retention.payloads.release_unshared(a, [(0, 0, 5)])
     assert not a.progress.released.starts
 
 
@@ -136,12 +136,12 @@ def test_a_large_message_taken_before_it_is_written_is_never_written(monkeypatch
 
 def test_a_stretch_without_payloads_is_released_where_all_agree() -> None:
     retention, [a, b] = retention_with_groups("a", "b")
-    retention.release_gone(a, 0, 6)
+    retention.payloads.release_gone(a, 0, 6)
     assert not retention.move_head()
-    retention.release_gone(b, 0, 4)
+    retention.payloads.release_gone(b, 0, 4)
     assert retention.move_head()
     assert retention.log.head_offset == 4
-    retention.release_gone(b, 0, 4)
+    retention.payloads.release_gone(b, 0, 4)
     assert not b.progress.released.starts
 
 

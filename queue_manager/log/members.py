@@ -1,0 +1,74 @@
+"""The cursors that the consumer groups of a queue have in one log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol, TypeVar
+
+from queue_manager.log.progress import Progress
+from queue_manager.log.ranges import RangeSet
+
+
+class Ahead(Protocol):
+    """What of this log a group has yet to be given."""
+
+    def skip_to(self, offset: int) -> None:
+        """Go on at `offset`: nothing before it is kept."""
+
+    def pass_to(self, offset: int) -> None:
+        """Go on at `offset`, if that is not behind and messages are claimed in order."""
+
+
+class Stored(Protocol):
+    """What of a group is on the store."""
+
+    def write_soon(self) -> None:
+        """Have what changed written with the open commit."""
+
+
+class Member(Protocol):
+    """A group's cursor in this log."""
+
+    @property
+    def group_id(self) -> str: ...
+
+    @property
+    def progress(self) -> Progress: ...
+
+    @property
+    def backlog(self) -> Ahead:
+        """What it has yet to be given."""
+
+    @property
+    def stored(self) -> Stored:
+        """What of it is on the store."""
+
+    def has_consumers(self) -> bool:
+        """Whether anybody consumes in the group."""
+
+
+M = TypeVar("M", bound=Member)
+
+
+class Members(dict[str, M]):
+    """The cursors by group ID."""
+
+    __slots__ = ()
+
+    def others(self, member: M) -> list[M]:
+        """All but this one."""
+        return [other for other in self.values() if other is not member]
+
+    def is_failed(self, offset: int) -> bool:
+        """Whether a group keeps the message at `offset` as failed."""
+        return any(member.progress.failed.contains(offset) for member in self.values())
+
+
+def released_by_all(members: Iterable[Member]) -> RangeSet:
+    """The offsets that all of them, at least one, have let go of."""
+    common: RangeSet | None = None
+    for member in members:
+        released = member.progress.released
+        common = released.copy() if common is None else common.intersection(released)
+    assert common is not None
+    return common
