@@ -36,6 +36,7 @@ from broker.start_log import StartLog
 from broker.tls.contexts import TlsContexts
 from broker.transport import Transport
 from broker.trouble_log import TroubleLog
+from broker.vhost_directory import VhostDirectory
 from config import limits
 from config.loader import ConfigError
 from config.settings import (
@@ -118,6 +119,7 @@ class Broker:
         self._lag: Callable[[], Lag] = lambda: Lag(0, 0, 0)
         self._shard: Shard | None = None
         self._hub: Hub | None = None
+        self._vhosts: VhostDirectory
         self._ticker: asyncio.Task[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
 
@@ -126,7 +128,7 @@ class Broker:
         """What looks at queues and changes them, past the protocols; there once `start` has run, or
         RuntimeError.
         """
-        return Admin(self.hub.client, lambda: self.settings, self.clock, self.reload)
+        return Admin(self.hub.client, lambda: self.settings, self.clock, self.reload, self._vhosts)
 
     async def reload(self) -> Reloaded:
         """Read the settings, users and certificates anew, and apply what can be while clients are served.
@@ -142,8 +144,7 @@ class Broker:
         hub = self.hub
         accounts = hub.access.prepare(settings.access)
         contexts = TlsContexts(settings.listeners.with_tls())
-        for vhost in settings.vhosts:
-            hub.configure_vhost(vhost)
+        self._vhosts.configure(settings.vhosts)
         await declare_configured(settings, hub.client)
         await hub.client.commits.durable()
         self._tls.take(contexts)
@@ -253,11 +254,11 @@ class Broker:
         loop = asyncio.get_running_loop()
         client = LocalClient(shard)
         self._hub = Hub(self.settings, client, access, self.clock, loop)
+        self._vhosts = VhostDirectory(self._hub)
         try:
             starting.step("declaring the configured queues")
             shard.start()
-            for vhost in self.settings.vhosts:
-                self._hub.configure_vhost(vhost)
+            await self._vhosts.begin(self.settings.vhosts)
             await declare_configured(self.settings, client)
             shard.wake()
             self._hub.spawn(delete_left(client.groups))

@@ -13,7 +13,18 @@ from typing import Annotated
 
 import typer
 
-from broker.commands import backups, connections, exchanges, groups, operating, queues, store, tls, users
+from broker.commands import (
+    backups,
+    connections,
+    exchanges,
+    groups,
+    operating,
+    queues,
+    store,
+    tls,
+    users,
+    vhosts,
+)
 from broker.commands.api import with_api
 from broker.systemd_unit import systemd
 from broker.version import PRODUCT, VERSION
@@ -33,6 +44,7 @@ app.add_typer(queues.app, name="queue")
 app.add_typer(groups.app, name="group")
 app.add_typer(exchanges.app, name="exchange")
 app.add_typer(exchanges.bindings, name="binding")
+app.add_typer(vhosts.app, name="vhost")
 app.add_typer(connections.app, name="connection")
 app.add_typer(connections.sessions, name="session")
 app.add_typer(store.app, name="store")

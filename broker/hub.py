@@ -83,6 +83,10 @@ class Hub:
         hub.vhost.limit(settings.max_connections)
         hub.client.queues.bound(settings.name, settings.max_queues)
 
+    def drop_vhost(self, name: str) -> None:
+        """Let nobody else into a virtual host; who is in it stays."""
+        self._hubs.pop(name).client.queues.bound(name, 0)
+
     def _begin(self, vhost: Vhost, client: ShardClient) -> None:
         self.vhost = vhost
         self.client = client

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 
-class VhostNotFound(Exception):
-    """There is no virtual host of that name. `reason` is fit for the peer."""
+from queue_manager.errors import QueueManagerError
+
+
+class VhostNotFound(QueueManagerError):
+    """There is no virtual host of that name."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.reason = f"vhost {name} not found"
+        super().__init__(f"vhost {name} not found")
 
 
 class VhostFull(Exception):
@@ -17,6 +20,18 @@ class VhostFull(Exception):
     def __init__(self, name: str, connections_max: int) -> None:
         super().__init__(name)
         self.reason = f"access to vhost '{name}' refused: connection limit ({connections_max}) is reached"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VhostView:
+    """One virtual host. Limits are 0 where there is none; `configured`: it stands in the configuration."""
+
+    name: str
+    configured: bool
+    max_connections: int
+    max_queues: int
+    connections: int
+    queues: int
 
 
 class Vhost:
@@ -28,6 +43,11 @@ class Vhost:
         self.name = name
         self._connections_max = 0
         self._connection_count = 0
+
+    @property
+    def connection_count(self) -> int:
+        """How many are in it."""
+        return self._connection_count
 
     def enter(self) -> None:
         """One connection more; raises VhostFull."""

@@ -17,6 +17,7 @@ from queue_manager.policy import Pause, QueuePolicy
 from queue_manager.routing.exchange import TOPICS as TOPICS_EXCHANGE
 from queue_manager.routing.exchange_types.table import TYPES as EXCHANGE_TYPES
 from queue_manager.stage_tags import EpochPart, StageTag
+from queue_manager.vhosts import StoredVhost
 
 __all__ = [
     "EXCHANGE_TYPES",
@@ -45,6 +46,7 @@ __all__ = [
     "QueueView",
     "StageTag",
     "State",
+    "StoredVhost",
     "StreamStart",
     "StreamStatus",
     "read_start",

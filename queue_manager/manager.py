@@ -24,6 +24,7 @@ from queue_manager.sessions.wills import KeptWills
 from queue_manager.shard.commit import Commit
 from queue_manager.shard.context import Context, DuePurge
 from queue_manager.stage_tags import EpochPart, StageTag
+from queue_manager.vhosts import StoredVhosts
 from storage.metadata_log import MetadataLog
 from storage.records import payload, scheduled
 from storage.records.committed_epoch import CommittedEpoch
@@ -34,11 +35,11 @@ class QueueManager:
     """All queues of one shard. One thread calls it; it calls consumers' sinks before it returns.
 
     `queues` finds, declares and deletes them, `publisher` publishes, `consumption` has consumers and their
-    claims, `sessions` are MQTT's that last, `retained` its retained messages, `context` the open commit and
-    what there is to do. Whatever drives it must take `seal()` whenever `commit_due_ms` says so, write it,
-    and call `committed`; perform `context.loads`; call `take_step` while `context.has_steps`, with
-    everybody else's turn in between; call `fire_timers` when `context.timers` says so; and call `expire`
-    and `take_purges` from time to time.
+    claims, `sessions` are MQTT's that last, `retained` its retained messages, `vhosts` what is kept of
+    virtual hosts, `context` the open commit and what there is to do. Whatever drives it must take `seal()`
+    whenever `commit_due_ms` says so, write it, and call `committed`; perform `context.loads`; call
+    `take_step` while `context.has_steps`, with everybody else's turn in between; call `fire_timers` when
+    `context.timers` says so; and call `expire` and `take_purges` from time to time.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class QueueManager:
         self.sessions = Sessions(self.context)
         self.wills = KeptWills(self.context)
         self.retained = RetainedMessages(self.context)
+        self.vhosts = StoredVhosts(self.context)
         self._unread_purges: list[DuePurge] = []
         # what is called for every publish and settlement, without a detour
         self.plan = self.publisher.plan

@@ -51,6 +51,7 @@ from storage.records import (
     skipped_offsets,
     staged_rows,
     stream_chunk,
+    vhost,
 )
 from storage.store import Store
 
@@ -93,6 +94,7 @@ KINDS: Final[dict[int, Kind]] = {
     layout.COMMITTED_EPOCH: _kind("committed epoch", committed_epoch),
     layout.EPOCH: _kind("epoch", epoch),
     layout.EXCHANGE: _kind("exchange", exchange),
+    layout.VHOST: _kind("virtual host", vhost),
     layout.BINDING: _kind("binding", binding),
     layout.GROUP_REMOVAL: _kind("group removal", group_removal),
     layout.SKIPPED_OFFSETS: _kind("skipped offsets", skipped_offsets),

@@ -9,6 +9,7 @@ from typing import Any
 
 from broker.admin import browsing, publishing
 from broker.admin.checking import checks_arguments
+from broker.admin.vhosts import Vhosts
 from broker.admin.views import GroupView, Page, Published, QueuePage, QueueView, State
 from broker.clock import Clock
 from broker.configured import declaration_of, groups_of
@@ -51,7 +52,9 @@ class Admin:
         settings: Callable[[], Settings],
         clock: Clock,
         reload: Callable[[], Awaitable[Reloaded]],
+        vhosts: Vhosts,
     ) -> None:
+        self.vhosts = vhosts
         self._its_client = client
         self._reload = reload
         self._settings = settings

@@ -9,7 +9,7 @@ BrokerStopped once the shard has stopped or its store has failed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from broker.engine.answers import Answer
@@ -47,6 +47,7 @@ from queue_manager.api import (
     QueueView,
     StageTag,
     State,
+    StoredVhost,
     StreamStart,
     StreamStatus,
 )
@@ -498,6 +499,20 @@ class SessionClient(Protocol):
         ...
 
 
+class VhostRecords(Protocol):
+    """What is kept of the virtual hosts that administration made; durable with the open commit."""
+
+    def kept(self) -> Mapping[str, StoredVhost]:
+        """All of them, by name."""
+        ...
+
+    def keep(self, name: str, vhost: StoredVhost) -> None:
+        """Have one kept so."""
+
+    def forget(self, name: str) -> None:
+        """Keep one no more; nothing of it may be left."""
+
+
 class RetainedClient(Protocol):
     """The last message of each topic that was published with RETAIN."""
 
@@ -788,6 +803,9 @@ class ShardClient(Protocol):
 
     @property
     def retained(self) -> RetainedClient: ...
+
+    @property
+    def vhosts(self) -> VhostRecords: ...
 
     @property
     def publishing(self) -> PublishingClient: ...

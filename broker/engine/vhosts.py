@@ -79,6 +79,7 @@ class VhostClient:
         self.retained = _VhostRetained(client.retained, names)
         self.commits = client.commits
         self.backups = client.backups
+        self.vhosts = client.vhosts
         self.turns = client.turns
 
     def check(self) -> None:

@@ -35,6 +35,7 @@ from broker.http.v1.listings import listings
 from broker.http.v1.messages import messages
 from broker.http.v1.overview import overview, overview_of
 from broker.http.v1.queues import queues
+from broker.http.v1.vhosts import vhosts
 from broker.hub import Hub
 from broker.node import Node
 
@@ -45,6 +46,7 @@ _SUBJECTS: Final = (
     groups,
     messages,
     exchanges,
+    vhosts,
     connections,
     listings,
     configuration,

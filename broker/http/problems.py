@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from broker.engine.ending import BrokerStopped
+from broker.vhost import VhostNotFound
 from queue_manager.errors import (
     AccessRefused,
     ExchangeNotFound,
@@ -33,6 +34,7 @@ _REFUSALS: Final[dict[type, tuple[int, str]]] = {
     QueueNotFound: (404, "not_found"),
     ExchangeNotFound: (404, "not_found"),
     GroupNotFound: (404, "not_found"),
+    VhostNotFound: (404, "not_found"),
     InvalidAddress: (400, "invalid_address"),
     InvalidArgument: (400, "invalid_argument"),
     PreconditionFailed: (409, "precondition_failed"),

@@ -13,6 +13,7 @@ from broker.engine.local.retained import LocalRetained
 from broker.engine.local.sessions import LocalSessions
 from broker.engine.local.streams import LocalStreams
 from broker.engine.local.traffic import LocalConsuming, LocalPublishing, LocalTurns
+from broker.engine.local.vhosts import LocalVhosts
 from broker.engine.shard import Shard
 
 
@@ -31,6 +32,7 @@ class LocalClient:
         self.epochs = LocalEpochs(shard)
         self.sessions = LocalSessions(shard)
         self.retained = LocalRetained(shard)
+        self.vhosts = LocalVhosts(shard)
         self.publishing = LocalPublishing(shard)
         self.consuming = LocalConsuming(shard)
         self.turns = LocalTurns(shard)

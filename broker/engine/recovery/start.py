@@ -9,6 +9,7 @@ from broker.engine.recovery.queues import restore_queues
 from broker.engine.recovery.retained import restore_retained
 from broker.engine.recovery.rules import restore_rules
 from broker.engine.recovery.sessions import restore_sessions
+from broker.engine.recovery.vhosts import restore_vhosts
 from broker.engine.scan import scan_prefix
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.log.ranges import RangeSet
@@ -64,6 +65,7 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Curs
     await restore_attempts(store, cursors)
     await restore_sessions(store, manager, now_ms)
     await restore_retained(store, manager)
+    await restore_vhosts(store, manager)
     return {
         cursor: cursor.progress.taken()
         for cursor in groups

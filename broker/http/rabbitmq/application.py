@@ -17,6 +17,7 @@ from broker.http.rabbitmq.broker import BrokerCalls
 from broker.http.rabbitmq.definitions import Definitions
 from broker.http.rabbitmq.messages import Messages
 from broker.http.rabbitmq.queues import Topology
+from broker.http.rabbitmq.vhosts import Vhosts
 from broker.http.rates import RateMeter
 from broker.http.site import Site
 
@@ -33,6 +34,7 @@ def rabbitmq_routes(site: Site) -> list[Route]:
     topology = Topology(site, meter, node)
     messages = Messages(site)
     definitions = Definitions(site)
+    vhosts = Vhosts(site, node)
     calls: list[tuple[str, str, Call]] = [
         ("GET", "/overview", broker.overview),
         ("GET", "/whoami", broker.whoami),
@@ -41,9 +43,14 @@ def rabbitmq_routes(site: Site) -> list[Route]:
         ("GET", "/cluster-name", broker.cluster_name),
         ("GET", "/extensions", broker.extensions),
         ("GET", "/auth", broker.auth),
-        ("GET", "/vhosts", broker.vhosts),
-        ("GET", "/vhosts/{vhost}", broker.vhost),
-        ("PUT", "/vhosts/{vhost}", broker.make_vhost),
+        ("GET", "/vhosts", vhosts.list),
+        ("GET", "/vhosts/{name}", vhosts.show),
+        ("PUT", "/vhosts/{name}", vhosts.make),
+        ("DELETE", "/vhosts/{name}", vhosts.delete),
+        ("GET", "/vhost-limits", vhosts.limits),
+        ("GET", "/vhost-limits/{name}", vhosts.limits),
+        ("PUT", "/vhost-limits/{name}/{limit}", vhosts.set_limit),
+        ("DELETE", "/vhost-limits/{name}/{limit}", vhosts.clear_limit),
         ("GET", "/connections", broker.connections),
         ("GET", "/connections/{name}", broker.connection),
         ("DELETE", "/connections/{name}", broker.close_connection),
@@ -88,7 +95,7 @@ def rabbitmq_routes(site: Site) -> list[Route]:
         ("POST", "/definitions/{vhost}", definitions.load),
     ]
     nothing_here = ("users", "permissions", "topic-permissions", "policies", "operator-policies")
-    for name in (*nothing_here, "parameters", "global-parameters", "feature-flags", "vhost-limits"):
+    for name in (*nothing_here, "parameters", "global-parameters", "feature-flags"):
         calls.append(("GET", f"/{name}", broker.empty))
     return [*_joined(calls), Route(f"{PREFIX}/{{rest:path}}", _served(_nowhere))]
 

@@ -192,36 +192,6 @@ class BrokerCalls:
         login = asking.identity.login
         return answer({"name": login.user, "tags": sorted(login.tags)})
 
-    async def vhosts(self, asking: Asking) -> Response:
-        """The one virtual host there is."""
-        return answer([await self._vhost()])
-
-    async def vhost(self, asking: Asking) -> Response:
-        """The one virtual host there is."""
-        return answer(await self._vhost())
-
-    async def make_vhost(self, asking: Asking) -> Response:
-        """It is there already."""
-        asking.check_administrator()
-        return nothing()
-
-    async def _vhost(self) -> dict[str, Any]:
-        views = await self._site.queues()
-        ready = sum(view.ready + view.delayed for view in views)
-        unacknowledged = sum(view.in_flight for view in views)
-        return {
-            "name": shapes.VHOST,
-            "description": "Default virtual host",
-            "tags": [],
-            "default_queue_type": "classic",
-            "metadata": {"description": "Default virtual host", "tags": []},
-            "tracing": False,
-            "cluster_state": {self._node: "running"},
-            "messages": ready + unacknowledged,
-            "messages_ready": ready,
-            "messages_unacknowledged": unacknowledged,
-        }
-
     async def cluster_name(self, asking: Asking) -> Response:
         """The name of the broker."""
         return answer({"name": self._node})

@@ -1,0 +1,47 @@
+"""`sluicemq vhost`: virtual hosts of a running broker."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from broker.commands.api import Api, AsJson, segment, with_api
+from broker.commands.output import print_json, print_table
+
+app = typer.Typer(help="Virtual hosts.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="The virtual host.")]
+
+
+@app.command("ls")
+@with_api
+def list_vhosts(api: Api, as_json: AsJson = False) -> None:
+    """List virtual hosts."""
+    found = api.get("/vhosts")
+    if as_json:
+        print_json(found)
+    else:
+        columns = ("name", "configured", "connections", "max_connections", "queues", "max_queues")
+        print_table([(each, each.upper().replace("_", " ")) for each in columns], found)
+
+
+@app.command("add")
+@with_api
+def add_vhost(
+    api: Api,
+    name: Name,
+    max_connections: Annotated[int | None, typer.Option(help="Clients at a time; 0: any number.")] = None,
+    max_queues: Annotated[int | None, typer.Option(help="Queues; 0: any number.")] = None,
+) -> None:
+    """Make a virtual host, or change its limits."""
+    wanted = {"max_connections": max_connections, "max_queues": max_queues}
+    body = {key: value for key, value in wanted.items() if value is not None}
+    api.call("PUT", f"/vhosts/{segment(name)}", body=body)
+
+
+@app.command("rm")
+@with_api
+def remove_vhost(api: Api, name: Name) -> None:
+    """Delete a virtual host with all that is in it; its clients are sent away."""
+    api.call("DELETE", f"/vhosts/{segment(name)}")

@@ -1,0 +1,178 @@
+"""Virtual hosts made, bounded and deleted while the broker runs."""
+
+import subprocess
+import sys
+
+import httpx
+import pytest
+from pika.exceptions import AMQPConnectionError, ProbableAccessDeniedError
+
+from tests.e2e import amqp
+from tests.e2e.broker_process import BrokerProcess
+from tests.e2e.test_amqp_exchanges import refusal, take_all
+
+CONFIG = {"vhosts": [{"name": "fixed", "max_queues": 3}]}
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory):
+    process = BrokerProcess(tmp_path_factory.mktemp("vhosts"), CONFIG).start()
+    yield process
+    process.kill9()
+
+
+@pytest.fixture
+def api(process):
+    with httpx.Client(base_url=f"{process.http_url}/api/v1", trust_env=False, timeout=20) as client:
+        yield client
+
+
+@pytest.fixture
+def rabbitmq(process):
+    with httpx.Client(
+        base_url=f"{process.http_url}/api", auth=("guest", "guest"), trust_env=False, timeout=20
+    ) as client:
+        yield client
+
+
+def enter(process, vhost):
+    connection = amqp.connect(process.amqp_port, vhost=vhost)
+    return connection, connection.channel()
+
+
+def fill(channel, name):
+    """One of everything that a virtual host may hold."""
+    channel.confirm_delivery()
+    channel.queue_declare(name, durable=True)
+    channel.queue_declare(f"{name}-stream", durable=True, arguments={"x-queue-type": "stream"})
+    channel.exchange_declare(f"{name}-x", "topic", durable=True)
+    channel.queue_bind(name, f"{name}-x", "#")
+    channel.queue_bind(name, "amq.topic", "#")
+    channel.exchange_bind("amq.fanout", "amq.topic", "#")
+    channel.queue_declare(f"{name}-fanned", durable=True)
+    channel.queue_bind(f"{name}-fanned", "amq.fanout")
+    for key in ("a", "b"):
+        channel.basic_publish("amq.topic", key, b"x", mandatory=True)
+
+
+def test_made_over_http_it_is_there_at_once_and_gone_when_deleted(process, api, name):
+    made = api.put(f"/vhosts/{name}", json={"max_queues": 9})
+    assert made.status_code == 200, made.text
+    assert made.json() == {
+        "name": name,
+        "configured": False,
+        "max_connections": 0,
+        "max_queues": 9,
+        "connections": 0,
+        "queues": 0,
+    }
+    connection, channel = enter(process, name)
+    fill(channel, name)
+    told = api.get(f"/vhosts/{name}").json()
+    assert (told["connections"], told["queues"]) == (1, 3)
+    assert name in [each["name"] for each in api.get("/vhosts").json()]
+
+    assert api.delete(f"/vhosts/{name}").status_code == 204
+    with pytest.raises(AMQPConnectionError, match=f"vhost '{name}' is deleted"):
+        connection.process_data_events(5)
+    assert api.get(f"/vhosts/{name}").status_code == 404
+    assert api.delete(f"/vhosts/{name}").status_code == 404
+    with pytest.raises(ProbableAccessDeniedError, match=f"vhost {name} not found"):
+        enter(process, name)
+
+    assert api.put(f"/vhosts/{name}", json={}).status_code == 200
+    connection, channel = enter(process, name)
+    assert refusal(channel.queue_declare, name, passive=True)[0] == 404
+    channel = connection.channel()
+    assert refusal(channel.exchange_declare, f"{name}-x", passive=True)[0] == 404
+    channel = connection.channel()
+    channel.queue_declare(name, exclusive=True)
+    channel.queue_bind(name, "amq.fanout")
+    channel.basic_publish("amq.topic", "a", b"x")
+    assert take_all(channel, name) == [], "amq.topic leads to amq.fanout no more"
+    connection.close()
+    api.delete(f"/vhosts/{name}")
+
+
+def test_limits_are_changed_while_it_is_in_use(process, api, name):
+    api.put(f"/vhosts/{name}", json={"max_connections": 1, "max_queues": 1})
+    connection, channel = enter(process, name)
+    channel.queue_declare(f"{name}-1", durable=True)
+    assert refusal(channel.queue_declare, f"{name}-2", durable=True)[0] == 506
+    with pytest.raises(ProbableAccessDeniedError, match=r"connection limit \(1\) is reached"):
+        enter(process, name)
+    assert api.put(f"/vhosts/{name}", json={"max_queues": 2}).json()["max_connections"] == 1
+    connection.channel().queue_declare(f"{name}-2", durable=True)
+    api.put(f"/vhosts/{name}", json={"max_connections": 0})
+    other, _ = enter(process, name)
+    other.close()
+    connection.close()
+    api.delete(f"/vhosts/{name}")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("PUT", "/vhosts/fixed", {"max_queues": 4}, 409),
+        ("PUT", "/vhosts/fixed", {}, 200),
+        ("DELETE", "/vhosts/fixed", None, 409),
+        ("DELETE", "/vhosts/%2F", None, 409),
+        ("PUT", "/vhosts/%2F", {"max_queues": 4}, 409),
+        ("PUT", "/vhosts/a%2Fb", {}, 400),
+        ("PUT", "/vhosts/x", {"max_queues": -1}, 400),
+        ("PUT", f"/vhosts/{'x' * 129}", {}, 400),
+    ],
+)
+def test_what_cannot_be_is_told(api, method, path, body, status):
+    assert api.request(method, path, json=body).status_code == status
+
+
+def test_rabbitmqs_api_makes_bounds_and_deletes(process, rabbitmq, name):
+    assert rabbitmq.put(f"/vhosts/{name}").status_code == 201
+    assert rabbitmq.put(f"/vhosts/{name}").status_code == 204
+    assert rabbitmq.put(f"/vhost-limits/{name}/max-queues", json={"value": 1}).status_code == 204
+    assert rabbitmq.get(f"/vhost-limits/{name}").json() == [{"vhost": name, "value": {"max-queues": 1}}]
+    connection, channel = enter(process, name)
+    channel.confirm_delivery()
+    channel.queue_declare(name, durable=True)
+    channel.basic_publish("", name, b"x")
+    assert rabbitmq.get(f"/vhosts/{name}").json()["messages_ready"] == 1
+    assert {each["name"] for each in rabbitmq.get("/vhosts").json()} >= {"/", "fixed", name}
+    assert rabbitmq.delete(f"/vhost-limits/{name}/max-queues").status_code == 204
+    assert rabbitmq.get(f"/vhost-limits/{name}").json() == []
+    channel.queue_declare(f"{name}-2", durable=True)
+    connection.close()
+    assert rabbitmq.put(f"/vhost-limits/{name}/max-cats", json={"value": 1}).status_code == 400
+    assert rabbitmq.delete(f"/vhosts/{name}").status_code == 204
+    assert rabbitmq.get(f"/vhosts/{name}").status_code == 404
+
+
+def test_command_adds_lists_and_removes(process, name):
+    def run(*arguments):
+        command = [sys.executable, "-m", "broker", "vhost", *arguments, "--url", process.http_url]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    assert run("add", name, "--max-queues", "5").returncode == 0
+    listed = run("ls").stdout
+    assert name in listed
+    assert "MAX QUEUES" in listed
+    assert run("rm", name).returncode == 0
+    assert run("rm", name).returncode == 1
+
+
+def test_all_of_it_is_there_after_a_crash(own_broker):
+    broker = own_broker({})
+    url = f"{broker.http_url}/api/v1"
+    for name in ("kept", "gone"):
+        httpx.put(f"{url}/vhosts/{name}", json={"max_queues": 5}, trust_env=False).raise_for_status()
+        _, channel = enter(broker, name)
+        fill(channel, name)
+    httpx.delete(f"{url}/vhosts/gone", trust_env=False).raise_for_status()
+    broker.kill9()
+    broker.start()
+    told = httpx.get(f"{broker.http_url}/api/v1/vhosts/kept", trust_env=False).json()
+    assert (told["max_queues"], told["queues"], told["configured"]) == (5, 3, False)
+    _, channel = enter(broker, "kept")
+    assert take_all(channel, "kept") == ["x", "x"]
+    with pytest.raises(ProbableAccessDeniedError, match="vhost gone not found"):
+        enter(broker, "gone")

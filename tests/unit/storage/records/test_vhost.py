@@ -1,0 +1,31 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.errors import CorruptRecord
+from storage.records import vhost
+from storage.records.vhost import StoredVhost
+from tests.unit.storage.record_checks import check_strict, unhex
+
+u32 = st.integers(0, 2**32 - 1)
+
+
+def test_vhost_matches_the_documented_vectors():
+    assert vhost.key("acme") == unhex("01 22 61 63 6d 65")
+    value = unhex("00 64 00 00 00 e8 03 00 00")
+    assert vhost.encode(StoredVhost(100, 1000)) == value
+    assert vhost.decode(value) == StoredVhost(100, 1000)
+    check_strict(vhost.decode, value)
+    assert vhost.decode(unhex("01 00 00 00 00 00 00 00 00")) == StoredVhost(0, 0, is_being_deleted=True)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), u32, u32, st.booleans())
+def test_vhost_round_trips(name, connections_max, queues_max, is_being_deleted):
+    wanted = StoredVhost(connections_max, queues_max, is_being_deleted)
+    assert vhost.decode(vhost.encode(wanted)) == wanted
+    assert vhost.parse_key(vhost.key(name)) == name
+
+
+def test_unknown_flags_are_corrupt():
+    with pytest.raises(CorruptRecord):
+        vhost.decode(unhex("02 00 00 00 00 00 00 00 00"))
