@@ -53,6 +53,18 @@ def check_queue(identity: Identity, name: str, arguments: Mapping[str, Any]) -> 
         identity.check_keys(WRITE, exchange, key if isinstance(key, str) else ANY_KEY)
 
 
+def check_exchange(identity: Identity, name: str, arguments: Mapping[str, Any]) -> None:
+    """Raise NotPermitted unless an exchange with these arguments may be declared: what it cannot route is
+    written to its alternate exchange.
+    """
+    identity.check(CONFIGURE, Kind.EXCHANGE, name)
+    alternate = arguments.get(ALTERNATE_EXCHANGE)
+    if isinstance(alternate, str):
+        identity.check(READ, Kind.EXCHANGE, name)
+        identity.check(WRITE, Kind.EXCHANGE, alternate)
+        identity.check_keys(WRITE, alternate, ANY_KEY)
+
+
 def check_publish(identity: Identity, exchange: str, key: str) -> None:
     """Raise NotPermitted unless messages may be published there."""
     if exchange:
@@ -116,12 +128,7 @@ def _declare_exchange(identity: Identity, method: commands.Exchange.Declare, las
     if method.passive:
         _check_any(identity, Kind.EXCHANGE, method.exchange)
         return
-    identity.check(CONFIGURE, Kind.EXCHANGE, method.exchange)
-    alternate = (method.arguments or {}).get(ALTERNATE_EXCHANGE)
-    if isinstance(alternate, str):
-        identity.check(READ, Kind.EXCHANGE, method.exchange)
-        identity.check(WRITE, Kind.EXCHANGE, alternate)
-        identity.check_keys(WRITE, alternate, ANY_KEY)
+    check_exchange(identity, method.exchange, method.arguments or {})
 
 
 def _delete_exchange(identity: Identity, method: commands.Exchange.Delete, last_queue: str) -> None:

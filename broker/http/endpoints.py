@@ -54,11 +54,14 @@ class NoBody(Body):
 
 @dataclass(frozen=True, slots=True)
 class Ask(Generic[Q, B]):
-    """One request, read and checked: the parts of its path by name, its query, its body."""
+    """One request, read and checked: the parts of its path by name, its query, its body, and who asks; None:
+    what anybody may.
+    """
 
     path: dict[str, str]
     query: Q
     body: B
+    caller: Identity | None = None
 
 
 Call = Callable[[Site, Ask[Any, Any]], Awaitable[Any]]
@@ -202,8 +205,8 @@ def _served(site: Site, endpoint: Endpoint) -> Callable[[Request], Awaitable[Res
     async def serve(request: Request) -> Response:
         try:
             ask = await _read(request, endpoint)
-            if not endpoint.is_open:
-                endpoint.check(identity_of(request.scope), ask)
+            if ask.caller is not None:
+                endpoint.check(ask.caller, ask)
             given = await endpoint.call(site, ask)
         except Exception as error:
             return answer_of(error)
@@ -215,13 +218,14 @@ def _served(site: Site, endpoint: Endpoint) -> Callable[[Request], Awaitable[Res
 
 
 async def _read(request: Request, endpoint: Endpoint) -> Ask[Any, Any]:
+    caller = None if endpoint.is_open else identity_of(request.scope)
     path = {name: unquote(value) for name, value in request.path_params.items()}
     query = endpoint.query.model_validate(_single_values(request))
     body: Body = NoBody()
     if endpoint.body is not NoBody:
         raw = await body_of(request, limits.HTTP_BODY_BYTES_MAX)
         body = endpoint.body.model_validate_json(raw or b"{}")
-    return Ask(path, query, body)
+    return Ask(path, query, body, caller)
 
 
 def _single_values(request: Request) -> dict[str, str]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import httpx
 import pika
 
 from tests.e2e.amqp import BlockingChannel
@@ -189,6 +190,115 @@ MQTT = [
     ),
 ]
 WILL = Operation("CONNECT with a will", "write on the will's topic", lambda c, n: None, "0x87", "5")
+
+
+@dataclass(frozen=True)
+class Request:
+    """A call over HTTP; in its path and body `{}` stands for the name."""
+
+    takes: str
+    method: str
+    path: str
+    body: Any = None
+
+    @property
+    def refused(self) -> int:
+        """What is told who may not: as RabbitMQ does, below its paths."""
+        return 401 if self.path.startswith("/api/") and not self.path.startswith("/api/v1/") else 403
+
+    @property
+    def title(self) -> str:
+        return f"`{self.method} {self.path.format('QUEUE')}`"
+
+    def send(self, client: httpx.Client, name: str, auth: tuple[str, str] | None) -> httpx.Response:
+        """Make the call as somebody; MQ-Core takes bytes, administration JSON."""
+        body = None if self.body is None else _filled(self.body, name)
+        return client.request(self.method, self.path.format(name), json=body, auth=auth)
+
+
+def _filled(value: Any, name: str) -> Any:
+    if isinstance(value, dict):
+        return {key: _filled(each, name) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_filled(each, name) for each in value]
+    return value.replace("{}", name) if isinstance(value, str) else value
+
+
+READ = "read on the queue"
+WRITE = "write on the queue"
+CONFIGURE = "configure on the queue"
+MQCORE = [
+    Request(READ, "GET", "/{}"),
+    Request(CONFIGURE, "PUT", "/{}"),
+    Request(WRITE, "POST", "/{}/messages", "x"),
+    Request(WRITE, "POST", "/{}/messages?batch=true", {"messages": [{"body": "x"}]}),
+    Request(READ, "GET", "/{}/messages"),
+    Request(READ, "GET", "/{}/messages?wait=10ms"),
+    Request("read on the queue, and its group", "GET", "/{}/messages?group=g"),
+    Request(READ, "DELETE", "/{}/messages/9"),
+    Request(READ, "DELETE", "/{}/messages?id=9"),
+    Request(READ, "PATCH", "/{}/messages/9?visibility=1m"),
+    Request(CONFIGURE, "DELETE", "/{}-gone"),
+]
+DEAD_LETTERS = {"type": "classic", "dlq": {"enabled": True, "topic": "{}"}}
+ON_TOPICS = "configure and write on the queue, read on `amq.topic` and the topics, as for a binding"
+CAPTURE = {"topics": ["{}/#"], "capture": True}
+V1 = [
+    Request(CONFIGURE, "PUT", "/api/v1/queues/{}", {}),
+    Request("write on where dead letters go", "PUT", f"/api/v1/queues/{OWN}-dead", DEAD_LETTERS),
+    Request("read on addresses that are not the queue's own", "PUT", f"/api/v1/queues/{OWN}-more",
+            {"topics": ["$queue/{}/#"]}),
+    Request(ON_TOPICS, "PUT", "/api/v1/queues/{}-captures", CAPTURE),
+    Request(READ, "GET", "/api/v1/queues/{}/messages"),
+    Request(WRITE, "POST", "/api/v1/queues/{}/messages", {"body": "x"}),
+    Request(READ, "POST", "/api/v1/queues/{}/purge"),
+    Request("read on the queue, write on the other", "POST", "/api/v1/queues/{}/move", {"to": OWN}),
+    Request("write on the other", "POST", f"/api/v1/queues/{OWN}/move", {"to": "{}"}),
+    Request("read on the queue, write on the other", "POST", "/api/v1/queues/{}/copy", {"to": OWN}),
+    Request("write on the other", "POST", f"/api/v1/queues/{OWN}/copy", {"to": "{}"}),
+    Request(READ, "POST", "/api/v1/queues/{}/redrive", {}),
+    Request("read on the queue, write on the other", "POST", "/api/v1/queues/{}/redrive-dead-letters",
+            {"to": OWN}),
+    Request(WRITE, "DELETE", "/api/v1/queues/{}/scheduled/9"),
+    Request(CONFIGURE, "PUT", "/api/v1/queues/{}/groups/made", {}),
+    Request(CONFIGURE, "POST", "/api/v1/queues/{}/groups/made/reset", {}),
+    Request(CONFIGURE, "DELETE", "/api/v1/queues/{}/groups/made"),
+    Request(CONFIGURE, "POST", "/api/v1/queues/{}/pause", {}),
+    Request(CONFIGURE, "POST", "/api/v1/queues/{}/resume", {}),
+    Request(CONFIGURE, "DELETE", "/api/v1/queues/{}-gone"),
+]  # fmt: skip
+ARGUMENTS = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "{}"}
+RABBITMQ = [
+    Request(CONFIGURE, "PUT", "/api/queues/%2f/{}-new", {}),
+    Request("write on where dead letters go", "PUT", f"/api/queues/%2f/{OWN}-rabbit",
+            {"arguments": ARGUMENTS}),
+    Request(READ, "DELETE", "/api/queues/%2f/{}/contents"),
+    Request(READ, "POST", "/api/queues/%2f/{}/get", {"count": 1, "ackmode": "ack_requeue_true",
+            "encoding": "auto"}),
+    Request("write on the exchange", "POST", "/api/exchanges/%2f/{}-x/publish",
+            {"routing_key": "k", "payload": "x", "payload_encoding": "string", "properties": {}}),
+    Request("configure on the exchange", "PUT", "/api/exchanges/%2f/{}-y", {"type": "fanout"}),
+    Request("write on the alternate exchange", "PUT", f"/api/exchanges/%2f/{OWN}-z",
+            {"type": "fanout", "arguments": {"alternate-exchange": "{}-x"}}),
+    Request("write on the queue, read on the exchange", "POST", f"/api/bindings/%2f/e/{OWN}-x/q/{{}}",
+            {"routing_key": "k"}),
+    Request("write on the queue, read on the exchange", "POST", f"/api/bindings/%2f/e/{{}}-x/q/{OWN}",
+            {"routing_key": "k"}),
+    Request("configure on the exchange", "DELETE", "/api/exchanges/%2f/{}-gone"),
+    Request(CONFIGURE, "DELETE", "/api/queues/%2f/{}-gone"),
+]  # fmt: skip
+HTTP = {"mqcore": MQCORE, "http": [*V1, *RABBITMQ]}
+
+
+def rendered_http() -> str:
+    """The table of what is asked for over HTTP, as docs/security.md has it."""
+    lines = ["| request | it takes | without that |", "|---|---|---|"]
+    lines += [
+        f"| {request.title} | {request.takes} | {request.refused} |"
+        for requests in HTTP.values()
+        for request in requests
+    ]
+    return "\n".join(lines)
 
 
 def rendered() -> str:

@@ -1,11 +1,14 @@
 """Who may do what, over each protocol: the table in docs/security.md, tried."""
 
+import re
 from pathlib import Path
 
+import httpx
 import pika
 import pytest
 
 from broker.access.passwords import hashed
+from broker.http.application import ENDPOINTS, V1
 from config.access import PermissionSettings, UserSettings, UsersSettings
 from config.users_file import save_users
 from tests.e2e import access_matrix as matrix
@@ -28,12 +31,14 @@ def guarded(tmp_path_factory):
     directory = tmp_path_factory.mktemp("guarded")
     kept = hashed(PASSWORD.encode())
     users = [
-        UserSettings(name=name, password=kept, permissions=(PermissionSettings(**granted),))
+        UserSettings(
+            name=name, password=kept, tags=("management",), permissions=(PermissionSettings(**granted),)
+        )
         for name, granted in USERS.items()
     ]
     save_users(directory / "users.yaml", UsersSettings(users=tuple(users)))
     access = {"users_file": str(directory / "users.yaml"), "anonymous": "never"}
-    process = BrokerProcess(directory, {"access": access}).start()
+    process = BrokerProcess(directory, {"access": access}, arguments=["--mqcore", "0"]).start()
     connection = amqp.connect(process.amqp_port, user="admin", password=PASSWORD)
     channel = connection.channel()
     for name in ("ours-q", "theirs-q", matrix.OWN):
@@ -130,6 +135,53 @@ def test_mqtt_groups_take_their_permission(guarded, operation):
     assert mqtt_code(guarded, "grouped", V5, operation, "ours-q") == "0x87"
 
 
+HTTP = [(listener, request) for listener, requests in matrix.HTTP.items() for request in requests]
+
+
+@pytest.mark.parametrize(("listener", "request_"), HTTP, ids=lambda each: getattr(each, "title", each))
+def test_http_request_takes_its_permission(guarded, listener, request_):
+    url = f"http://127.0.0.1:{guarded.ports[listener]}"
+    with httpx.Client(base_url=url, trust_env=False, timeout=20) as client:
+        who = [("admin", "ours-q", True), *WHO[1:]] if request_.takes == matrix.ON_TOPICS else WHO
+        for user, name, is_allowed in who:
+            answer = request_.send(client, name, (user, PASSWORD))
+            told = (user, name, answer.status_code, answer.text)
+            if is_allowed:  # there may be nothing to do it to
+                assert answer.status_code not in (401, 403), told
+                assert answer.status_code < 500, told
+            else:
+                assert answer.status_code == request_.refused, told
+        assert request_.send(client, "ours-q", None).status_code == 401
+
+
+@pytest.mark.parametrize("listener", matrix.HTTP)
+def test_http_logins_are_refused(guarded, listener):
+    request_ = matrix.HTTP[listener][0]
+    with httpx.Client(base_url=f"http://127.0.0.1:{guarded.ports[listener]}", trust_env=False) as client:
+        for auth in (("narrow", "wrong"), ("unknown", PASSWORD)):
+            answer = request_.send(client, "ours-q", auth)
+            assert answer.status_code == 401
+            assert answer.json()["reason"] == "wrong user name or password"
+
+
+GROUPED = [(listener, request) for listener, request in HTTP if "its group" in request.takes]
+
+
+@pytest.mark.parametrize(("listener", "request_"), GROUPED, ids=lambda each: getattr(each, "title", each))
+def test_http_groups_take_their_permission(guarded, listener, request_):
+    with httpx.Client(base_url=f"http://127.0.0.1:{guarded.ports[listener]}", trust_env=False) as client:
+        assert request_.send(client, "ours-q", ("grouped", PASSWORD)).status_code == 403
+
+
+def test_the_table_has_each_call_of_administration_that_takes_a_permission():
+    listed = {(request.method, request.path.partition("?")[0]) for request in matrix.V1}
+    for endpoint in ENDPOINTS:
+        if endpoint.needs is not None:
+            path = re.sub(r"{queue}(-gone)?", "{}", V1 + endpoint.path)
+            path = path.replace("{group}", "made").replace("{message}", "9")
+            assert {(endpoint.method, path), (endpoint.method, f"{path}-gone")} & listed, endpoint.path
+
+
 @pytest.mark.parametrize(("version", "wrong", "nobody"), [(V5, 0x86, 0x87), (V311, 0x86, 0x87)])
 def test_mqtt_logins_are_refused(guarded, version, wrong, nobody):
     for user, password, code in (
@@ -164,3 +216,4 @@ def test_a_refusal_is_one_log_line(guarded):
 def test_the_documentation_shows_the_table():
     page = (Path(__file__).parents[2] / "docs" / "security.md").read_text("utf-8")
     assert matrix.rendered() in page
+    assert matrix.rendered_http() in page

@@ -107,8 +107,9 @@ class Topology:
     async def declare_exchange(self, asking: Asking) -> Response:
         """Make an exchange."""
         name = asking.part("exchange")
-        asking.identity.check(Action.CONFIGURE, Kind.EXCHANGE, name)
         body = await asking.body()
+        arguments = table(body.get("arguments"), "arguments")
+        permissions.check_exchange(asking.identity, name, arguments)
         kind = body.get("type", "direct")
         if kind not in EXCHANGE_TYPES:
             raise Problem(400, "bad_request", f"invalid exchange type '{kind}'")
@@ -118,7 +119,7 @@ class Topology:
             durable=flag(body.get("durable"), "durable", True),
             auto_delete=flag(body.get("auto_delete"), "auto_delete", False),
             internal=flag(body.get("internal"), "internal", False),
-            arguments=table(body.get("arguments"), "arguments"),
+            arguments=arguments,
         )
         return nothing(201 if await self._admin.declare_exchange(declaration) else 204)
 

@@ -7,13 +7,17 @@ from typing import Final
 
 from pydantic import ConfigDict, Field
 
-from broker.access.rights import Action
+from broker import topics
+from broker.access.login import Identity
+from broker.access.rights import Action, Kind
 from broker.admin.views import QueuePage, QueueView
 from broker.engine.group_settings import problems_of
 from broker.http.endpoints import Ask, Body, Endpoints, NoBody, NoQuery, Query
 from broker.http.site import Site
 from config import limits
 from config.loader import ConfigError, load_queue
+from config.queue_settings import QueueSettings
+from queue_manager.address import is_queue_topic
 from queue_manager.errors import InvalidArgument
 
 queues: Final = Endpoints("queues")
@@ -84,7 +88,25 @@ async def set_queue(site: Site, ask: Ask[NoQuery, QueueDefinition]) -> QueueView
         settings = load_queue(entry, queue_check=problems_of)
     except ConfigError as error:
         raise InvalidArgument("; ".join(error.problems)) from None
+    if ask.caller is not None and not ask.caller.is_administrator:
+        _check_reach(ask.caller, settings)
     return await site.admin.configure(settings)
+
+
+def _check_reach(caller: Identity, settings: QueueSettings) -> None:
+    """Raise NotPermitted unless the caller may write where dead letters go, and read what the queue takes
+    beside its own address: as over AMQP.
+    """
+    if settings.dead_letter:
+        caller.check(Action.READ, Kind.QUEUE, settings.name)
+        caller.check(Action.WRITE, Kind.QUEUE, settings.dead_letter)
+    for topic in settings.topics:
+        if not is_queue_topic(topic):
+            caller.check(Action.WRITE, Kind.QUEUE, settings.name)
+            caller.check(Action.READ, Kind.EXCHANGE, topics.EXCHANGE)
+            caller.check_keys(Action.READ, topics.EXCHANGE, topics.pattern_of(topic))
+        elif topic.split("/")[1] != settings.name:
+            caller.check(Action.READ, Kind.ADDRESS, topic)
 
 
 @queues.delete("/queues/{queue}", Count, Deletion, needs=Action.CONFIGURE)
