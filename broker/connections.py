@@ -52,15 +52,25 @@ class Peer(Sender, Protocol):
 class Connections:
     """All that hubs share of connections, whatever virtual host these are in."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, settle_left: Callable[[], None]) -> None:
-        """`settle_left` is called after output was written: clients that are gone may have given back."""
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        settle_left: Callable[[], None],
+        announce: Callable[[], None],
+    ) -> None:
+        """`settle_left` is called once before output is written, for whoever said something in this loop
+        turn, and after it: clients that are gone may have given back. `announce` is called when the first of
+        a turn has said something.
+        """
         self._loop = loop
         self._settle_left = settle_left
+        self._announce = announce
         self.transports: dict[Peer, None] = {}
         self._flushes: dict[Peer, None] = {}
         self._held_back: list[Peer] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._flush_scheduled = False
+        self._settle_wanted = False
+        self._end_scheduled = False
         self._caller_count = 0
         self._connection_count = 0
 
@@ -94,30 +104,57 @@ class Connections:
         self._held_back.append(transport)
 
     def committed(self) -> None:
-        """A commit is done: who was held back may go on."""
+        """A commit is done: who was held back may go on, and who waited for it is told at once."""
         if self._held_back:
             transports = self._held_back
             self._held_back = []
             for transport in transports:
                 transport.store_caught_up()
+        if self._flushes:
+            self._write()
+
+    def want_settle(self) -> None:
+        """Somebody said something: have the core settled once, at the end of the loop turn."""
+        if not self._settle_wanted:
+            self._settle_wanted = True
+            self._schedule_end()
+            self._announce()
 
     def want_flush(self, transport: Peer) -> None:
         """Write this transport's output at the end of the loop turn."""
         self._flushes[transport] = None
-        if not self._flush_scheduled:
-            self._flush_scheduled = True
-            self._loop.call_soon(self._flush)
+        if not self._end_scheduled:
+            self._schedule_end()
 
-    def _flush(self) -> None:
+    def _schedule_end(self) -> None:
+        if not self._end_scheduled:
+            self._end_scheduled = True
+            self._loop.call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        try:
+            if self._settle_wanted:
+                self._settle_wanted = False
+                self._settle_left()
+            self._write()
+        finally:
+            # one publish may be for thousands: others have their turn in between
+            self._end_scheduled = False
+            if self._flushes or self._settle_wanted:
+                self._schedule_end()
+        self._settle_left()
+
+    def _write(self) -> None:
         flushes = self._flushes
         for transport in list(islice(flushes, limits.FLUSHES_PER_TURN_MAX)):
             if transport in flushes:
                 del flushes[transport]
-                transport.flush()
-        self._flush_scheduled = bool(flushes)
-        if flushes:  # one publish may be for thousands: others have their turn in between
-            self._loop.call_soon(self._flush)
-        self._settle_left()
+                try:
+                    transport.flush()
+                except Exception as error:  # our bug, or the transport's: it must cost one connection
+                    message = "writing to a client failed"
+                    self._loop.call_exception_handler({"message": message, "exception": error})
+                    transport.abort()
 
     # tasks
 

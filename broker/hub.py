@@ -48,7 +48,7 @@ class Hub:
         self.topics = TopicSpace()
         self._hubs: Final[dict[str, Hub]] = {DEFAULT_VHOST: self}
         self.bodies: BodyRoom[Peer] = BodyRoom()
-        self._connections: Final = Connections(loop, self._settle_left)
+        self._connections: Final = Connections(loop, self._settle_left, self._announce)
         self.transports = self._connections.transports
         self.connected = self._connections.connected
         self.disconnected = self._connections.disconnected
@@ -59,6 +59,7 @@ class Hub:
         self.has_work = (
             client.turns.has_work
         )  # whether `settle_turn` has anything to do; asked for each chunk
+        self.want_settle = self._connections.want_settle
         self.spawn = self._connections.spawn
         self.stop_tasks = self._connections.stop_tasks
         client.commits.on_committed(self._connections.committed)
@@ -96,6 +97,9 @@ class Hub:
     def settle_turn(self) -> None:
         """After something was done to the core: deliver what can be delivered, commit what must be."""
         self.client.turns.settle()
+
+    def _announce(self) -> None:
+        self.client.turns.announce()
 
     def _settle_left(self) -> None:
         if self.has_work():

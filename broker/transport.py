@@ -110,10 +110,12 @@ class Transport(asyncio.Protocol):
             hub = self._hub
             if connection.closed and not self._later:
                 self.end()  # before anything is dispatched to a client who will not read it
-            if hub.has_work():
+            if len(data) <= limits.LONE_CHUNK_BYTES_MAX:
+                hub.want_settle()
+            elif hub.has_work():
                 hub.settle_turn()
-                if hub.client.turns.uncommitted_bytes() > limits.UNCOMMITTED_BYTES_MAX:
-                    self._hold_back()
+            if hub.client.turns.uncommitted_bytes() > limits.UNCOMMITTED_BYTES_MAX:
+                self._hold_back()
         unfinished_bytes = connection.unfinished_bytes
         if unfinished_bytes or self._announced:
             self._announced = unfinished_bytes > 0

@@ -283,6 +283,7 @@ LISTEN_BACKLOG: Final = 4_096
 LISTEN_RETRY_MS: Final = 50  # between two tries to get a port that a broker is about to give back
 LISTEN_TAKE_OVER_TIMEOUT_S: Final = 10  # how long it may take that broker
 EVENTS_PER_TURN_MAX: Final = 64  # of one client acted on before others have their turn; a run counts as one
+LONE_CHUNK_BYTES_MAX: Final = 4 * KIB  # what is delivered with all that others said in the same loop turn
 FLUSHES_PER_TURN_MAX: Final = 256  # connections written to before others have their turn
 DEADLINES_PER_TURN_MAX: Final = 1_024  # connections asked for their deadlines before others have their turn
 ACCEPTS_PER_TURN_MAX: Final = 64  # connections let in before who is in has its turn

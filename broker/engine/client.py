@@ -763,6 +763,11 @@ class TurnClient(Protocol):
         """Whether `settle` has anything to do."""
         ...
 
+    def announce(self) -> None:
+        """Something may have been done to the core, and more may be in this loop turn: have it committed once
+        `settle` was called, which follows at the end of the turn.
+        """
+
     def settle(self) -> None:
         """Deliver what can be delivered, commit what must be."""
 

@@ -147,10 +147,10 @@ class Tail:
         excess = self.memory_bytes - bytes_max
         if excess <= 0:
             return
-        offset = self.first_offset
-        for message in self._messages[self._start : self._start + max(0, durable_offset - offset)]:
-            if excess <= 0:
-                break
-            excess -= len(message.body or b"") + self._overhead_bytes
-            offset += 1
-        self.drop_before(offset)
+        start = index = self._start
+        end = start + max(0, min(durable_offset, self.next_offset) - self.first_offset)
+        messages = self._messages
+        while excess > 0 and index < end:
+            excess -= len(messages[index].body or b"") + self._overhead_bytes
+            index += 1
+        self.drop_before(self.first_offset + index - start)

@@ -301,7 +301,14 @@ class LocalTurns:
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self._manager = shard.manager
+        # without a detour, for each chunk
         self.has_work = shard.manager.context.has_work
+        self.uncommitted_bytes = shard.manager.context.uncommitted_bytes
+
+    def announce(self) -> None:
+        """See `TurnClient`."""
+        if self.has_work():
+            self._shard.wakeups.commit.set()
 
     def settle(self) -> None:
         """See `TurnClient`."""
@@ -309,7 +316,3 @@ class LocalTurns:
         if manager.context.dispatchable:
             manager.dispatch(self._shard.clock.now_ms())
         self._shard.wake()
-
-    def uncommitted_bytes(self) -> int:
-        """See `TurnClient`."""
-        return self._manager.context.uncommitted_bytes()

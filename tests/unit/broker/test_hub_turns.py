@@ -20,10 +20,41 @@ class Nothing:
         def has_work() -> bool:
             return False
 
+        @staticmethod
+        def announce() -> None:
+            pass
+
     class commits:
         @staticmethod
         def on_committed(call) -> None:
             pass
+
+
+class Busy:
+    """A core that notes when it is asked to do what there is."""
+
+    def __init__(self, log: list) -> None:
+        self.turns = self
+        self.commits = self
+        self.tell = None
+        self._log = log
+        self._has_work = False
+
+    def publish(self) -> None:
+        self._has_work = True
+
+    def has_work(self) -> bool:
+        return self._has_work
+
+    def announce(self) -> None:
+        self._log.append("announced")
+
+    def settle(self) -> None:
+        self._has_work = False
+        self._log.append("settled")
+
+    def on_committed(self, call) -> None:
+        self.tell = call
 
 
 class Peer:
@@ -83,3 +114,61 @@ async def test_connection_lost_between_two_steps_is_not_asked_for_its_deadline(h
     hub.disconnected(peers[4])
     await asking
     assert done == peers[:4]
+
+
+def make_hub(core) -> Hub:
+    return Hub(Settings(), core, Access(AccessSettings(), Clock()), Clock(), asyncio.get_running_loop())
+
+
+async def test_what_connections_say_in_one_turn_is_settled_once_before_anything_is_written():
+    log: list = []
+    core = Busy(log)
+    hub = make_hub(core)
+    peer = Peer(log)
+    for _ in range(3):  # chunks of three connections
+        core.publish()
+        hub.want_settle()
+        hub.want_flush(peer)
+    assert log == ["announced"]
+    await asyncio.sleep(0)
+    assert log == ["announced", "settled", peer]
+    core.publish()
+    hub.want_settle()
+    await asyncio.sleep(0)
+    assert log[3:] == ["announced", "settled"]
+
+
+async def test_who_waited_for_a_commit_is_written_to_with_it():
+    log: list = []
+    core = Busy(log)
+    hub = make_hub(core)
+    peer = Peer(log)
+    hub.want_flush(peer)
+    core.tell()
+    assert log == [peer]
+    await asyncio.sleep(0)
+    assert log == [peer], "it has nothing more to write"
+
+
+async def test_failure_to_write_to_one_ends_that_connection_and_no_other():
+    log: list = []
+
+    class Broken(Peer):
+        def flush(self) -> None:
+            raise RuntimeError("a bug")
+
+        def abort(self) -> None:
+            log.append("aborted")
+
+    hub = make_hub(Busy(log))
+    told = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context["exception"]))
+    peer = Peer(log)
+    hub.want_flush(Broken(log))
+    hub.want_flush(peer)
+    await asyncio.sleep(0)
+    assert log == ["aborted", peer]
+    assert [str(error) for error in told] == ["a bug"]
+    hub.want_flush(peer)
+    await asyncio.sleep(0)
+    assert log == ["aborted", peer, peer]
