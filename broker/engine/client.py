@@ -15,12 +15,22 @@ from typing import Protocol
 from broker.engine.answers import Answer
 from broker.engine.commit_stats import CommitView
 from broker.engine.names import Address, Name, VhostName
+from broker.engine.session_traffic import (
+    Bounds,
+    Log,
+    LogCall,
+    Session,
+    SubscriptionOptions,
+    Totals,
+    WillValue,
+)
 from broker.engine.traffic import (
     Claim,
     Consumer,
     Credit,
     Group,
     PublishPlan,
+    RetainedMessage,
     Sink,
     Source,
     Targets,
@@ -54,16 +64,9 @@ from queue_manager.api import (
 from queue_manager.filters.consumer_filter import ConsumerFilter
 from queue_manager.options import PLAIN, PublishOptions
 from queue_manager.policy import Pause
-from queue_manager.retained import RetainedMessage
 from queue_manager.routing.exchange_types.base import Headers
-from queue_manager.sessions.bounds import Bounds
-from queue_manager.sessions.directory import Totals
-from queue_manager.sessions.filter_log import FilterLog
-from queue_manager.sessions.session import Session
-from queue_manager.sessions.subscription import SubscriptionOptions
 from storage.cuts import Cut
 from storage.envelope import EnvelopeTemplate
-from storage.records.session_will import WillValue
 
 
 class Waiter(Protocol):
@@ -431,9 +434,8 @@ class WillClient(Protocol):
 
 
 class SessionClient(Protocol):
-    """MQTT sessions that outlive their connection, and the logs of what they are subscribed to.
-
-    Sessions, their subscriptions and logs are still objects of the core.
+    """MQTT sessions that outlive their connection, and the logs of what they are subscribed to; see
+    `broker.engine.session_traffic`.
     """
 
     @property
@@ -442,11 +444,11 @@ class SessionClient(Protocol):
         ...
 
     @property
-    def logs(self) -> Sequence[FilterLog]:
+    def logs(self) -> Sequence[Log]:
         """The logs that are there."""
         ...
 
-    def on_log(self, call: Callable[[FilterLog, bool], None]) -> None:
+    def on_log(self, call: LogCall) -> None:
         """Have `call` called with each log that begins and, with False, that ends."""
 
     def limit(self, bounds: Bounds) -> None:
@@ -484,9 +486,13 @@ class SessionClient(Protocol):
         """Subscribe a session to a filter; whether it was not. `is_logged`: messages are kept for it."""
         ...
 
+    def unsubscribe(self, session: Session, topic_filter: str) -> bool:
+        """Subscribe a session to a filter no more; whether it was."""
+        ...
+
     def publish(
         self,
-        logs: Sequence[FilterLog],
+        logs: Sequence[Log],
         template: EnvelopeTemplate,
         qos: int,
         retain: bool,

@@ -15,6 +15,7 @@ from queue_manager.claims.claim import UNLIMITED
 from queue_manager.model import Message
 from queue_manager.options import PublishOptions
 from queue_manager.policy import QueuePolicy
+from queue_manager.retained import RetainedMessage
 from storage.envelope import EnvelopeTemplate
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Listener",
     "Message",
     "PublishPlan",
+    "RetainedMessage",
     "Sink",
     "Source",
     "Targets",

@@ -17,7 +17,16 @@ from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_args, get_ori
 from broker.engine import client as stated
 from broker.engine.client import RetainedClient, ShardClient
 from broker.engine.names import Told
-from broker.engine.traffic import Source
+from broker.engine.session_traffic import (
+    Bounds,
+    Log,
+    LogCall,
+    Session,
+    SubscriptionOptions,
+    Totals,
+    WillValue,
+)
+from broker.engine.traffic import RetainedMessage, Source
 from broker.engine.translating import Translation, translated
 from queue_manager.address import PREFIX, local_name, qualified_name
 from queue_manager.api import (
@@ -31,14 +40,7 @@ from queue_manager.api import (
     QueueView,
 )
 from queue_manager.errors import LimitReached
-from queue_manager.retained import RetainedMessage
-from queue_manager.sessions.bounds import Bounds
-from queue_manager.sessions.directory import Totals
-from queue_manager.sessions.filter_log import FilterLog
-from queue_manager.sessions.session import Session
-from queue_manager.sessions.subscription import SubscriptionOptions
 from storage.envelope import EnvelopeTemplate
-from storage.records.session_will import WillValue
 
 _Part = TypeVar("_Part")
 
@@ -182,10 +184,10 @@ class _NoWills:
 class _NoSessions:
     """As `SessionClient`, where no session outlives its connection: they are kept for `/` only."""
 
-    logs: Sequence[FilterLog] = ()
+    logs: Sequence[Log] = ()
     wills = _NoWills()
 
-    def on_log(self, call: Callable[[FilterLog, bool], None]) -> None:
+    def on_log(self, call: LogCall) -> None:
         """See `SessionClient`: there never is one."""
 
     def limit(self, bounds: Bounds) -> None:
@@ -223,9 +225,13 @@ class _NoSessions:
         """See `SessionClient`."""
         raise LimitReached("there is no such session")
 
+    def unsubscribe(self, session: Session, topic_filter: str) -> bool:
+        """See `SessionClient`."""
+        return False
+
     def publish(
         self,
-        logs: Sequence[FilterLog],
+        logs: Sequence[Log],
         template: EnvelopeTemplate,
         qos: int,
         retain: bool,

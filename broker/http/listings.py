@@ -9,8 +9,8 @@ from heapq import nsmallest
 from typing import TypeVar
 
 from broker.access.users import UserView
-from broker.engine.local.retained import RetainedMessage
-from broker.engine.local.sessions import Session
+from broker.engine.session_traffic import Session
+from broker.engine.traffic import RetainedMessage
 from broker.http.site import Site
 from config import limits
 from protocols.mqtt.topics import matches

@@ -9,8 +9,7 @@ from typing import Final
 import structlog
 
 from broker.access.rights import Action, Kind
-from broker.engine.local.retained import RetainedMessage
-from broker.engine.traffic import Claim
+from broker.engine.traffic import Claim, RetainedMessage
 from broker.mqtt.client import MqttClient
 from broker.mqtt.subscription import Group, Subscription
 from broker.mqtt.window import OutboundWindow

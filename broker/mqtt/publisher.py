@@ -9,7 +9,7 @@ from typing import Final, Protocol
 import structlog
 
 from broker.access.login import Identity
-from broker.engine.local.sessions import Session
+from broker.engine.session_traffic import Session
 from broker.hub import Hub
 from broker.mqtt.client import MqttClient
 from broker.mqtt.durable_call import DurableCall

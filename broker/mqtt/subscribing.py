@@ -12,7 +12,7 @@ import structlog
 from broker.access.rights import Action, Kind
 from broker.connection_views import SubscriptionView
 from broker.consumers import ConsumerRequest, find_or_create
-from broker.engine.local.sessions import SubscriptionOptions
+from broker.engine.session_traffic import SubscriptionOptions
 from broker.mqtt.client import MqttClient
 from broker.mqtt.delivery import MqttConsumer
 from broker.mqtt.durable_call import DurableCall
@@ -58,7 +58,7 @@ class Subscriptions:
         """The client has a lasting session: take up what it is subscribed to beside its logs."""
         self._link = link
         for subscription in list(link.session.subscriptions.values()):
-            if subscription.log is None:
+            if not subscription.is_logged:
                 self._resume(subscription.filter, subscription.options)
 
     def views(self) -> tuple[SubscriptionView, ...]:

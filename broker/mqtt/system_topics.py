@@ -11,7 +11,7 @@ from typing import Final
 
 from broker.access.login import Identity, NotPermitted
 from broker.access.users import itself
-from broker.engine.local.retained import RetainedMessage
+from broker.engine.traffic import RetainedMessage
 from broker.hub import Hub
 from broker.mqtt.client import Clients
 from broker.mqtt.publishing import PlainTarget

@@ -11,7 +11,7 @@ import structlog
 
 from broker.access.login import Identity, Login
 from broker.access.users import itself
-from broker.engine.local.sessions import CONNECTED, Session, WillValue
+from broker.engine.session_traffic import CONNECTED, Session, WillValue
 from broker.hub import Hub
 from broker.mqtt import publishing
 from broker.mqtt.pubsub import PubSub

@@ -73,6 +73,11 @@ class SessionSubscription:
         self.read_bytes = 0
 
     @property
+    def is_logged(self) -> bool:
+        """Whether messages are kept for it."""
+        return self.log is not None
+
+    @property
     def low_id(self) -> int:
         """The session needs nothing of the log below this ID."""
         return max(self.from_id, self.session.position)

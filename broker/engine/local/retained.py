@@ -8,8 +8,6 @@ from broker.engine.shard import Shard
 from queue_manager.retained import RetainedMessage
 from storage.envelope import EnvelopeTemplate
 
-__all__ = ["LocalRetained", "RetainedMessage"]
-
 
 class LocalRetained:
     """As `RetainedClient`."""

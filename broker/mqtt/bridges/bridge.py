@@ -10,7 +10,7 @@ import structlog
 
 from broker.access.login import Identity
 from broker.access.users import itself
-from broker.engine.local.sessions import NEVER_S, Session, SubscriptionOptions
+from broker.engine.session_traffic import NEVER_S, Session, SubscriptionOptions
 from broker.hub import Hub
 from broker.mqtt import publishing
 from broker.mqtt.bridges.link import BRIDGE_USER, BridgeLink
@@ -55,9 +55,9 @@ class Bridge:
         name = session_name(self._settings.name)
         session = sessions.find(name) or sessions.begin(name, BRIDGE_USER, NEVER_S)
         wanted = {local_filter(rule): rule.qos for rule in self._settings.out_topics}
-        for known in list(session.subscriptions.values()):
-            if known.filter not in wanted:
-                session.remove(known)
+        for known in list(session.subscriptions):
+            if known not in wanted:
+                sessions.unsubscribe(session, known)
         for topic_filter, qos in wanted.items():
             options = SubscriptionOptions(qos, True, True, 2, 0, b"")
             sessions.subscribe(session, topic_filter, options, is_logged=True)

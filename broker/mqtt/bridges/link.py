@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from broker.engine.local.sessions import Delivery, Session, SessionSubscription
+from broker.engine.session_traffic import Delivery, Session, SessionSubscription
 from broker.hub import Hub
 from broker.mqtt.bridges.path import has_passed, with_bridge
 from broker.mqtt.bridges.topics import outward
@@ -73,7 +73,7 @@ class BridgeLink:
         """See `Link`."""
         return self.window.take_one()
 
-    def deliver(self, deliveries: list[Delivery]) -> None:
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """See `Link`. What does not go there is done."""
         now_ms = self._hub.clock.now_ms()
         skipped = []

@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 
 from broker.access.login import Identity
-from broker.engine.local.sessions import Session
+from broker.engine.session_traffic import Session
 from broker.hub import Hub
 from broker.mqtt.publisher import DurableAnswer
 from broker.mqtt.pubsub import PubSub

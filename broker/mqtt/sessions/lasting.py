@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from broker.engine.local.sessions import NEVER_S, Bounds, Session
+from broker.engine.session_traffic import NEVER_S, Bounds, Session
 from broker.hub import Hub
 from broker.mqtt.client import MqttClient
 from broker.mqtt.outbound import Outbound

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 
-from broker.engine.local.sessions import Delivery, Session, SessionSubscription, SubscriptionOptions
+from broker.engine.session_traffic import Delivery, Session, SessionSubscription, SubscriptionOptions
 from broker.mqtt.client import MqttClient
 from broker.mqtt.outbound import Outbound
 from broker.mqtt.subscription import Subscription, encode_identifier
@@ -15,7 +16,7 @@ from protocols.mqtt.events import AckRun, PublishRun
 
 
 class SessionLink:
-    """A `broker.engine.local.sessions.Link`."""
+    """A `broker.engine.session_traffic.Link`."""
 
     __slots__ = ("_client", "_completed", "_outbound", "_plain", "session")
 
@@ -50,7 +51,7 @@ class SessionLink:
         """See `Link`."""
         return self._outbound.window.take_one()
 
-    def deliver(self, deliveries: list[Delivery]) -> None:
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """See `Link`."""
         self._client.transport.guard(self._deliver, deliveries)
 
@@ -63,7 +64,7 @@ class SessionLink:
         """See `Link`."""
         self._outbound.window.release(packet_ids)
 
-    def _deliver(self, deliveries: list[Delivery]) -> None:
+    def _deliver(self, deliveries: Sequence[Delivery]) -> None:
         connection = self._client.connection
         if connection.closed:
             return
@@ -142,8 +143,7 @@ class SessionLink:
         if known is None:
             return False
         self._plain.pop(known, None)
-        self.session.remove(known)
-        return True
+        return self._client.hub.client.sessions.unsubscribe(self.session, topic_filter)
 
     # what the client says
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, cast
 
-from broker.engine.local.sessions import FilterLog, Session, SessionSubscription
+from broker.engine.session_traffic import Log, Session, SessionSubscription
 from broker.mqtt.pubsub import PubSub
 from broker.mqtt.subscription import Subscription
 from protocols.mqtt.events import PublishRun
@@ -27,7 +27,7 @@ class LoggedFilter:
     uses_aliases = False
     has_room = True
 
-    def __init__(self, log: FilterLog) -> None:
+    def __init__(self, log: Log) -> None:
         self.log = log
         self.subscription = Subscription(self, log.filter, 2, retain_as_published=True)
 
@@ -44,9 +44,8 @@ class LoggedFilter:
 
     def forward_from(self, publisher: Session | None, run: PublishRun) -> None:
         """As `forward`, but for the publisher's own subscriptions that want no local ones."""
-        for reader in list(self.log.live):
-            subscription = cast(SessionSubscription, reader)
-            session = cast(Session, subscription.session)
+        for subscription in list(self.log.live):
+            session = subscription.session
             if session is publisher and subscription.options.no_local:
                 continue
             cast(PlainLink, session.link).pass_on(run, subscription)
@@ -55,13 +54,13 @@ class LoggedFilter:
 class LoggedFilters:
     """Keeps the tree as the logs come and go."""
 
-    def __init__(self, pubsub: PubSub, logs: Sequence[FilterLog]) -> None:
+    def __init__(self, pubsub: PubSub, logs: Sequence[Log]) -> None:
         self._pubsub = pubsub
-        self._by_log: dict[FilterLog, LoggedFilter] = {}
+        self._by_log: dict[Log, LoggedFilter] = {}
         for log in logs:
             self.changed(log, True)
 
-    def changed(self, log: FilterLog, begins: bool) -> None:
+    def changed(self, log: Log, begins: bool) -> None:
         """A log begins, or ends."""
         if begins:
             logged = self._by_log[log] = LoggedFilter(log)

@@ -1,34 +1,91 @@
-"""Front-ends over a client that shows of plans, consumers and claims only what `traffic` states."""
+"""Front-ends, HTTP and administration over a client that gives nothing of the core but what is stated."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+import inspect
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from dataclasses import is_dataclass
 from typing import Any
 
+import httpx
 import pytest
 from pamqp import commands
 
 from broker.app import Broker
-from broker.engine import traffic
+from broker.engine import session_traffic, traffic
+from broker.engine.answers import Answer
+from broker.engine.client import WillClient
+from broker.engine.local.client import LocalClient
+from broker.engine.shard import Shard
+from config.settings import (
+    AmqpListenerSettings,
+    HttpListenerSettings,
+    ListenersSettings,
+    MqcoreListenerSettings,
+    MqttListenerSettings,
+    Settings,
+    StorageSettings,
+)
+from queue_manager.api import ExchangeDeclaration
 from queue_manager.claims.claim import Claim, Consumer, CreditPool
 from queue_manager.group.group import Group
 from queue_manager.model import Message
 from queue_manager.queue.queue import Queue
+from queue_manager.retained import RetainedMessage
 from queue_manager.routing.bindings import Route
 from queue_manager.routing.plan import PublishPlan
+from queue_manager.sessions.filter_log import FilterLog
+from queue_manager.sessions.merging import Merged
+from queue_manager.sessions.sent import Unfinished
+from queue_manager.sessions.session import Delivery, Session
+from queue_manager.sessions.subscription import SessionSubscription
+from queue_manager.sessions.wills import KeptWills
+from storage.envelope import EnvelopeTemplate
+from storage.records.filter_log_entry import Kept
 from tests.e2e.raw_amqp import RawAmqp
-from tests.e2e.raw_mqtt import PUBACK, PUBLISH, SUBACK, RawMqtt, acknowledgement, publish, subscribe
+from tests.e2e.raw_mqtt import (
+    CONNACK,
+    PUBACK,
+    PUBLISH,
+    SUBACK,
+    RawMqtt,
+    acknowledgement,
+    connect,
+    publish,
+    subscribe,
+)
 
 STATED: dict[type, type] = {
     Claim: traffic.Claim,
     Consumer: traffic.Consumer,
     CreditPool: traffic.Credit,
+    Delivery: session_traffic.Delivery,
+    FilterLog: session_traffic.Log,
     Group: traffic.Group,
+    KeptWills: WillClient,
+    Kept: session_traffic.SessionMessage,
+    Merged: session_traffic.Merged,
     PublishPlan: traffic.PublishPlan,
     Queue: traffic.Source,
     Route: traffic.Targets,
+    Session: session_traffic.Session,
+    SessionSubscription: session_traffic.SessionSubscription,
+    Unfinished: session_traffic.Unfinished,
 }
+VALUES = Message | RetainedMessage | EnvelopeTemplate  # and dataclasses, and named tuples
+PARTS = (
+    "queues",
+    "exchanges",
+    "groups",
+    "messages",
+    "streams",
+    "epochs",
+    "sessions",
+    "retained",
+    "publishing",
+    "consuming",
+)
 _handles: dict[object, Any] = {}
 
 
@@ -46,16 +103,26 @@ class Handle:
         if name not in self._names:
             raise AssertionError(f"{name} of {type(self._of).__name__} is nothing for front-ends")
         value = getattr(self._of, name)
-        return given(value) if not callable(value) else value
+        return foreign(value) if callable(value) else given(value)
 
 
 def given(value: Any) -> Any:
     """What a front-end gets of a value."""
-    if isinstance(value, list | tuple) and value and not isinstance(value[0], Message):
-        return type(value)(map(given, value))
-    for kind, stated in STATED.items():
-        if isinstance(value, kind):
-            return _handles.setdefault(value, Handle(value, stated))
+    if isinstance(value, Deliveries):
+        return value._sink
+    stated = next((stated for kind, stated in STATED.items() if isinstance(value, kind)), None)
+    if stated is not None:
+        return _handles.setdefault(id(value), Handle(value, stated))
+    if isinstance(value, str | bytes | VALUES) or hasattr(value, "_fields") or is_dataclass(value):
+        return value
+    if isinstance(value, Mapping):
+        return {given(key): given(each) for key, each in value.items()}
+    if isinstance(value, Iterator):
+        return map(given, value)
+    if isinstance(value, Collection):
+        return tuple(map(given, value)) if isinstance(value, tuple) else list(map(given, value))
+    if type(value).__module__.split(".")[0] in ("queue_manager", "storage"):
+        raise AssertionError(f"{type(value).__name__} crosses the client")
     return value
 
 
@@ -63,15 +130,19 @@ def taken(value: Any) -> Any:
     """What the core gets of what a front-end gives."""
     if isinstance(value, Handle):
         return value._of
-    if isinstance(value, list | tuple):
-        return type(value)(map(taken, value))
     if hasattr(value, "deliver"):
-        return Deliveries(value)
-    return taken(list(value)) if isinstance(value, Iterable) and not isinstance(value, str | bytes) else value
+        return _handles.setdefault(id(value), Deliveries(value))
+    if inspect.isroutine(value):
+        return lambda *arguments: value(*map(given, arguments))
+    if isinstance(value, str | bytes | Mapping) or hasattr(value, "_fields") or is_dataclass(value):
+        return value
+    if isinstance(value, tuple):
+        return tuple(map(taken, value))
+    return list(map(taken, value)) if isinstance(value, Iterable) else value
 
 
 class Deliveries:
-    """A sink that the core calls, for one that front-ends have."""
+    """A sink, or the link of a session, that the core calls, for one that front-ends have."""
 
     def __init__(self, sink: Any) -> None:
         self._sink = sink
@@ -79,6 +150,22 @@ class Deliveries:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         call = getattr(self._sink, name)
         return lambda *arguments: call(*map(given, arguments))
+
+
+def foreign(found: Callable[..., Any]) -> Callable[..., Any]:
+    """A call of the core, for front-ends."""
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        result = found(*map(taken, arguments), **{key: taken(value) for key, value in named.items()})
+        if isinstance(result, Answer):
+            return result.map(given)
+        return awaited(result) if inspect.iscoroutine(result) else given(result)
+
+    return call
+
+
+async def awaited(work: Coroutine[Any, Any, Any]) -> Any:
+    return given(await work)
 
 
 class Foreign:
@@ -89,21 +176,29 @@ class Foreign:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._part, name)
-        if not callable(found):
-            return found
+        return foreign(found) if callable(found) else given(found)
 
-        def call(*arguments: Any, **named: Any) -> Any:
-            return given(found(*map(taken, arguments), **{key: taken(value) for key, value in named.items()}))
 
-        return call
+class ForeignClient(LocalClient):
+    """The local client behind handles."""
+
+    def __init__(self, shard: Shard) -> None:
+        super().__init__(shard)
+        for name in PARTS:
+            setattr(self, name, Foreign(getattr(self, name)))
 
 
 @pytest.fixture
-async def broker() -> AsyncIterator[Broker]:
-    async with Broker(storage="memory:") as broker:
-        client: Any = broker.hub.client
-        for name in ("publishing", "consuming"):
-            setattr(client, name, Foreign(getattr(client, name)))
+async def broker(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Broker]:
+    monkeypatch.setattr("broker.app.LocalClient", ForeignClient)
+    listeners = ListenersSettings(
+        mqtt=MqttListenerSettings(port=0),
+        amqp=AmqpListenerSettings(port=0),
+        http=HttpListenerSettings(port=0),
+        mqcore=MqcoreListenerSettings(port=0),
+    )
+    settings = Settings(storage=StorageSettings(url="memory:"), listeners=listeners)
+    async with Broker(settings) as broker:
         yield broker
     _handles.clear()
 
@@ -169,3 +264,68 @@ async def test_a_stream_is_read_with_what_is_stated(broker: Broker) -> None:
         raw.drop()
 
     await asyncio.to_thread(client)
+
+
+async def test_sessions_work_with_what_is_stated(broker: Broker) -> None:
+    def client() -> None:
+        never = b"\x11\xff\xff\xff\xff"
+        device = RawMqtt(broker.ports["mqtt"])
+        reader = RawMqtt(broker.ports["mqtt"], client_id="reader", props=never)
+        reader.send_bytes(subscribe("plant/+", 1))
+        reader.expect(SUBACK)
+        device.send_bytes(publish("plant/a", b"live", qos=0))
+        assert reader.expect(PUBLISH).body.endswith(b"live")
+        reader.drop()
+        for number, retain in enumerate((False, True), 1):
+            body = b"kept %d" % number
+            device.send_bytes(publish("plant/a", body, qos=1, packet_id=number, retain=retain))
+            device.expect(PUBACK)
+        back = RawMqtt(broker.ports["mqtt"], version=None)
+        back.send_bytes(connect(client_id="reader", flags=0, props=never))
+        assert back.expect(CONNACK).body[0] == 1
+        deliveries = [back.expect(PUBLISH) for _ in range(2)]
+        assert [each.body[-6:] for each in deliveries] == [b"kept 1", b"kept 2"]
+        for number in (1, 2):
+            back.send_bytes(acknowledgement(PUBACK, number))
+        back.drop()
+        device.drop()
+
+    await asyncio.to_thread(client)
+    assert await broker.admin.queues() == []
+
+
+async def test_http_and_administration_work_with_what_is_stated(broker: Broker) -> None:
+    urls = {name: f"http://127.0.0.1:{broker.ports[name]}" for name in ("http", "mqcore")}
+    await broker.admin.declare_exchange(ExchangeDeclaration(name="bids", type="topic"))
+
+    def client() -> None:
+        with httpx.Client(base_url=urls["mqcore"], trust_env=False, timeout=20) as mq:
+            assert mq.put("/jobs").status_code == 201
+            for body in (b"one", b"two"):
+                assert mq.post("/jobs/messages", content=body).status_code == 201
+            fetched = mq.get("/jobs/messages")
+            assert fetched.content == b"one"
+            message = fetched.headers["x-message-id"]
+            assert mq.delete(f"/jobs/messages/{message}").status_code == 204
+        with httpx.Client(base_url=urls["http"], trust_env=False, timeout=20) as api:
+            for path in ("queues/jobs", "queues/jobs/groups", "queues/jobs/messages", "queues/jobs/epochs"):
+                assert api.get(f"/api/v1/{path}").status_code == 200, path
+            for path in (
+                "overview",
+                "queues",
+                "exchanges",
+                "bindings",
+                "connections",
+                "sessions",
+                "retained",
+            ):
+                assert api.get(f"/api/v1/{path}").status_code == 200, path
+            assert api.post("/api/v1/queues/jobs/messages", json={"body": "three"}).status_code == 200
+            for path in ("/", "/queues", "/queues/jobs", "/exchanges", "/sessions", "/metrics"):
+                assert api.get(path).status_code == 200, path
+
+    await asyncio.to_thread(client)
+    await broker.admin.declare("copies")
+    assert await broker.admin.copy("jobs", "copies") == 2
+    assert await broker.admin.move("jobs", "copies") == 2
+    assert (await broker.admin.queue("copies")).ready == 4

@@ -1,0 +1,223 @@
+"""What front-ends and the core hand each other about MQTT sessions, as the front-ends see it.
+
+As with `traffic`, sessions, their subscriptions and logs belong to the client that made them; a front-end
+reads what is stated here, and what it says to a session is a call of it or of `SessionClient`. The local
+client gives out what the core itself works with, so that nothing is looked up for a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from queue_manager.sessions.bounds import Bounds
+from queue_manager.sessions.directory import Totals
+from queue_manager.sessions.subscription import SubscriptionOptions
+from storage.envelope import EnvelopeTemplate
+from storage.records.session import NEVER_S
+from storage.records.session_will import CONNECTED, WillValue
+
+__all__ = [
+    "CONNECTED",
+    "NEVER_S",
+    "Bounds",
+    "Delivery",
+    "Link",
+    "Log",
+    "Merged",
+    "Session",
+    "SessionMessage",
+    "SessionSubscription",
+    "SubscriptionOptions",
+    "Totals",
+    "Unfinished",
+    "WillValue",
+]
+
+
+class SessionMessage(Protocol):
+    """A message that was kept for sessions."""
+
+    @property
+    def message_id(self) -> int: ...
+
+    @property
+    def received_at_ms(self) -> int: ...
+
+    @property
+    def template(self) -> EnvelopeTemplate: ...
+
+    @property
+    def body(self) -> bytes: ...
+
+
+class Merged(Protocol):
+    """A message, once for all subscriptions that it matched."""
+
+    @property
+    def message(self) -> SessionMessage: ...
+
+
+class Delivery(Protocol):
+    """A message for the client of a session."""
+
+    @property
+    def merged(self) -> Merged: ...
+
+    @property
+    def qos(self) -> int: ...
+
+    @property
+    def retain(self) -> bool: ...
+
+    @property
+    def packet_id(self) -> int: ...
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether it was sent before."""
+
+    @property
+    def identifiers(self) -> Sequence[int]:
+        """The subscription identifiers that go with it."""
+
+
+class Link(Protocol):
+    """What a front-end gives as the connection of a session."""
+
+    def room(self) -> int:
+        """How many more messages the client takes now; what is sent again comes first."""
+
+    def take_packet_id(self) -> int:
+        """An identifier that is not in use."""
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """Send messages."""
+
+    def release(self, packet_ids: list[int]) -> None:
+        """Send PUBREL."""
+
+    def forget(self, packet_ids: list[int]) -> None:
+        """These are not in use any more."""
+
+
+class Completing(Protocol):
+    """Who is told that packet identifiers are durably free; as `broker.engine.client.Waiter`."""
+
+    def committed(self, tokens: list[int]) -> None:
+        """These are."""
+
+
+class Unfinished(Protocol):
+    """What the client of a session was sent and has not acknowledged."""
+
+    def packet_ids(self) -> Collection[int]:
+        """All identifiers in use."""
+
+    def unreceived(self) -> Collection[int]:
+        """Those of messages that the client may not have got."""
+
+
+class SessionSubscription(Protocol):
+    """A session's subscription to one filter."""
+
+    @property
+    def session(self) -> Session: ...
+
+    @property
+    def filter(self) -> str: ...
+
+    @property
+    def options(self) -> SubscriptionOptions: ...
+
+    @property
+    def is_logged(self) -> bool:
+        """Whether messages are kept for it."""
+
+
+class Log(Protocol):
+    """The log of a filter that sessions are subscribed to with QoS 1 or 2."""
+
+    @property
+    def filter(self) -> str: ...
+
+    @property
+    def live(self) -> Iterable[SessionSubscription]:
+        """The subscriptions of sessions whose client is connected."""
+
+
+class Session(Protocol):
+    """What outlives a connection of a client."""
+
+    @property
+    def number(self) -> int:
+        """What it is known by for ever."""
+
+    @property
+    def client_id(self) -> str: ...
+
+    @property
+    def user(self) -> str:
+        """Whose it is."""
+
+    @property
+    def link(self) -> object | None:
+        """Its connection, as it was attached."""
+
+    @property
+    def is_over(self) -> bool: ...
+
+    @property
+    def expiry_s(self) -> int:
+        """How long it outlives its connection."""
+
+    @property
+    def expires_at_ms(self) -> int | None:
+        """When it ends, if nobody comes; None: not at all, or not while somebody is there."""
+
+    @property
+    def subscriptions(self) -> Mapping[str, SessionSubscription]:
+        """By filter."""
+
+    @property
+    def unfinished(self) -> Unfinished: ...
+
+    @property
+    def received(self) -> Collection[int]:
+        """Packet identifiers of publishes of QoS 2 that the client has not released."""
+
+    @property
+    def queued(self) -> tuple[int, int]:
+        """Messages, and bytes of body, that wait; what several filters matched counts for each."""
+
+    @property
+    def dropped_count(self) -> int:
+        """Messages that had no room since the broker started."""
+
+    def attach(self, link: Link) -> None:
+        """A connection is there: everything the client may not have is sent (again), then what waits."""
+
+    def expire_after(self, expiry_s: int) -> None:
+        """End so long after its connection did."""
+
+    def wake(self) -> None:
+        """The client takes more."""
+
+    def acknowledge(self, packet_ids: list[int], now_ms: int) -> None:
+        """PUBACK or PUBCOMP, or a refusal: these are finished."""
+
+    def receive(self, packet_ids: list[int], now_ms: int) -> list[int]:
+        """PUBREC: PUBREL is sent once that is durable. Gives which of these are the session's."""
+
+    def note_received(self, packet_ids: Iterable[int]) -> None:
+        """Publishes were taken that nobody keeps: remembered as long as the broker runs."""
+
+    def take(self, packet_ids: Iterable[int], now_ms: int) -> None:
+        """Publishes were stored: remembered with the open commit, as they are."""
+
+    def complete(self, packet_ids: list[int], waiter: Completing) -> bool:
+        """PUBREL came: `waiter` is told when it is durable that these are free; whether any was known."""
+
+
+LogCall = Callable[[Log, bool], None]
+"""Told of a log that begins and, with False, of one that ends."""
