@@ -15,6 +15,7 @@ import typer
 
 from broker.commands import (
     backups,
+    bench,
     connections,
     exchanges,
     groups,
@@ -40,6 +41,7 @@ app = typer.Typer(
 config_app = typer.Typer(help="Work with configuration files.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
 app.command("systemd")(systemd)
+app.command("bench")(bench.bench)
 app.add_typer(queues.app, name="queue")
 app.add_typer(groups.app, name="group")
 app.add_typer(exchanges.app, name="exchange")

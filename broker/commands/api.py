@@ -29,7 +29,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON instead
 
 
 class Api:
-    """Calls of `/api/v1`; what the broker refuses ends the command, with its reason and an exit code."""
+    """Calls of `/api/v1`; what the broker refuses ends the command, with its reason and an exit code.
+
+    `login`: the user and password, if any were given.
+    """
 
     def __init__(self, url: str, user: str | None, password_stdin: bool) -> None:
         """Raises typer.BadParameter where that is no URL."""
@@ -37,11 +40,11 @@ class Api:
             raise typer.BadParameter(f"{url!r} is no http:// or https:// URL", param_hint="--url")
         from broker.commands.calls import Calls  # brings a library along
 
-        login = None
+        self.login: tuple[str, str] | None = None
         if user is not None:
-            login = user, sys.stdin.readline().rstrip("\n") if password_stdin else _asked_password(user)
+            self.login = user, sys.stdin.readline().rstrip("\n") if password_stdin else _asked_password(user)
         self._url = url.rstrip("/")
-        self._calls = Calls(self._url, login)
+        self._calls = Calls(self._url, self.login)
 
     def get(self, path: str, **query: Any) -> Any:
         """What a call that only looks gives."""
