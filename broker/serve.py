@@ -171,7 +171,7 @@ def tune_garbage_collection() -> None:
     """Messages hold no reference cycles, and there are many: let the collector look at them rarely."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(200_000, 50, 50)
+    gc.set_threshold(20_000, 500, 50)  # each look at the young ones holds up everybody for some 5 ms
 
 
 def _tune_threads() -> None:

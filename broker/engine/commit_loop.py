@@ -110,6 +110,8 @@ class CommitLoop:
     def _seal(self) -> tuple[Commit, WriteOps] | None:
         """Close the open commit and make it ready to be written."""
         commit = self._manager.seal(self._clock.now_ms())
+        if self._manager.context.steps:  # some wait for their state to be in a commit
+            self._wakeups.step.set()
         if commit is None:
             return None
         ops = commit.write_ops()

@@ -14,7 +14,8 @@ Attempt = tuple[int, str]  # claimed at, in ms; consumer ID
 class AttemptLog:
     """What is known of the attempts of one cursor's messages, by message ID.
 
-    In memory only of what is still active, beyond `limits.ATTEMPTS_LOGS_PER_GROUP_MAX`; the records stay.
+    In memory only of what is still active, and of `limits.ATTEMPTS_LOGS_PER_GROUP_MAX` beside; the records
+    stay.
     """
 
     __slots__ = ("_dirty", "_key_prefix", "_logs")
@@ -66,8 +67,7 @@ class AttemptLog:
         """Whether there is more than is to be kept of settled messages."""
         return len(self._logs) > limits.ATTEMPTS_LOGS_PER_GROUP_MAX
 
-    def keep_only(self, message_ids: Iterable[int]) -> None:
-        """Forget all but these in memory."""
-        kept = set(message_ids)
-        for message_id in [known for known in self._logs if known not in kept]:
-            del self._logs[message_id]
+    def let_go(self, message_ids: Iterable[int]) -> None:
+        """Forget messages in memory whose attempts are written."""
+        for message_id in message_ids:
+            self._logs.pop(message_id, None)

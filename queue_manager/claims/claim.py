@@ -298,6 +298,14 @@ class Bucket:
                 packed.append(claim.packed or self._pack(claim))
         return done.encode_packed(packed) if packed else None
 
+    def settled_message_ids(self) -> list[int]:
+        """The messages that were settled, or taken away, since the last writing."""
+        return [
+            claim.message.message_id
+            for claim in self.claims
+            if claim is not None and claim.state in (DONE, STALE) and not claim.packed
+        ]
+
     def pack_done(self) -> list[bytes]:
         """The elements of the done record that were never packed before."""
         return [

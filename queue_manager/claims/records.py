@@ -13,7 +13,7 @@ from typing import Protocol
 
 from config import limits
 from queue_manager.claims.attempts import AttemptLog
-from queue_manager.claims.claim import DONE, FAILED, STALE, Bucket, Claim
+from queue_manager.claims.claim import DONE, FAILED, Bucket, Claim
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.runs import Run, add_to_runs
 from queue_manager.policy import FOREVER
@@ -86,16 +86,19 @@ class BucketRecords:
         """
         closed: list[Bucket] = []
         released: list[Run] = []
-        for bucket in self._dirty:
+        dirty, self._dirty = self._dirty, []
+        settled: list[int] = []
+        is_full = self._attempt_log.is_full()
+        for bucket in dirty:
             bucket.mark(is_dirty=False)
+            if is_full:
+                settled += bucket.settled_message_ids()
             self._write_bucket(bucket, commit, released)
             if self._buckets.is_closed(bucket):
                 del self._buckets.buckets[bucket.first]
                 closed.append(bucket)
-        self._dirty = []
         self._attempt_log.write(commit)
-        if self._attempt_log.is_full():
-            self._forget_settled_attempts()
+        self._attempt_log.let_go(settled)
         return closed, released
 
     def _write_bucket(self, bucket: Bucket, commit: Commit, released: list[Run]) -> None:
@@ -194,11 +197,3 @@ class BucketRecords:
         message_id = claim.message.message_id
         if self._attempt_log.forget(message_id) or claim.attempts > 1:
             commit.delete(attempts.key(self._storage_id, message_id))
-
-    def _forget_settled_attempts(self) -> None:
-        self._attempt_log.keep_only(
-            claim.message.message_id
-            for bucket in self._buckets.buckets.values()
-            for claim in bucket.claims
-            if claim is not None and claim.state not in (DONE, STALE)
-        )

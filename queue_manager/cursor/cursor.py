@@ -183,7 +183,7 @@ class Cursor:
         self.read_back: ReadBack[Cursor] = ReadBack(self, retention, self.claims, self.stored, sequence)
         self.reader = self.read_back.reader
         self.failures: Failures[Cursor] = Failures(self, retention, self.claims, self.stored, dead_letters)
-        self.returning: Returning[Cursor] = Returning(self, log, self.claims, self.failures)
+        self.returning: Returning[Cursor] = Returning(self, log, self.claims, self.failures, self.stored)
         self.is_removed = False
         self.reset_keep: Kept | None = None
         self.awaits_history = False
@@ -358,6 +358,7 @@ class Cursor:
         self.rules.written(self, commit)
         self.stored.written(now_ms)
         self.dispatcher.written(self)
+        self.returning.written()
 
     # reading back
 

@@ -1,7 +1,8 @@
 """Claims that come back: to their places, to wait for their next attempt, or to fail.
 
 A consumer may hand back tens of thousands at once. Nobody holds them from then on, and nothing is handed out
-by their cursor before the last of them is in its place, or what is newer would overtake them.
+by their cursor before the last of them is in its place, or what is newer would overtake them. So that no
+commit has all of it to write, each takes a part, and the next part waits until that is in it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from queue_manager.cursor import backoff
 from queue_manager.cursor.done_purges import H
 from queue_manager.cursor.failures import Failures
 from queue_manager.cursor.reasons import DELIVERY_LIMIT, REJECTED
+from queue_manager.cursor.stored_state import StoredState
 from queue_manager.log.queue_log import QueueLog
 
 
@@ -48,15 +50,30 @@ class Returning(Generic[H]):
     See `queue_manager.shard.steps`. `count`: how many are not in their places.
     """
 
-    __slots__ = ("_claims", "_failures", "_home", "_log", "_waiting", "count")
+    __slots__ = (
+        "_claims",
+        "_failures",
+        "_home",
+        "_is_paused",
+        "_log",
+        "_put_count",
+        "_stored",
+        "_waiting",
+        "count",
+    )
 
-    def __init__(self, home: Home, log: QueueLog, claims: Claims, failures: Failures[H]) -> None:
+    def __init__(
+        self, home: Home, log: QueueLog, claims: Claims, failures: Failures[H], stored: StoredState
+    ) -> None:
         self._home = home
+        self._stored = stored
         self._log = log
         self._claims = claims
         self._failures = failures
         self._waiting: deque[tuple[Verdict, deque[Claim]]] = deque()
         self.count = 0
+        self._put_count = 0  # since the state of the cursor was written
+        self._is_paused = False
 
     def requeue(
         self, claims: Sequence[Claim], now_ms: int, *, failed: bool = False, delay_ms: int | None = None
@@ -69,6 +86,7 @@ class Returning(Generic[H]):
         verdict = Verdict(now_ms, failed, delay_ms)
         count = limits.RETURNED_PER_STEP_MAX
         if len(claims) > count:
+            claims = self._claims.part_with(claims)
             self._put_off(claims[count:], verdict)
             claims = claims[:count]
         self._put_back(claims, verdict)
@@ -116,21 +134,31 @@ class Returning(Generic[H]):
     # very many
 
     def _put_off(self, claims: Sequence[Claim], verdict: Verdict) -> None:
-        """Take claims from their holders; they get their places in steps."""
-        parted = self._claims.part_with(claims)
-        if not parted:
+        """Have claims that nobody holds any more get their places in steps."""
+        if not claims:
             return
-        if not self.count:
+        if not self.count and not self._is_paused:
             self._log.context.steps.add(self)
-        self._waiting.append((verdict, deque(parted)))
-        self.count += len(parted)
+        self._waiting.append((verdict, deque(claims)))
+        self.count += len(claims)
 
     def step(self, now_ms: int) -> bool:
         """See `queue_manager.shard.steps.Work`."""
         self._go_on(limits.RETURNED_PER_STEP_MAX)
         if not self.count:
             self._home.all_back(now_ms)
-        return self.count > 0
+        elif self._put_count >= limits.RETURNED_PER_COMMIT_MAX and self._stored.is_dirty:
+            self._is_paused = True
+            self._stored.write_soon()
+        return self.count > 0 and not self._is_paused
+
+    def written(self) -> None:
+        """What was put back is in a commit: go on."""
+        self._put_count = 0
+        if self._is_paused:
+            self._is_paused = False
+            if self.count:
+                self._log.context.steps.add(self)
 
     def finish(self) -> None:
         """Put all of them in their places now."""
@@ -147,6 +175,7 @@ class Returning(Generic[H]):
         if not claims:
             self._waiting.popleft()
         self.count -= len(part)
+        self._put_count += len(part)
         self._put_back(part, verdict)
 
     def drop(self) -> None:

@@ -68,15 +68,18 @@ class Ledger:
 
     def delivered_after_ack(self) -> list[Delivery]:
         """Deliveries of what its group had acked so long before the kill that the ack was durable."""
-        late = []
-        for delivery in self.deliveries:
-            acked = self.acked_at.get((delivery.group, delivery.body))
-            if acked is None:
-                continue
-            life, at = acked
-            if delivery.life > life and at < self.killed_at[life] - SURELY_DURABLE_S:
-                late.append(delivery)
-        return late
+        return [
+            delivery
+            for delivery in self.deliveries
+            if self.surely_acked(delivery.group, delivery.body, delivery.life)
+        ]
+
+    def surely_acked(self, group: str, body: str, life: int) -> bool:
+        """Whether a group acked a message in a life before this one, long enough before its end."""
+        if (group, body) not in self.acked_at:
+            return False
+        acked_in, at = self.acked_at[group, body]
+        return acked_in < life and at < self.killed_at[acked_in] - SURELY_DURABLE_S
 
     def twice_in_a_life(self) -> list[tuple[Delivery, Delivery]]:
         """No lease ends and no consumer leaves within a life, so a group sees each message once in it."""

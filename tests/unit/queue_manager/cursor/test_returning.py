@@ -4,6 +4,7 @@ import pytest
 
 from config import limits
 from queue_manager.claims.claim import RETURNING, STALE, CreditPool
+from storage.records import attempts
 from tests.unit.queue_manager.managers import NOW_MS, Sink, consume, make_manager, make_queue, publish
 
 
@@ -64,6 +65,26 @@ def test_what_is_on_its_way_back_cannot_be_settled_and_is_not_counted_twice():
     steps(manager)
     assert queue.ready_count() == 0
     assert [claim.attempts for claim in sink.claims[10:]] == [2] * 10
+
+
+def test_of_very_many_each_commit_has_a_part(monkeypatch):
+    monkeypatch.setattr(limits, "RETURNED_PER_COMMIT_MAX", 4)
+    manager, queue, consumer, sink = begin()
+    other, taker = consume(manager, queue)
+    manager.requeue(sink.claims, NOW_MS)  # three are back at once, three with each step
+    manager.consumption.unsubscribe(consumer, NOW_MS)
+    assert steps(manager) == 2
+    (cursor,) = queue.groups.find("").cursors
+    written = []
+    for _ in range(2):
+        cursor.stored.write_soon()
+        sealed = manager.seal(NOW_MS)
+        written.append(sum(key.startswith(attempts.PREFIX) for key in sealed.puts))
+        manager.committed(sealed)
+        steps(manager)
+        manager.dispatch(NOW_MS)
+    assert (written, cursor.returning.count) == ([9, 1], 0)
+    assert taker.offsets == list(range(10))
 
 
 def test_shared_credit_is_free_at_once():
