@@ -36,6 +36,8 @@ class HttpConnection(HttpToolsProtocol):
         super().__init__(config, state, {}, loop)
         self._lost = lost
         self._head_bytes = 0
+        self._chunk_bytes = 0
+        self._pending_bytes = 0  # of a header line that has come in part, since the chunk it began in
         self._head_deadline: asyncio.TimerHandle | None = None
         made = partial(WebSocketConnection, lost=lost)
         self.ws_protocol_class = cast(type[asyncio.Protocol], made)
@@ -57,13 +59,19 @@ class HttpConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
+        self._chunk_bytes = len(data)
         super().data_received(data)
-        if self._head_bytes > limits.HTTP_HEAD_BYTES_MAX and not self.transport.is_closing():
+        self._pending_bytes += self._chunk_bytes
+        awaits_head = self._head_deadline is not None
+        is_too_long = self._head_bytes > limits.HTTP_HEAD_BYTES_MAX or (
+            awaits_head and self._pending_bytes > limits.HTTP_HEAD_BYTES_MAX
+        )
+        if is_too_long and not self.transport.is_closing():
             self.send_400_response("The header of the request is too long.")
 
     def on_message_begin(self) -> None:
         """A request begins."""
-        self._head_bytes = 0
+        self._head_bytes = self._chunk_bytes = self._pending_bytes = 0
         super().on_message_begin()
         if self._head_deadline is None:
             self._await_head()

@@ -142,7 +142,11 @@ HTTP = [(listener, request) for listener, requests in matrix.HTTP.items() for re
 def test_http_request_takes_its_permission(guarded, listener, request_):
     url = f"http://127.0.0.1:{guarded.ports[listener]}"
     with httpx.Client(base_url=url, trust_env=False, timeout=20) as client:
-        who = [("admin", "ours-q", True), *WHO[1:]] if request_.takes == matrix.ON_TOPICS else WHO
+        who = (
+            [("admin", "ours-q", True), ("narrow", "ours-q", False), *WHO[1:]]
+            if request_.takes == matrix.ON_TOPICS
+            else WHO
+        )
         for user, name, is_allowed in who:
             answer = request_.send(client, name, (user, PASSWORD))
             told = (user, name, answer.status_code, answer.text)

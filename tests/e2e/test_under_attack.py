@@ -1,5 +1,6 @@
 """Brute force, slow handshakes, too many connections: the broker goes on serving, and says so once."""
 
+import contextlib
 import socket
 import time
 
@@ -7,6 +8,7 @@ import pika
 import pytest
 
 from broker.access.passwords import hashed
+from broker.tls.making import make_server, own_hosts
 from config import limits
 from config.access import PermissionSettings, UserSettings, UsersSettings
 from config.users_file import save_users
@@ -27,7 +29,11 @@ def make(directory, **access):
     ]
     save_users(directory / "users.yaml", UsersSettings(users=tuple(users)))
     access = {"users_file": str(directory / "users.yaml"), "anonymous": "never", **access}
-    return BrokerProcess(directory, {"access": access}).start()
+    make_server(directory, own_hosts())
+    pem = {"cert": str(directory / "server.crt"), "key": str(directory / "server.key")}
+    with_tls = {name: {"port": 0, "tls": pem} for name in ("amqps", "https")}
+    config = {"access": access, "listeners": with_tls}
+    return BrokerProcess(directory, config, arguments=["--mqcore", "0"]).start()
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +67,21 @@ def test_guessing_passwords_becomes_slow_and_others_are_served(guarded):
 
 
 def test_slow_handshakes_end_and_hold_nobody_up(guarded):
+    """One byte, or a part of a header, and then nothing, on every listener."""
     begun = [socket.create_connection(("127.0.0.1", guarded.amqp_port), timeout=30) for _ in range(5)]
     begun += [socket.create_connection(("127.0.0.1", guarded.mqtt_port), timeout=30) for _ in range(5)]
+    for name in ("amqps", "https", "http", "mqcore"):
+        begun += [socket.create_connection(("127.0.0.1", guarded.ports[name]), timeout=30) for _ in range(5)]
+    first_bytes = {
+        guarded.amqp_port: b"A",
+        guarded.mqtt_port: b"\x10",
+        guarded.ports["amqps"]: b"\x16\x03",
+        guarded.ports["https"]: b"\x16\x03",
+        guarded.ports["http"]: b"GET / HTTP/1.1\r\nhost: localhost\r\nx",
+        guarded.ports["mqcore"]: b"GE",
+    }
     for client in begun:
-        client.sendall(b"A" if client.getpeername()[1] == guarded.amqp_port else b"\x10")
+        client.sendall(first_bytes[client.getpeername()[1]])
     connection = amqp.connect(guarded.amqp_port, user="bob", password=PASSWORD)
     for client in begun:
         client.settimeout(25)
@@ -85,6 +102,16 @@ def test_who_is_not_in_may_send_little(guarded):
         size = limits.AMQP_HANDSHAKE_FRAME_BYTES_MAX
         client.sendall(b"\x01\x00\x00" + size.to_bytes(4, "big"))
         assert b"FRAME_ERROR" in client.recv(10_000)
+    for name in ("http", "mqcore"):
+        with socket.create_connection(("127.0.0.1", guarded.ports[name]), timeout=10) as client:
+            head = b"GET / HTTP/1.1\r\nx: " + b"x" * (limits.HTTP_HEAD_BYTES_MAX + 300_000)
+            with contextlib.suppress(ConnectionError):
+                client.sendall(head)
+            answer = b""
+            with contextlib.suppress(ConnectionResetError):
+                while part := client.recv(10_000):
+                    answer += part
+            assert answer.startswith(b"HTTP/1.1 400") or not answer
     raw = RawMqtt(guarded.mqtt_port, version=None)
     raw.send_quietly(b"\x10" + b"\xff\xff\xff\x7f" + b"x" * 100)
     assert raw.farewell() in (None, 0x95)

@@ -1,5 +1,9 @@
 """broker.access.throttle: failed logins slow the next ones, within bounds."""
 
+import heapq
+
+import pytest
+
 from broker.access.throttle import Throttle
 from config import limits
 
@@ -72,3 +76,26 @@ def test_the_table_is_bounded(monkeypatch):
     for number in range(100):
         throttle.failed(f"10.0.0.{number}", f"user-{number}", 0.0)
     assert len(throttle) <= 10
+
+
+@pytest.mark.parametrize(
+    ("address_count", "user_count", "most"), [(1, 1, 400), (1, 1000, 400), (100, 1, 3_700)]
+)
+def test_an_hour_of_guessing_comes_to_as_few_attempts_as_the_documentation_says(
+    address_count, user_count, most
+):
+    """Each address guesses again as soon as it is let."""
+    throttle = Throttle()
+    turns = [(0.0, f"10.0.0.{number}") for number in range(address_count)]
+    guessed = 0
+    while turns[0][0] < 3600:
+        now, host = heapq.heappop(turns)
+        user = f"user-{guessed % user_count}"
+        wait_s = throttle.wait_s(host, user, now)
+        if wait_s is None:
+            heapq.heappush(turns, (now + 1, host))
+            continue
+        guessed += 1
+        throttle.failed(host, user, now + wait_s)
+        heapq.heappush(turns, (now + wait_s + 0.02, host))  # for the hash
+    assert most / 2 < guessed <= most
