@@ -138,7 +138,7 @@ class QueueManager:
         if part.retention.removal_done(done):
             cursor = part.cursors.get(done.group_id)
             if cursor is not None and not part.retention.removals.first_claim(done.group_id):
-                cursor.claims.keep_earlier(0)
+                cursor.claims.buckets.keep_earlier(0)
 
     def history_known(self, now_ms: int) -> None:
         """After a start it is known now what the queues let go of."""

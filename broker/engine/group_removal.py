@@ -118,7 +118,7 @@ class GroupRemover:
         for held in gone:
             commit.delete(attempts.key(removal.storage_id, held.first_id))
             if own is not None:
-                own.claims.attempt_log.forget(held.first_id)
+                own.claims.buckets.attempt_log.forget(held.first_id)
         if remaining is None:
             commit.delete(key)
         else:

@@ -8,7 +8,7 @@ them, or when done messages are let go of.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from config import limits
@@ -22,12 +22,11 @@ from storage.records import active, attempts, done, failed, settlements
 from storage.records.settled import packed_claim_id
 
 
-class Buckets(Protocol):
-    """The claims in the buckets."""
+class OpenBuckets(Protocol):
+    """The buckets with something open, or not full."""
 
-    @property
-    def buckets(self) -> dict[int, Bucket]:
-        """Those with something open, or not full, by their first claim number."""
+    def values(self) -> Collection[Bucket]:
+        """All of them."""
 
     @property
     def failed_count(self) -> int:
@@ -35,6 +34,9 @@ class Buckets(Protocol):
 
     def is_closed(self, bucket: Bucket) -> bool:
         """Whether every message of it is settled and no claim number will be given out from it any more."""
+
+    def close(self, bucket: Bucket) -> None:
+        """It is closed and written: forget it."""
 
 
 class BucketRecords:
@@ -46,7 +48,7 @@ class BucketRecords:
         self,
         log: QueueLog,
         storage_id: str,
-        buckets: Buckets,
+        buckets: OpenBuckets,
         attempt_log: AttemptLog,
         on_change: Callable[[], None],
     ) -> None:
@@ -76,7 +78,7 @@ class BucketRecords:
 
     def want_all_whole(self) -> None:
         """Have every bucket written as a whole that is not."""
-        for bucket in self._buckets.buckets.values():
+        for bucket in self._buckets.values():
             if bucket.settlement_keys:
                 self.want_whole(bucket)
 
@@ -95,7 +97,7 @@ class BucketRecords:
                 settled += bucket.settled_message_ids()
             self._write_bucket(bucket, commit, released)
             if self._buckets.is_closed(bucket):
-                del self._buckets.buckets[bucket.first]
+                self._buckets.close(bucket)
                 closed.append(bucket)
         self._attempt_log.write(commit)
         self._attempt_log.let_go(settled)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from config import limits
+from queue_manager.claims.buckets import Buckets
 from queue_manager.claims.claim import DONE, IN_FLIGHT, Claim, Consumer
 from queue_manager.claims.consumers import Consumers
 from queue_manager.claims.ledger import Claims
@@ -179,7 +180,7 @@ class Cursor:
         self.rules = rules
         self.dispatcher = dispatcher
         self.progress = Progress(position)
-        self.claims = self._make_claims()
+        self.claims = Claims(log, self._make_buckets(), self.want_dispatch)
         self.read_back: ReadBack[Cursor] = ReadBack(self, retention, self.claims, self.stored, sequence)
         self.reader = self.read_back.reader
         self.failures: Failures[Cursor] = Failures(self, retention, self.claims, self.stored, dead_letters)
@@ -191,8 +192,8 @@ class Cursor:
         self.skipped: SkippedRows[Cursor] = SkippedRows(retention, self, self.done_purges)
         self.backlog = self._make_backlog(wants)
 
-    def _make_claims(self) -> Claims:
-        return Claims(self.log, self.storage_id, self.stored.mark_dirty, self.want_dispatch)
+    def _make_buckets(self) -> Buckets:
+        return Buckets(self.log, self.storage_id, self.stored.mark_dirty)
 
     def _make_backlog(self, wants: Wanted | None) -> Backlog[Cursor]:
         return Backlog(self, self.retention, self.progress, self.reader, self.stored, self.skipped, wants)
@@ -222,7 +223,7 @@ class Cursor:
 
     def ready_count(self) -> int:
         """Messages waiting for a claim (with a pattern: at most so many)."""
-        count = self.log.tail.next_offset - self.progress.position + len(self.claims.returned)
+        count = self.log.tail.next_offset - self.progress.position + len(self.claims.returned.heap)
         count += self.returning.count
         return count + self.dispatcher.held_count(self) - self.retention.missing_count(self.progress)
 
@@ -306,12 +307,12 @@ class Cursor:
         """Take claims that do not wait any more from where they did."""
         rest = False
         for claim in claims:
-            if self.claims.next_returned() is claim:
-                self.claims.pop_returned()
+            if self.claims.returned.first() is claim:
+                self.claims.returned.pop()
             elif not self.dispatcher.take_out(self, claim):
                 rest = True
         if rest:
-            self.claims.forget_ended()
+            self.claims.returned.forget_ended()
             self.claims.delays.forget_ended()
             self.dispatcher.forget_ended()
 
@@ -327,7 +328,7 @@ class Cursor:
                 log, self.progress.position, end, self.reader.sequence, self.skipped.add, kept
             )
         waiting = [*self.waiting()]
-        self.claims.take_returned()
+        self.claims.returned.take_all()
         self.claims.delays.clear()
         self.dispatcher.drop(self)
         self.backlog.skip_to(end)
@@ -342,7 +343,7 @@ class Cursor:
 
     def write(self, commit: Commit, now_ms: int) -> None:
         """Put everything that changed since the last call into `commit`."""
-        closed, runs = self.claims.write(commit)
+        closed, runs = self.claims.buckets.write(commit)
         if runs:
             self.retention.payloads.release_unshared(self, runs)
         for bucket in closed:

@@ -54,7 +54,7 @@ class DonePurges(Generic[H]):
         retention_ms = self._log.policy.done_retention_ms
         if retention_ms != FOREVER and bucket.done_written:
             due_ms = now_ms + retention_ms
-            self._due.append(Purge.of_bucket(self, bucket, self._claims.attempt_log, due_ms))
+            self._due.append(Purge.of_bucket(self, bucket, self._claims.buckets.attempt_log, due_ms))
 
     def release_shared(self, runs: list[Run]) -> None:
         """Let go of payloads that other queues hold too: their reference counts have to be read first."""
@@ -73,7 +73,7 @@ class DonePurges(Generic[H]):
             count += purge.message_count()
             taken.append(purge)
         retention_ms = self._log.policy.done_retention_ms
-        attempt_log = self._claims.attempt_log
+        attempt_log = self._claims.buckets.attempt_log
         more = bool(due)
         for bucket in self._claims.buckets.values():
             more |= bucket.done_written
@@ -94,12 +94,12 @@ class DonePurges(Generic[H]):
             bucket = claims.buckets.get(purge.bucket_id & NUMBER_MASK)
             if bucket is not None:
                 # as it is at the end of this commit: what goes must not be left in its active record either
-                claims.records.want_whole(bucket)
+                claims.buckets.records.want_whole(bucket)
                 holder.stored.write_soon()
             elif not purge.was_open:
-                commit.delete(done.key(claims.storage_id, purge.bucket_id))
+                commit.delete(done.key(claims.buckets.storage_id, purge.bucket_id))
         for message_id in purge.attempt_ids:
-            claims.attempt_log.erase(message_id, commit)
+            claims.buckets.attempt_log.erase(message_id, commit)
         self._retention.payloads.release_unshared(holder, purge.items)
         self._retention.payloads.release_shared(holder, purge.shared_items, references)
 

@@ -59,7 +59,7 @@ class Failures(Generic[H]):
         """Let go of an available claim; only where dead letters are wanted it may be kept as failed."""
         self._claims.stamp(claim, now_ms)
         if claim.bucket is not None:
-            self._claims.records.touch(claim.bucket)
+            self._claims.buckets.records.touch(claim.bucket)
             self._stored.write_soon()
         if self._dead_letters.is_wanted():
             self.give_up(claim, reason, now_ms)
@@ -80,7 +80,7 @@ class Failures(Generic[H]):
             if not selects(message) or self._send(message, 0, reason, now_ms):
                 done_with.append(message)
             else:
-                self._keep(self._claims.enter_one(message, now_ms))
+                self._keep(self._claims.buckets.make_one(message, now_ms))
                 self._stored.mark_dirty()
                 self._stored.write_soon()
         return done_with

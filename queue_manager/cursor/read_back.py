@@ -73,7 +73,7 @@ class ReadBack(Generic[A]):
 
     def request_payloads(self) -> None:
         """Have the payloads read of what came back and is next."""
-        claims = [claim for _, claim in nsmallest(limits.LOAD_MESSAGES_MAX, self._claims.returned)]
+        claims = [claim for _, claim in nsmallest(limits.LOAD_MESSAGES_MAX, self._claims.returned.heap)]
         self.reader.request_payloads([c.message for c in claims if c.message.body is None])
 
     def log_loaded(
@@ -106,7 +106,7 @@ class ReadBack(Generic[A]):
             if body is None:
                 gone.add(message.message_id)
         if gone:
-            came_back = [claim for _, claim in self._claims.returned]
+            came_back = [claim for _, claim in self._claims.returned.heap]
             self._claims.drop_gone([*came_back, *self._asking.drop_held(gone)], gone)
         self._asking.want_dispatch()
         self._asking.loaded(now_ms)

@@ -105,7 +105,7 @@ class Returning(Generic[H]):
         return new
 
     def _place(self, new: Claim, body: bytes | None) -> None:
-        self._claims.give_back(new)
+        self._claims.returned.add(new)
         self._home.came_back(new, body)
         self._home.want_dispatch()
 
@@ -128,7 +128,7 @@ class Returning(Generic[H]):
                 if wait_ms:
                     self._claims.delays.add(new, now_ms + wait_ms)
                 else:
-                    self._claims.give_back(new)
+                    self._claims.returned.add(new)
                 self._home.came_back(new, claim.message.body)
 
     # very many

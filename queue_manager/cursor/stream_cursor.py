@@ -6,9 +6,9 @@ is done with everything.
 
 from __future__ import annotations
 
-from queue_manager.claims.claim import IN_FLIGHT, Claim, Consumer
+from queue_manager.claims.buckets import Buckets
+from queue_manager.claims.claim import Claim, Consumer
 from queue_manager.claims.consumers import Consumers
-from queue_manager.claims.ledger import Claims
 from queue_manager.cursor.backlog import Wanted
 from queue_manager.cursor.cursor import Cursor, Dispatcher, Owner, Rules
 from queue_manager.cursor.failures import DeadLetters
@@ -20,21 +20,23 @@ from queue_manager.model import Message
 from queue_manager.shard.commit import Commit
 
 
-class StreamClaims(Claims):
-    """Claims of a stream's group: in memory only, numbered by the offsets of their messages."""
+class StreamBuckets(Buckets):
+    """None at all: claims of a stream are in memory only, numbered by the offsets of their messages."""
 
     __slots__ = ()
 
-    def _make(
+    @property
+    def keeps_done(self) -> bool:
+        """See `Buckets`."""
+        return False
+
+    def make(
         self, messages: list[Message], attempts: int, state: int, consumer: Consumer | None, now_ms: int
     ) -> list[Claim]:
+        """See `Buckets`."""
         return [
             Claim(message, message.offset, None, attempts, state, consumer, now_ms) for message in messages
         ]
-
-    def claim(self, messages: list[Message], consumer: Consumer, state: int, now_ms: int) -> list[Claim]:
-        """See `Claims.claim`; what is done leaves no trace."""
-        return super().claim(messages, consumer, state, now_ms) if state == IN_FLIGHT else []
 
 
 class StreamCursor(Cursor):
@@ -89,8 +91,8 @@ class StreamCursor(Cursor):
         self.committed = position
         self._now_ms = 0
 
-    def _make_claims(self) -> Claims:
-        return StreamClaims(self.log, self.storage_id, self.stored.mark_dirty, self.want_dispatch)
+    def _make_buckets(self) -> Buckets:
+        return StreamBuckets(self.log, self.storage_id, self.stored.mark_dirty)
 
     def _make_backlog(self, wants: Wanted | None) -> StreamBacklog[Cursor]:
         self._stream_backlog: StreamBacklog[Cursor] = StreamBacklog(
@@ -133,8 +135,8 @@ class StreamCursor(Cursor):
     def floor(self) -> int:
         """The lowest offset handed out and not settled, or the position."""
         floor = self.position
-        if self.claims.returned:
-            floor = min(floor, self.claims.returned[0][0])
+        if self.claims.returned.heap:
+            floor = min(floor, self.claims.returned.heap[0][0])
         if self.returning.count:
             floor = min(floor, self.returning.floor())
         for consumer in self.consumers:
@@ -155,12 +157,12 @@ class StreamCursor(Cursor):
         for consumer in self.consumers:
             self.claims.end_in_flight(consumer, stale=True)
         self.returning.drop()
-        self.claims.take_returned()
+        self.claims.returned.take_all()
 
     def drop_unwanted(self) -> None:
         """What came back from who read before, and is not wanted now, is passed like the rest."""
         wants = self.backlog.wants
-        if wants is not None and self.claims.drop_returned(wants):
+        if wants is not None and self.claims.drop_unwanted(wants):
             self.stored.mark_dirty()
 
     # writing

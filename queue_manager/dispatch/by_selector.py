@@ -111,7 +111,7 @@ class BySelector:
         cursor = self._cursor
         self.forget_timer()
         self._views_of.clear()
-        cursor.claims.put_returned(self._waiting.values())
+        cursor.claims.returned.add_all(self._waiting.values())
         self._waiting = {}
         cursor.progress.end_bitmap()
         self._on_end(cursor)
@@ -244,9 +244,9 @@ class BySelector:
         """Show the views what came back to the cursor."""
         log = self._cursor.log
         fields = log.context.fields
-        if not self._cursor.claims.returned:
+        if not self._cursor.claims.returned.heap:
             return
-        for claim in self._cursor.claims.take_returned():
+        for claim in self._cursor.claims.returned.take_all():
             self._waiting[claim.claim_number] = claim
             message = claim.message
             for view in self._views.candidates(message.template):

@@ -21,6 +21,7 @@ class InOrder:
     def dispatch(self, cursor: Cursor, now_ms: int) -> None:
         """Hand out messages while there are both messages and credit."""
         claims = cursor.claims
+        returned = claims.returned
         backlog = cursor.backlog
         tail = cursor.log.tail
         budget = cursor.log.context.budget
@@ -28,18 +29,18 @@ class InOrder:
             if budget.left <= 0:
                 cursor.want_dispatch()  # and it is the turn of others
                 return
-            waiting = len(claims.returned) or backlog.at_hand()
-            if not waiting or (claims.delays.heap and not claims.returned and claims.delays.is_full()):
+            waiting = len(returned.heap) or backlog.at_hand()
+            if not waiting or (claims.delays.heap and not returned.heap and claims.delays.is_full()):
                 return
-            is_newest = not claims.returned and backlog.progress.position >= tail.first_offset
+            is_newest = not returned.heap and backlog.progress.position >= tail.first_offset
             all_served = self._share(cursor, waiting, now_ms)
             if all_served is None:
                 return
-            if is_newest and backlog.progress.position == tail.next_offset and not claims.returned:
+            if is_newest and backlog.progress.position == tail.next_offset and not returned.heap:
                 return  # nothing is left, and nothing that was read back
             if all_served:
                 continue
-            first = claims.next_returned()
+            first = returned.first()
             if not backlog.at_hand() or (first is not None and first.message.body is None):
                 return
 
@@ -75,7 +76,7 @@ class InOrder:
 
     def claim(self, cursor: Cursor, consumer: Consumer, count: int, now_ms: int) -> int:
         """Claim and deliver up to `count` messages; give how many it were."""
-        while cursor.claims.returned:
+        while cursor.claims.returned.heap:
             claims = self._claim_returned(cursor, consumer, count, now_ms)
             if claims:
                 cursor.hand_out(consumer, claims)
@@ -87,19 +88,19 @@ class InOrder:
         return len(messages)
 
     def _claim_returned(self, cursor: Cursor, consumer: Consumer, count: int, now_ms: int) -> list[Claim]:
-        waiting = cursor.claims
-        first = waiting.next_returned()
+        waiting = cursor.claims.returned
+        first = waiting.first()
         if first is not None and first.message.body is None:
             cursor.read_back.request_payloads()
             return []
         count = min(count, max(1, cursor.log.context.budget.left // limits.REDELIVERY_COST))
         claims: list[Claim] = []
-        while (claim := waiting.next_returned()) is not None and len(claims) < count:
+        while (claim := waiting.first()) is not None and len(claims) < count:
             if claim.message.body is None:
                 break
             if claims and (claim.attempts > 0) != (claims[0].attempts > 1):
                 break  # a redriven message is at its first attempt again
-            waiting.pop_returned()
+            waiting.pop()
             if claim.state == AVAILABLE and cursor.claim_again(claim, consumer, now_ms):
                 claims.append(claim)
         return claims

@@ -137,7 +137,7 @@ class Group:
     def policy_changed(self) -> None:
         """Follow what the queue's policy now says."""
         for cursor in self.cursors:
-            if cursor.claims.resize_buckets(cursor.log.policy):
+            if cursor.claims.buckets.resize(cursor.log.policy):
                 cursor.stored.mark_dirty()
         self.apply_message_groups()
         self.consumers.policy_changed()
@@ -283,7 +283,7 @@ class Group:
 
     def give_back_claim(self, claim: Claim) -> None:
         """Have an available claim wait at its place."""
-        self.cursor_at(claim.message.offset).claims.give_back(claim)
+        self.cursor_at(claim.message.offset).claims.returned.add(claim)
 
     def extend(self, claim: Claim, deadline_ms: int) -> bool:
         """Give a claim a lease of its own; False if it is no claim any more."""
@@ -345,7 +345,7 @@ class Group:
 
     def failed_count(self) -> int:
         """Messages kept as failed."""
-        return sum(cursor.claims.failed_count for cursor in self.cursors)
+        return sum(cursor.claims.buckets.failed_count for cursor in self.cursors)
 
     def redelivered_count(self) -> int:
         """Redeliveries so far."""

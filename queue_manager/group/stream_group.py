@@ -153,7 +153,7 @@ class StreamGroup(Group):
 
     def _limit_returned(self) -> None:
         """Nobody is there: of very many messages that came back none are kept, they are read again."""
-        count = len(self._cursor.claims.returned) + self._cursor.returning.count
+        count = len(self._cursor.claims.returned.heap) + self._cursor.returning.count
         if count > limits.STREAM_RETURNED_MESSAGES_MAX:
             self._cursor.rewind(self._cursor.floor())
 

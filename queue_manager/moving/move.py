@@ -92,7 +92,7 @@ class FailedMove:
                 moved += 1
         bucket.mix()
         # it is closed again with the next commit, in the same that holds the copies
-        cursor.claims.records.touch(bucket)
+        cursor.claims.buckets.records.touch(bucket)
         cursor.stored.write_soon()
         self.left -= moved
         return moved

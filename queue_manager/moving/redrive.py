@@ -44,7 +44,7 @@ class FailedRedrive:
         claims = cursor.claims
         self._taken: set[int] = set()
         self._open = {bucket.bucket_id for bucket in claims.buckets.values()}
-        self._closed_below = claims.next_claim - claims.next_claim % claims.capacity
+        self._closed_below = claims.buckets.next_claim - claims.buckets.next_claim % claims.buckets.capacity
         self._templates = TemplateCache()
 
     def take_open(self, now_ms: int, count: int) -> int:

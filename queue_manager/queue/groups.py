@@ -186,7 +186,7 @@ class Groups:
         ended: list[tuple[Part, Cursor, GroupRemoval | None, list[Message]]] = []
         for part in self._parts:
             cursor = part.cursors[group_id]
-            unfinished = [claim.message for claim in cursor.claims.active_claims()]
+            unfinished = [claim.message for claim in cursor.claims.buckets.open_claims()]
             ended.append((part, cursor, _begin_removal(cursor, DELETE, now_ms), unfinished))
             del part.cursors[group_id]
         del self._groups[group_id]
@@ -242,7 +242,7 @@ class Groups:
             cursor.reader.begin_at(0)
             cursor.claims.begin_redelivered(old.claims.redelivered_count)
             if removal is None:
-                cursor.claims.begin_after(old.claims.next_claim)
+                cursor.claims.buckets.begin_after(old.claims.buckets.next_claim)
             else:
                 _divide(part, old, cursor, removal, now_ms)
                 cursor.stored.mark_dirty()
@@ -262,7 +262,7 @@ def _begin_removal(cursor: Cursor, mode: int, now_ms: int) -> GroupRemoval | Non
     log = cursor.log
     if not log.durable or log.policy.stream:
         return None
-    cursor.claims.records.want_all_whole()
+    cursor.claims.buckets.records.want_all_whole()
     if cursor.stored.is_dirty:
         cursor.write(log.context.commit, now_ms)
     return GroupRemoval(
@@ -270,7 +270,7 @@ def _begin_removal(cursor: Cursor, mode: int, now_ms: int) -> GroupRemoval | Non
         cursor.storage_id,
         log.context.new_number(),
         mode,
-        claim_end=cursor.claims.end_number(),
+        claim_end=cursor.claims.buckets.end_number(),
     )
 
 
@@ -303,14 +303,14 @@ def _divide(part: Part, old: Cursor, new: Cursor, removal: GroupRemoval, now_ms:
     """What of the old cursor's messages comes again in the new one, what is let go of now or later."""
     retention = part.retention
     position = new.position
-    new.claims.begin_after(old.claims.next_claim)
-    removal.reset_at(new.claims.first_claim, position)
+    new.claims.buckets.begin_after(old.claims.buckets.next_claim)
+    removal.reset_at(new.claims.buckets.first_claim, position)
     again = old.progress.failed.copy()
     again.drop_before(position)
     failed = old.progress.failed.copy()
     failed.discard_all(again)
     new.progress.begin_failed(failed)
-    new.claims.begin_failed(old.claims.failed_count - again.count())
+    new.claims.buckets.begin_failed(old.claims.buckets.failed_count - again.count())
     for start, end in again.pairs():
         retention.payloads.keep_again(start, end)
     behind = RangeSet()

@@ -162,7 +162,7 @@ class Part:
         retention = self.retention
         retention.welcome(cursor)
         if retention.removals:
-            cursor.claims.begin_after(retention.removals.first_claim(cursor.group_id))
+            cursor.claims.buckets.begin_after(retention.removals.first_claim(cursor.group_id))
         self.welcome(cursor)
         self.cursors[key] = cursor
         if not log.durable:

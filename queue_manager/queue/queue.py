@@ -399,7 +399,7 @@ class Queue:
         """End, with all it holds."""
         for part in self.parts:
             for cursor in part.cursors.values():
-                if cursor.stored.is_dirty and cursor.claims.failed_count:
+                if cursor.stored.is_dirty and cursor.claims.buckets.failed_count:
                     # where the log no longer stands for a payload, its failed record tells the removal of it
                     cursor.write(self.context.commit, now_ms)
         self.deleted = True

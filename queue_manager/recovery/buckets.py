@@ -39,7 +39,8 @@ def restore_bucket(
     exponent = bucket_id >> layout.NUMBER_BITS
     first = bucket_id & layout.NUMBER_MASK
     claims = cursor.claims
-    bucket = Bucket(claims.records, first, layout.bucket_capacity(exponent), exponent << layout.NUMBER_BITS)
+    buckets = claims.buckets
+    bucket = Bucket(buckets.records, first, layout.bucket_capacity(exponent), exponent << layout.NUMBER_BITS)
     slots: dict[int, Claim] = {}
     released: set[int] = set()
     for key, value in stored.settlements:
@@ -50,7 +51,7 @@ def restore_bucket(
     _add_done(slots, bucket, done.decode(stored.done) if stored.done is not None else [])
     delays = {}
     if stored.active is not None:
-        delays = _add_active(slots, bucket, stored.active, released, templates, claims.attempt_log)
+        delays = _add_active(slots, bucket, stored.active, released, templates, buckets.attempt_log)
     for message in [] if stored.failed is None else done.decode(stored.failed):
         claim = _claim(bucket, templates, message, message.attempts, message.metadata, FAILED)
         claim.at_ms = message.settled_at_ms
@@ -58,16 +59,16 @@ def restore_bucket(
     bucket.note_written(
         active=stored.active is not None, done=stored.done is not None, failed=stored.failed is not None
     )
-    if slots and max(slots) >= claims.next_claim:
+    if slots and max(slots) >= buckets.next_claim:
         raise CorruptRecord(claim_state.NAME, "next_claim_number", f"bucket {bucket_id:x} has a later claim")
     waiting = [claim for claim in slots.values() if claim.state == AVAILABLE]
-    end = min(bucket.end, claims.next_claim)
+    end = min(bucket.end, buckets.next_claim)
     bucket.restore([slots.get(number) for number in range(first, end)], len(waiting))
-    claims.restore(bucket)
+    buckets.restore(bucket)
     if bucket.done_written:
         cursor.done_purges.want()
-    if bucket.settlement_keys and claims.is_closed(bucket):
-        claims.records.settled(bucket)  # of a time when more went into a bucket
+    if bucket.settlement_keys and buckets.is_closed(bucket):
+        buckets.records.settled(bucket)  # of a time when more went into a bucket
     for claim in waiting:
         due_ms = delays.get(claim.claim_number, 0)
         if due_ms > now_ms:
@@ -75,7 +76,7 @@ def restore_bucket(
         if claim.message.offset < cursor.log.head_offset:  # it was redriven
             cursor.progress.keep_failed(claim.message.offset)
     if waiting:
-        claims.put_returned(claim for claim in waiting if not claim.deadline_ms)
+        claims.returned.add_all(claim for claim in waiting if not claim.deadline_ms)
     return bucket
 
 
@@ -154,6 +155,7 @@ def restore_failed(cursor: Cursor, bucket_id: int, value: bytes) -> None:
         for removal in cursor.retention.removals
         if removal.storage_id == cursor.storage_id and removal.has_rows and number < removal.claim_end
     ]
+    buckets = cursor.claims.buckets
     for message in done.decode(value):
         _, offset, _ = read_head(message.metadata)
         if cursor.progress.failed.contains(offset):
@@ -161,7 +163,7 @@ def restore_failed(cursor: Cursor, bucket_id: int, value: bytes) -> None:
         if not all(removal.keeps_failed(offset) for removal in resets):
             continue
         cursor.progress.keep_failed(offset)
-        cursor.claims.begin_failed(cursor.claims.failed_count + 1)
+        buckets.begin_failed(buckets.failed_count + 1)
 
 
 def purge_of_record(cursor: Cursor, bucket_id: int, value: bytes) -> tuple[Purge | None, list[int]]:
@@ -173,7 +175,9 @@ def purge_of_record(cursor: Cursor, bucket_id: int, value: bytes) -> tuple[Purge
         return None, offsets
     due_ms = max(message.settled_at_ms for message in messages) + retention_ms
     packed = [done.pack_done(*message) for message in messages]
-    return Purge.of_packed(cursor.done_purges, bucket_id, packed, cursor.claims.attempt_log, due_ms), offsets
+    return Purge.of_packed(
+        cursor.done_purges, bucket_id, packed, cursor.claims.buckets.attempt_log, due_ms
+    ), offsets
 
 
 def active_offsets(cursor: Cursor) -> list[int]:

@@ -123,7 +123,7 @@ def restore_group(queue: Queue, spec: QueueSpec, group_id: str, stored: list[Sto
             number = row.claims.next_claim_number
             if row.claims.bucket_exponent != queue.policy.bucket_size:
                 number = layout.align_claim_number(number, queue.policy.bucket_size)
-            cursor.claims.restore_number(number)
+            cursor.claims.buckets.restore_number(number)
         if row.position is not None:
             part.log.extend_to(row.position)
         if row.awaits_history:
@@ -167,9 +167,9 @@ def restore_group_removal(part: Part, removal: GroupRemoval) -> None:
     own = part.cursors.get(removal.group_id)
     if own is not None and removal.has_rows:
         claims = own.claims
-        claims.keep_earlier(max(claims.first_claim, removal.claim_end))
-        if claims.next_claim < removal.claim_end:
-            claims.begin_after(removal.claim_end)
+        claims.buckets.keep_earlier(max(claims.buckets.first_claim, removal.claim_end))
+        if claims.buckets.next_claim < removal.claim_end:
+            claims.buckets.begin_after(removal.claim_end)
 
 
 def restore_released(part: Part, taken: dict[Cursor, RangeSet], kept: dict[Cursor, RangeSet]) -> None:

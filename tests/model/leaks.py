@@ -141,12 +141,12 @@ def check_memory(manager: QueueManager) -> None:
 def _check_cursor(cursor: Cursor) -> None:
     claims = cursor.claims
     assert not cursor.done_purges
-    assert not claims.returned
+    assert not claims.returned.heap
     assert not cursor.reader._loaded
     assert not cursor.progress.released.starts
-    assert not claims.records._dirty
+    assert not claims.buckets.records._dirty
     assert len(claims.buckets) <= 1, f"{cursor.storage_id} keeps {len(claims.buckets)} buckets"
-    assert len(claims.attempt_log._logs) <= claims.failed_count
+    assert len(claims.buckets.attempt_log._logs) <= claims.buckets.failed_count
 
 
 def all_rows(store: MemoryStore) -> list[tuple[bytes, bytes]]:

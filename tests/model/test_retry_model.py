@@ -287,7 +287,7 @@ class RetryModel(ShardModel):
     @rule(limit=st.sampled_from([None, None, 1, 3]), by_offset=st.booleans())
     def redrive_failed(self, limit: int | None, by_offset: bool) -> None:
         self.sweep()
-        returned = self.work_group.cursors[0].claims.returned
+        returned = self.work_group.cursors[0].claims.returned.heap
         failed_before = [item for item in self.items if item.state == "failed"]
         offsets = None
         if by_offset:

@@ -212,7 +212,7 @@ async def _settled(shard: Shard, cursor: Cursor, state: State, after: int) -> As
     if not cursor.log.durable:
         return
     await shard.sweeper.retention_known()
-    cursor.claims.records.want_all_whole()
+    cursor.claims.buckets.records.want_all_whole()
     cursor.stored.write_soon()
     await shard.barrier()
     record = failed if state == "failed" else done
@@ -225,7 +225,10 @@ async def _settled(shard: Shard, cursor: Cursor, state: State, after: int) -> As
     while not cursor.is_over():
         rows = await shard.store.scan(start, end, limit=ROWS_PER_SCAN)
         for key, value in rows:
-            if state == "done" and layout.id_number(record.parse_key(key)[1]) < cursor.claims.first_claim:
+            if (
+                state == "done"
+                and layout.id_number(record.parse_key(key)[1]) < cursor.claims.buckets.first_claim
+            ):
                 continue
             for settled in record.decode(value):
                 _, offset, received_at_ms = read_head(settled.metadata)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from broker.engine.operations import log_view
 from broker.engine.shard import Shard
 from queue_manager.api import GroupView, QueueView
-from queue_manager.claims.claim import AVAILABLE, Claim
+from queue_manager.claims.claim import Claim
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.definitions import declared_arguments
 from queue_manager.group.group import Group
@@ -58,17 +58,17 @@ def _delivered_count(group: Group) -> int:
     """Deliveries, the first and later ones of each message."""
     if isinstance(group, StreamGroup):
         return group.position + group.redelivered_count()
-    return sum(cursor.claims.next_claim for cursor in group.cursors) + group.redelivered_count()
+    return sum(cursor.claims.buckets.next_claim for cursor in group.cursors) + group.redelivered_count()
 
 
 def _settled_count(group: Group) -> int:
     """Messages claimed once and done with: claims that are neither in flight, nor wait, nor failed."""
     if isinstance(group, StreamGroup):
         return group.committed_offset()
-    claimed = sum(cursor.claims.next_claim for cursor in group.cursors)
+    claimed = sum(cursor.claims.buckets.next_claim for cursor in group.cursors)
     waiting = group.delayed_count()
     for cursor in group.cursors:
-        waiting += len(cursor.claims.returned) + cursor.dispatcher.held_count(cursor)
+        waiting += len(cursor.claims.returned.heap) + cursor.dispatcher.held_count(cursor)
     return max(0, claimed - waiting - group.in_flight_count() - group.failed_count())
 
 
@@ -121,8 +121,7 @@ def held_claims(cursor: Cursor) -> list[Claim]:
 def returned_claims(cursor: Cursor) -> list[Claim]:
     """What came back, or was placed for a consumer, and may be claimed at once; in order."""
     cursor.returning.finish()
-    returned = [claim for _, claim in cursor.claims.returned if claim.state == AVAILABLE]
-    return _sorted(returned + cursor.dispatcher.held(cursor))
+    return _sorted(cursor.claims.returned.available() + cursor.dispatcher.held(cursor))
 
 
 def delayed_claims(cursor: Cursor) -> list[Claim]:
@@ -142,7 +141,7 @@ def _done_offsets(cursor: Cursor) -> RangeSet:
     done_with.drop_before(cursor.log.head_offset)
     is_alone = len(cursor.retention.members) == 1
     done_with.discard_all(cursor.retention.released if is_alone else cursor.progress.released)
-    for claim in cursor.claims.active_claims():
+    for claim in cursor.claims.buckets.open_claims():
         done_with.discard(claim.message.offset, claim.message.offset + 1)
     return done_with
 

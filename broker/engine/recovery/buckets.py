@@ -43,12 +43,13 @@ async def _open_buckets(
         storage_id, bucket_id, _ = settlements.parse_key(key)
         found.setdefault((storage_id, bucket_id), StoredBucket()).settlements.append((key, value))
     for storage_id, cursor in cursors.items():
-        claims = cursor.claims
-        first = claims.next_claim - claims.next_claim % claims.capacity
-        if first != claims.next_claim:
-            found.setdefault((storage_id, claims.claim_base | first), StoredBucket())
+        buckets = cursor.claims.buckets
+        first = buckets.next_claim - buckets.next_claim % buckets.capacity
+        if first != buckets.next_claim:
+            found.setdefault((storage_id, buckets.claim_base | first), StoredBucket())
     return [
         ((storage_id, bucket_id), rows)
         for (storage_id, bucket_id), rows in sorted(found.items(), key=lambda item: item[0])
-        if storage_id in cursors and bucket_id & layout.NUMBER_MASK >= cursors[storage_id].claims.first_claim
+        if storage_id in cursors
+        and bucket_id & layout.NUMBER_MASK >= cursors[storage_id].claims.buckets.first_claim
     ]

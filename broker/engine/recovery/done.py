@@ -63,7 +63,7 @@ class _SettledRecords:
         self._open_buckets = {
             cursor: {bucket.bucket_id for bucket in cursor.claims.buckets.values()} for cursor in cursors
         }
-        self._last_claims = {cursor: cursor.claims.next_claim for cursor in cursors}
+        self._last_claims = {cursor: cursor.claims.buckets.next_claim for cursor in cursors}
         self._scheduled = {cursor: {purge.bucket_id for purge in cursor.done_purges} for cursor in cursors}
 
     async def read(self, cursor: Cursor) -> _Settled:
@@ -87,6 +87,6 @@ class _SettledRecords:
         """Whether the bucket was full at the start, and is of the group's life since its last reset."""
         number = bucket_id & layout.NUMBER_MASK
         return (
-            cursor.claims.first_claim <= number < self._last_claims[cursor]
+            cursor.claims.buckets.first_claim <= number < self._last_claims[cursor]
             and bucket_id not in self._open_buckets[cursor]
         )

@@ -78,7 +78,7 @@ class ByKey:
             seats = self._takers(below)
             if not seats:
                 return
-            if cursor is not None and cursor.claims.returned:
+            if cursor is not None and cursor.claims.returned.heap:
                 if not self._place_returned(cursor, Round(seats)):
                     return
             elif not table.end_bindings() and (
@@ -97,7 +97,7 @@ class ByKey:
             and self._table.placed_bytes < limits.PLACED_BYTES_PER_GROUP_MAX
         )
         for cursor in self._cursors:
-            first = cursor.claims.next_returned()
+            first = cursor.claims.returned.first()
             if first is not None:
                 return cursor, rank(first.message.offset)
             if has_room and not cursor.claims.delays.is_full():
@@ -126,10 +126,10 @@ class ByKey:
     def _place_returned(self, cursor: Cursor, chances: Round) -> bool:
         """Place what came back, in order, as far as there is credit for it; whether that was anything."""
         placed = False
-        while (claim := cursor.claims.next_returned()) is not None:
+        while (claim := cursor.claims.returned.first()) is not None:
             if claim.state == AVAILABLE and not self._place(claim, chances):
                 break
-            cursor.claims.pop_returned()
+            cursor.claims.returned.pop()
             placed = True
         return placed
 
@@ -140,7 +140,7 @@ class ByKey:
         count = min(chances.total, room, limits.PLACED_STEP_MESSAGES_MAX)
         for claim in self._enter(cursor, count, now_ms):
             if not self._place(claim, chances):
-                cursor.claims.give_back(claim)
+                cursor.claims.returned.add(claim)
         return cursor.position > position
 
     def _enter(self, cursor: Cursor, count: int, now_ms: int) -> list[Claim]:
@@ -256,7 +256,7 @@ class ByKey:
 
     def _place_next(self, cursor: Cursor, puller: Seat, now_ms: int) -> bool:
         """Place the next message of a log, for `puller` if it is nobody else's; False if it must be read."""
-        claim = cursor.claims.next_returned()
+        claim = cursor.claims.returned.first()
         if claim is None:
             position = cursor.position
             for entered in self._enter(cursor, 1, now_ms):
@@ -265,7 +265,7 @@ class ByKey:
         if claim.message.body is None:
             cursor.read_back.request_payloads()
             return False
-        cursor.claims.pop_returned()
+        cursor.claims.returned.pop()
         if claim.state == AVAILABLE:
             self._place_for(claim, puller)
         return True

@@ -60,7 +60,7 @@ def test_a_bucket_with_nothing_open_has_no_active_record() -> None:
     (bucket,) = buckets(ledger)
     manager.ack(claims, NOW_MS)
     assert bucket.encode_active() is None
-    assert not ledger.is_closed(bucket)  # numbers 3 to 9 will still be given out
+    assert not ledger.buckets.is_closed(bucket)  # numbers 3 to 9 will still be given out
     assert bucket.encode_settled(FAILED) is None
 
 
@@ -71,7 +71,7 @@ def test_a_settled_message_lets_go_of_its_payload_once_it_is_written() -> None:
     first = bucket.encode_settled(DONE)
     assert claims[0].message.body is None
     assert bucket.encode_settled(DONE) == first
-    assert ledger.is_closed(bucket)
+    assert ledger.buckets.is_closed(bucket)
 
 
 def test_full_and_settled_buckets_do_not_stay_in_memory() -> None:

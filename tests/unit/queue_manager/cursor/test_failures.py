@@ -57,14 +57,14 @@ def test_what_dead_letters_take_is_done() -> None:
 def test_what_nobody_takes_is_kept_as_failed_with_its_payload(letters: Letters) -> None:
     cursor, claim, failures = begin(letters)
     failures.give_up(claim, REJECTED, NOW_MS)
-    assert (claim.state, cursor.claims.failed_count) == (FAILED, 1)
+    assert (claim.state, cursor.claims.buckets.failed_count) == (FAILED, 1)
     assert cursor.progress.failed.contains(0)
 
 
 def test_discarded_claim_is_done_where_no_dead_letters_are_wanted() -> None:
     cursor, claim, failures = begin(NONE)
     failures.discard(claim, EXPIRED, NOW_MS + 5)
-    assert (claim.state, claim.at_ms, cursor.claims.failed_count) == (DONE, NOW_MS + 5, 0)
+    assert (claim.state, claim.at_ms, cursor.claims.buckets.failed_count) == (DONE, NOW_MS + 5, 0)
 
 
 def test_fresh_messages_that_dead_letters_refuse_are_kept_as_failed() -> None:
@@ -81,5 +81,5 @@ def test_revived_claim_is_untried_and_the_log_stands_for_it_again() -> None:
     failures.give_up(claim, REJECTED, NOW_MS)
     assert claim.bucket is not None
     new = failures.revive(claim.bucket, claim, NOW_MS)
-    assert (new.attempts, cursor.claims.failed_count) == (0, 0)
+    assert (new.attempts, cursor.claims.buckets.failed_count) == (0, 0)
     assert not cursor.progress.failed.contains(0)
