@@ -13,6 +13,7 @@ from broker.access.rights import Action, Kind
 from broker.connection_views import SubscriptionView
 from broker.consumers import ConsumerRequest, find_or_create
 from broker.engine.session_traffic import SubscriptionOptions
+from broker.engine.traffic import Source
 from broker.mqtt.client import MqttClient
 from broker.mqtt.delivery import MqttConsumer
 from broker.mqtt.durable_call import DurableCall
@@ -250,14 +251,12 @@ class Subscriptions:
         self, event: SubscribeReceived, request: SubscriptionRequest, share: str, topic_filter: str
     ) -> None:
         client = self._client
-        consuming = client.hub.client.consuming
-        now_ms = client.hub.clock.now_ms()
         parsed = address.parse(topic_filter)
         if parsed.verb:
             raise InvalidAddress(f"{parsed.verb} is a control topic: there is nothing to subscribe to")
         client.identity.check(Action.READ, Kind.ADDRESS, topic_filter)
-        options = read_options(event.user_properties, now_ms)
-        is_stream = consuming.is_stream(parsed.name)
+        options = read_options(event.user_properties, client.hub.clock.now_ms())
+        is_stream = client.hub.client.consuming.is_stream(parsed.name)
         group = options.group or share or self._own_group(is_stream=is_stream)
         client.identity.check(Action.READ, Kind.GROUP, group)
         if options.stream is not None and not is_stream:
@@ -268,9 +267,7 @@ class Subscriptions:
         is_explicit = self._is_explicit(options, is_stream=is_stream)
         if is_explicit and request.qos == 0:
             raise InvalidArgument("explicit settling needs QoS 1 or 2")
-        pool = self._outbound.pool
-        sink_class = MqttStreamConsumer if is_stream else MqttConsumer
-        sink = sink_class(
+        sink = (MqttStreamConsumer if is_stream else MqttConsumer)(
             client,
             self._outbound,
             request.filter,
@@ -278,27 +275,42 @@ class Subscriptions:
             explicit=is_explicit,
             identifiers=encode_identifier(event.subscription_identifier),
         )
-        consumer_request = ConsumerRequest(
+        wanted = self._consumer_request(
+            queue, group, parsed.rest, options, no_ack=request.qos == 0, is_explicit=is_explicit
+        )
+        is_replacement = request.filter in client.consumers  # [MQTT-3.8.4-3]
+        client.consumers.subscribe(request.filter, wanted, sink)
+        if group.startswith(PASSING_GROUP_PREFIX):
+            self._passing.note(queue.name, sink.consumer.group.group_id)
+        if is_replacement:
+            self._outbound.forget_ended()
+
+    def _consumer_request(
+        self,
+        queue: Source,
+        group: str,
+        pattern: str,
+        options: SubscribeOptions,
+        *,
+        no_ack: bool,
+        is_explicit: bool,
+    ) -> ConsumerRequest:
+        pool = self._outbound.pool
+        return ConsumerRequest(
             queue=queue,
             group=group,
-            pattern=parsed.rest or MATCH_ALL,
-            consumer_id=client.client_id,
+            pattern=pattern or MATCH_ALL,
+            consumer_id=self._client.client_id,
             credit_max=min(options.prefetch or pool.credit_max, pool.credit_max),
-            no_ack=request.qos == 0,
+            no_ack=no_ack,
             exclusive=options.exclusive,
             lease_ms=queue.policy.visibility_timeout_ms,
-            pool=None if request.qos == 0 or is_explicit else pool,
+            pool=None if no_ack or is_explicit else pool,
             priority=options.priority,
             filters=options.filters,
             start=None if options.stream is None else options.stream.start,
             auto_commit=options.stream is None or options.stream.auto_commit,
         )
-        is_replacement = request.filter in client.consumers  # [MQTT-3.8.4-3]
-        client.consumers.subscribe(request.filter, consumer_request, sink)
-        if group.startswith(PASSING_GROUP_PREFIX):
-            self._passing.note(queue.name, sink.consumer.group.group_id)
-        if is_replacement:
-            self._outbound.forget_ended()
 
     def _own_group(self, *, is_stream: bool) -> str:
         """The group a client is by itself; a stream's reader without an identifier is in none."""

@@ -56,75 +56,87 @@ def _operation(
     }
 
 
+_NO_QUEUE: Final = (404, "No such queue.")
+_NO_MESSAGE: Final = (404, "No such queue or message.")
+
+
 @cache
 def document() -> dict[str, Any]:
     """OpenAPI 3.1."""
-    no_queue = (404, "No such queue.")
-    no_message = (404, "No such queue or message.")
-    add = _operation(
-        "add_message",
-        "Add a message; it is durable when the answer comes.",
-        [_QUEUE, _query("batch", "The body is JSON with several messages.", {"enum": ["true"]})],
-        (201, "Added: X-Message-Id, or with batch the IDs."),
-        no_queue,
-        (413, "Larger than the queue takes."),
-    )
-    binary = {"schema": {"type": "string", "format": "binary"}}
-    add["requestBody"] = {"content": {"application/octet-stream": binary}}
-    several = _query("id", "X-Message-Id, as often as wanted.", {"type": "string"}, required=True)
-    seconds = {**_VISIBILITY, "required": True}
     return {
         "openapi": "3.1.0",
         "info": {"title": f"{PRODUCT}: MQ-Core", "version": VERSION},
         "paths": {
-            "/{queue}": {
-                "get": _operation("show_queue", "Fetch a queue.", [_QUEUE], (200, "It exists."), no_queue),
-                "put": _operation(
-                    "create_queue", "Create a queue.", [_QUEUE], (200, "It was there."), (201, "Created.")
-                ),
-                "delete": _operation(
-                    "delete_queue",
-                    "Delete a queue with all its messages.",
-                    [_QUEUE],
-                    (204, "Deleted."),
-                    no_queue,
-                ),
-            },
-            "/{queue}/messages": {
-                "get": _operation(
-                    "fetch_message",
-                    "Fetch a message: nobody else gets it until it is deleted, or its time is over.",
-                    [_QUEUE, _GROUP, _COUNT, _WAIT, _VISIBILITY],
-                    (200, "X-Message-Id, and the message as the body."),
-                    (204, "No message can be fetched."),
-                    no_queue,
-                ),
-                "post": add,
-                "delete": _operation(
-                    "delete_messages",
-                    "Delete several messages.",
-                    [_QUEUE, _GROUP, several],
-                    (200, "How many were there."),
-                    no_message,
-                    (422, "Too many wait before one of them."),
-                ),
-            },
-            "/{queue}/messages/{id}": {
-                "delete": _operation(
-                    "delete_message",
-                    "Delete a message, fetched or not.",
-                    [_QUEUE, _ID, _GROUP],
-                    (204, "Deleted."),
-                    no_message,
-                    (422, "Too many wait before it."),
-                ),
-                "patch": _operation(
-                    "set_visibility",
-                    "Keep a fetched message longer, or give it back with 0.",
-                    [_QUEUE, _ID, _GROUP, seconds],
-                    (204, "Done."),
-                    no_message,
-                ),
-            },
+            "/{queue}": _of_queue(),
+            "/{queue}/messages": {"get": _fetching(), "post": _adding(), "delete": _deleting_several()},
+            "/{queue}/messages/{id}": _of_message(),
         },
+    }
+
+
+def _of_queue() -> dict[str, Any]:
+    created = (200, "It was there."), (201, "Created.")
+    deleted = (204, "Deleted.")
+    return {
+        "get": _operation("show_queue", "Fetch a queue.", [_QUEUE], (200, "It exists."), _NO_QUEUE),
+        "put": _operation("create_queue", "Create a queue.", [_QUEUE], *created),
+        "delete": _operation(
+            "delete_queue", "Delete a queue with all its messages.", [_QUEUE], deleted, _NO_QUEUE
+        ),
+    }
+
+
+def _fetching() -> dict[str, Any]:
+    return _operation(
+        "fetch_message",
+        "Fetch a message: nobody else gets it until it is deleted, or its time is over.",
+        [_QUEUE, _GROUP, _COUNT, _WAIT, _VISIBILITY],
+        (200, "X-Message-Id, and the message as the body."),
+        (204, "No message can be fetched."),
+        _NO_QUEUE,
+    )
+
+
+def _adding() -> dict[str, Any]:
+    operation = _operation(
+        "add_message",
+        "Add a message; it is durable when the answer comes.",
+        [_QUEUE, _query("batch", "The body is JSON with several messages.", {"enum": ["true"]})],
+        (201, "Added: X-Message-Id, or with batch the IDs."),
+        _NO_QUEUE,
+        (413, "Larger than the queue takes."),
+    )
+    binary = {"schema": {"type": "string", "format": "binary"}}
+    return {**operation, "requestBody": {"content": {"application/octet-stream": binary}}}
+
+
+def _deleting_several() -> dict[str, Any]:
+    several = _query("id", "X-Message-Id, as often as wanted.", {"type": "string"}, required=True)
+    return _operation(
+        "delete_messages",
+        "Delete several messages.",
+        [_QUEUE, _GROUP, several],
+        (200, "How many were there."),
+        _NO_MESSAGE,
+        (422, "Too many wait before one of them."),
+    )
+
+
+def _of_message() -> dict[str, Any]:
+    return {
+        "delete": _operation(
+            "delete_message",
+            "Delete a message, fetched or not.",
+            [_QUEUE, _ID, _GROUP],
+            (204, "Deleted."),
+            _NO_MESSAGE,
+            (422, "Too many wait before it."),
+        ),
+        "patch": _operation(
+            "set_visibility",
+            "Keep a fetched message longer, or give it back with 0.",
+            [_QUEUE, _ID, _GROUP, {**_VISIBILITY, "required": True}],
+            (204, "Done."),
+            _NO_MESSAGE,
+        ),
     }

@@ -23,19 +23,37 @@ from broker.http.site import Site
 
 PREFIX: Final = "/api"
 
+NOTHING_HERE: Final = (
+    "users",
+    "permissions",
+    "topic-permissions",
+    "policies",
+    "operator-policies",
+    "parameters",
+    "global-parameters",
+    "feature-flags",
+)
+
 Call = Callable[[Asking], Awaitable[Response]]
+_Row = tuple[str, str, Call]
 
 
 def rabbitmq_routes(site: Site) -> list[Route]:
     """The routes, to be matched by the path as it was sent."""
     node = f"sluicemq@{socket.gethostname()}"
     meter = RateMeter(site)
-    broker = BrokerCalls(site, meter, node)
-    topology = Topology(site, meter, node)
-    messages = Messages(site)
-    definitions = Definitions(site)
-    vhosts = Vhosts(site, node)
-    calls: list[tuple[str, str, Call]] = [
+    calls = [
+        *_broker_calls(BrokerCalls(site, meter, node)),
+        *_vhost_calls(Vhosts(site, node)),
+        *_topology_calls(Topology(site, meter, node)),
+        *_message_calls(Messages(site)),
+        *_definition_calls(Definitions(site)),
+    ]
+    return [*_joined(calls), Route(f"{PREFIX}/{{rest:path}}", _served(_nowhere))]
+
+
+def _broker_calls(broker: BrokerCalls) -> list[_Row]:
+    return [
         ("GET", "/overview", broker.overview),
         ("GET", "/whoami", broker.whoami),
         ("GET", "/nodes", broker.nodes),
@@ -43,14 +61,6 @@ def rabbitmq_routes(site: Site) -> list[Route]:
         ("GET", "/cluster-name", broker.cluster_name),
         ("GET", "/extensions", broker.extensions),
         ("GET", "/auth", broker.auth),
-        ("GET", "/vhosts", vhosts.list),
-        ("GET", "/vhosts/{name}", vhosts.show),
-        ("PUT", "/vhosts/{name}", vhosts.make),
-        ("DELETE", "/vhosts/{name}", vhosts.delete),
-        ("GET", "/vhost-limits", vhosts.limits),
-        ("GET", "/vhost-limits/{name}", vhosts.limits),
-        ("PUT", "/vhost-limits/{name}/{limit}", vhosts.set_limit),
-        ("DELETE", "/vhost-limits/{name}/{limit}", vhosts.clear_limit),
         ("GET", "/connections", broker.connections),
         ("GET", "/connections/{name}", broker.connection),
         ("DELETE", "/connections/{name}", broker.close_connection),
@@ -64,20 +74,37 @@ def rabbitmq_routes(site: Site) -> list[Route]:
         ("GET", "/health/checks/local-alarms", broker.alive),
         ("GET", "/health/checks/virtual-hosts", broker.alive),
         ("GET", "/health/checks/{check}/{what}", broker.listens),
+        *[("GET", f"/{name}", broker.empty) for name in NOTHING_HERE],
+    ]
+
+
+def _vhost_calls(vhosts: Vhosts) -> list[_Row]:
+    return [
+        ("GET", "/vhosts", vhosts.list),
+        ("GET", "/vhosts/{name}", vhosts.show),
+        ("PUT", "/vhosts/{name}", vhosts.make),
+        ("DELETE", "/vhosts/{name}", vhosts.delete),
+        ("GET", "/vhost-limits", vhosts.limits),
+        ("GET", "/vhost-limits/{name}", vhosts.limits),
+        ("PUT", "/vhost-limits/{name}/{limit}", vhosts.set_limit),
+        ("DELETE", "/vhost-limits/{name}/{limit}", vhosts.clear_limit),
+    ]
+
+
+def _topology_calls(topology: Topology) -> list[_Row]:
+    return [
         ("GET", "/queues", topology.queues),
         ("GET", "/queues/{vhost}", topology.queues),
         ("GET", "/queues/{vhost}/{queue}", topology.queue),
         ("PUT", "/queues/{vhost}/{queue}", topology.declare_queue),
         ("DELETE", "/queues/{vhost}/{queue}", topology.delete_queue),
         ("DELETE", "/queues/{vhost}/{queue}/contents", topology.purge_queue),
-        ("POST", "/queues/{vhost}/{queue}/get", messages.get),
         ("GET", "/queues/{vhost}/{queue}/bindings", topology.bindings),
         ("GET", "/exchanges", topology.exchanges),
         ("GET", "/exchanges/{vhost}", topology.exchanges),
         ("GET", "/exchanges/{vhost}/{exchange}", topology.exchange),
         ("PUT", "/exchanges/{vhost}/{exchange}", topology.declare_exchange),
         ("DELETE", "/exchanges/{vhost}/{exchange}", topology.delete_exchange),
-        ("POST", "/exchanges/{vhost}/{exchange}/publish", messages.publish),
         ("GET", "/exchanges/{vhost}/{exchange}/bindings/{side}", topology.bindings),
         ("GET", "/bindings", topology.bindings),
         ("GET", "/bindings/{vhost}", topology.bindings),
@@ -89,18 +116,26 @@ def rabbitmq_routes(site: Site) -> list[Route]:
         ("POST", "/bindings/{vhost}/e/{source}/e/{destination}", topology.bind),
         ("GET", "/bindings/{vhost}/e/{source}/e/{destination}/{key}", topology.binding),
         ("DELETE", "/bindings/{vhost}/e/{source}/e/{destination}/{key}", topology.unbind),
+    ]
+
+
+def _message_calls(messages: Messages) -> list[_Row]:
+    return [
+        ("POST", "/queues/{vhost}/{queue}/get", messages.get),
+        ("POST", "/exchanges/{vhost}/{exchange}/publish", messages.publish),
+    ]
+
+
+def _definition_calls(definitions: Definitions) -> list[_Row]:
+    return [
         ("GET", "/definitions", definitions.export),
         ("GET", "/definitions/{vhost}", definitions.export),
         ("POST", "/definitions", definitions.load),
         ("POST", "/definitions/{vhost}", definitions.load),
     ]
-    nothing_here = ("users", "permissions", "topic-permissions", "policies", "operator-policies")
-    for name in (*nothing_here, "parameters", "global-parameters", "feature-flags"):
-        calls.append(("GET", f"/{name}", broker.empty))
-    return [*_joined(calls), Route(f"{PREFIX}/{{rest:path}}", _served(_nowhere))]
 
 
-def _joined(calls: list[tuple[str, str, Call]]) -> list[Route]:
+def _joined(calls: list[_Row]) -> list[Route]:
     """One route for each path: which methods it has is told where another is used."""
     by_path: dict[str, dict[str, Call]] = {}
     for method, path, call in calls:

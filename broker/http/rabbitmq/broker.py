@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -11,10 +12,10 @@ from broker.http.problems import Problem
 from broker.http.rabbitmq import shapes
 from broker.http.rabbitmq.asking import Asking, answer, nothing
 from broker.http.rabbitmq.listing import listing
-from broker.http.rates import RateMeter
+from broker.http.rates import RateMeter, Rates
 from broker.http.site import Site
 from broker.version import PRODUCT, VERSION
-from queue_manager.api import EXCHANGE_TYPES
+from queue_manager.api import EXCHANGE_TYPES, QueueView
 
 RABBITMQ_VERSION: Final = "3.10.8"  # whose API this is; tools look at it to know what they may ask for
 
@@ -36,8 +37,6 @@ class BrokerCalls:
         await self._meter.look(views)
         counts, rates = await self._meter.total(views)
         connections = await self._site.node.connections()
-        ready = sum(view.ready + view.delayed for view in views)
-        unacknowledged = sum(view.in_flight for view in views)
         exchanges = await self._site.admin.exchanges()
         listeners = self._listeners()
         return answer(
@@ -58,14 +57,7 @@ class BrokerCalls:
                 "enable_queue_totals": False,
                 "message_stats": shapes.message_stats(*counts, rates),
                 "churn_rates": {},
-                "queue_totals": {
-                    "messages": ready + unacknowledged,
-                    "messages_details": {"rate": rates.published - rates.settled},
-                    "messages_ready": ready,
-                    "messages_ready_details": {"rate": rates.published - rates.delivered},
-                    "messages_unacknowledged": unacknowledged,
-                    "messages_unacknowledged_details": {"rate": rates.delivered - rates.settled},
-                },
+                "queue_totals": _queue_totals(views, rates),
                 "object_totals": {
                     "channels": sum(len(each.description.channels) for each in connections),
                     "connections": len(connections),
@@ -76,18 +68,14 @@ class BrokerCalls:
                 "statistics_db_event_queue": 0,
                 "node": self._node,
                 "listeners": listeners,
-                "contexts": [
-                    {
-                        "node": self._node,
-                        "description": "RabbitMQ Management",
-                        "path": "/",
-                        "port": str(each["port"]),
-                    }
-                    for each in listeners
-                    if each["protocol"] == "http"
-                ],
+                "contexts": self._contexts(listeners),
             }
         )
+
+    def _contexts(self, listeners: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Where this API is."""
+        context = {"node": self._node, "description": "RabbitMQ Management", "path": "/"}
+        return [{**context, "port": str(each["port"])} for each in listeners if each["protocol"] == "http"]
 
     def _listeners(self) -> list[dict[str, Any]]:
         return [
@@ -231,3 +219,16 @@ class BrokerCalls:
                 return answer({"status": "ok", "protocol": wanted})
             missing = {"missing": wanted, "protocols": protocols}
         return answer({"status": "failed", "reason": "No active listener", **missing}, 503)
+
+
+def _queue_totals(views: Sequence[QueueView], rates: Rates) -> dict[str, Any]:
+    ready = sum(view.ready + view.delayed for view in views)
+    unacknowledged = sum(view.in_flight for view in views)
+    return {
+        "messages": ready + unacknowledged,
+        "messages_details": {"rate": rates.published - rates.settled},
+        "messages_ready": ready,
+        "messages_ready_details": {"rate": rates.published - rates.delivered},
+        "messages_unacknowledged": unacknowledged,
+        "messages_unacknowledged_details": {"rate": rates.delivered - rates.settled},
+    }

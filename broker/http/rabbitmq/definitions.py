@@ -15,7 +15,7 @@ from broker.http.rabbitmq.broker import RABBITMQ_VERSION
 from broker.http.site import Site
 from broker.version import PRODUCT, VERSION
 from config import limits
-from queue_manager.api import BindingDefinition, ExchangeDeclaration
+from queue_manager.api import BindingDefinition, ExchangeDeclaration, ExchangeView, QueueView
 from queue_manager.errors import QueueManagerError
 
 _log: Final = structlog.get_logger("sluicemq.http")
@@ -59,39 +59,9 @@ class Definitions:
             "product_version": VERSION,
             "parameters": [],
             "policies": [],
-            "queues": [
-                {
-                    "name": view.name,
-                    **place,
-                    "durable": True,
-                    "auto_delete": view.auto_delete,
-                    "arguments": shapes.arguments_of(view),
-                }
-                for view in queues
-            ],
-            "exchanges": [
-                {
-                    "name": view.name,
-                    **place,
-                    "type": view.type,
-                    "durable": True,
-                    "auto_delete": view.auto_delete,
-                    "internal": view.internal,
-                    "arguments": dict(view.arguments),
-                }
-                for view in made
-            ],
-            "bindings": [
-                {
-                    "source": each.source,
-                    **place,
-                    "destination": each.destination,
-                    "destination_type": each.destination_type,
-                    "routing_key": each.routing_key,
-                    "arguments": dict(each.arguments),
-                }
-                for each in bindings
-            ],
+            "queues": [_queue_entry(view, place) for view in queues],
+            "exchanges": [_exchange_entry(view, place) for view in made],
+            "bindings": [_binding_entry(each, place) for each in bindings],
         }
         if not is_of_vhost:
             document |= {
@@ -192,6 +162,39 @@ def _binding(entry: dict[str, Any], name: str) -> BindingDefinition:
         routing_key=str(entry.get("routing_key", "")),
         arguments=table(entry.get("arguments"), "arguments"),
     )
+
+
+def _queue_entry(view: QueueView, place: dict[str, str]) -> dict[str, Any]:
+    return {
+        "name": view.name,
+        **place,
+        "durable": True,
+        "auto_delete": view.auto_delete,
+        "arguments": shapes.arguments_of(view),
+    }
+
+
+def _exchange_entry(view: ExchangeView, place: dict[str, str]) -> dict[str, Any]:
+    return {
+        "name": view.name,
+        **place,
+        "type": view.type,
+        "durable": True,
+        "auto_delete": view.auto_delete,
+        "internal": view.internal,
+        "arguments": dict(view.arguments),
+    }
+
+
+def _binding_entry(binding: BindingDefinition, place: dict[str, str]) -> dict[str, Any]:
+    return {
+        "source": binding.source,
+        **place,
+        "destination": binding.destination,
+        "destination_type": binding.destination_type,
+        "routing_key": binding.routing_key,
+        "arguments": dict(binding.arguments),
+    }
 
 
 _READERS: Final = {"queues": _queue, "exchanges": _exchange, "bindings": _binding}
