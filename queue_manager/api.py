@@ -15,6 +15,7 @@ from queue_manager.log.stream_start import StreamStart
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.policy import Pause, QueuePolicy
 from queue_manager.routing.exchange import TOPICS as TOPICS_EXCHANGE
+from queue_manager.routing.exchange_types.base import PROPERTY_KEYS
 from queue_manager.routing.exchange_types.table import TYPES as EXCHANGE_TYPES
 from queue_manager.stage_tags import EpochPart, StageTag
 from queue_manager.vhosts import StoredVhost
@@ -22,6 +23,7 @@ from queue_manager.vhosts import StoredVhost
 __all__ = [
     "EXCHANGE_TYPES",
     "OPERATOR",
+    "PROPERTY_KEYS",
     "STATES",
     "TOPICS_EXCHANGE",
     "BindingDefinition",

@@ -78,4 +78,4 @@ class BoundQueues:
         return targets
 
     def _headers(self) -> Mapping[str, object]:
-        return read(self._shape.properties).header_values()
+        return read(self._shape.properties).routed()

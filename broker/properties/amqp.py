@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
-from broker.properties.model import Header, HeaderValue, Identifier, MessageProperties
+from broker.properties.model import Header, HeaderValue, Identifier, MessageProperties, RoutedHeaders
 from broker.properties.single import single_values
 from protocols.amqp091 import content, tables
 from protocols.errors import LocalProtocolError
@@ -160,8 +160,8 @@ def routing_key(topic: str) -> str:
 
 
 def headers_of(raw: bytes) -> dict[str, Any]:
-    """The headers by name; of several with one name the last counts."""
-    return dict(content.decode_headers(raw))
+    """The headers by name, as exchanges want them; of several with one name the last counts."""
+    return RoutedHeaders(content.decode_headers(raw), lambda: read(raw))
 
 
 def may_copy(raw: bytes) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
+from queue_manager.api import PROPERTY_KEYS
 from storage.envelope import PROPERTIES_NONE
 
 HeaderValue: TypeAlias = (
@@ -67,3 +68,30 @@ class MessageProperties:
     def header_values(self) -> dict[str, HeaderValue]:
         """The headers by name, each with the value that counts."""
         return dict(self.headers if self.last_header_counts else reversed(self.headers))
+
+    def routed(self) -> RoutedHeaders:
+        """What exchanges route by."""
+        return RoutedHeaders(self.header_values(), lambda: self)
+
+
+class RoutedHeaders(dict[str, Any]):
+    """Headers by name, and under the keys of `PROPERTY_KEYS` properties, read when they are asked for."""
+
+    def __init__(
+        self, headers: Mapping[str, Any] | Iterable[Header], read: Callable[[], MessageProperties]
+    ) -> None:
+        super().__init__(headers)
+        self._read = read
+
+    def __missing__(self, key: str) -> Any:
+        attribute = _ROUTED.get(key)
+        if attribute is None:
+            raise KeyError(key)
+        return getattr(self._read(), attribute)
+
+
+_ROUTED: Final = {
+    PROPERTY_KEYS["message_id"]: "message_id",
+    PROPERTY_KEYS["correlation_id"]: "correlation_id",
+    PROPERTY_KEYS["timestamp"]: "created_at_ms",
+}

@@ -64,8 +64,8 @@ def read(template: EnvelopeTemplate) -> MessageProperties:
 
 
 def headers_of(template: EnvelopeTemplate) -> HeaderMap:
-    """The headers of messages of this template, or the user properties, by name."""
-    return read(template).header_values()
+    """The headers of messages of this template, or the user properties, by name, as exchanges want them."""
+    return read(template).routed()
 
 
 def copies_of(template: EnvelopeTemplate) -> list[str]:

@@ -486,6 +486,38 @@ def test_consistent_hashing_keeps_keys_together_and_weighs(channel, exchange, na
     assert 40 <= len(taken[0]) <= 160
 
 
+@pytest.mark.parametrize("hashed", ["message_id", "correlation_id", "timestamp"])
+def test_consistent_hashing_by_a_property(channel, exchange, name, hashed):
+    source = exchange("x-consistent-hash", arguments={"hash-property": hashed})
+    for each in "ab":
+        channel.queue_declare(f"{name}-{each}", exclusive=True)
+        channel.queue_bind(f"{name}-{each}", source, "1")
+    for number in range(60):
+        value = number % 20
+        properties = pika.BasicProperties(**{hashed: value if hashed == "timestamp" else f"m-{value}"})
+        channel.basic_publish(source, f"{number}", str(value), properties)
+    channel.basic_publish(source, "without", "without")
+    taken = [take_all(channel, f"{name}-{each}") for each in "ab"]
+    assert set(taken[0]).isdisjoint(taken[1])
+    assert all(taken)
+    assert sum(map(len, taken)) == 61
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"hash-property": "app_id"}, "Unsupported property: app_id"),
+        (
+            {"hash-property": "message_id", "hash-header": "h"},
+            "hash-header and hash-property are mutually exclusive",
+        ),
+    ],
+)
+def test_consistent_hashing_by_what_cannot_be_is_refused(channel, name, arguments, reason):
+    code, text = refusal(channel.exchange_declare, f"{name}-x", "x-consistent-hash", arguments=arguments)
+    assert (code, reason in text) == (406, True)
+
+
 def test_consistent_hashing_by_a_header(channel, exchange, name):
     source = exchange("x-consistent-hash", arguments={"hash-header": "device"})
     for each in "ab":

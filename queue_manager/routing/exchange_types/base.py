@@ -8,7 +8,12 @@ from typing import Final, Protocol
 from queue_manager.routing.binding import Binding
 
 Headers = Mapping[str, object]
+"""What exchanges route by: the headers of a message, and under the keys of `PROPERTY_KEYS` its properties.
+These are looked up by `[]` alone, which may raise KeyError: they are worked out when somebody asks.
+"""
 NO_HEADERS: Final[Headers] = {}
+PROPERTY_KEYS: Final = {name: f"\0{name}" for name in ("message_id", "correlation_id", "timestamp")}
+"""Keys that stand for properties, which no header should be called."""
 
 
 class Matcher(Protocol):

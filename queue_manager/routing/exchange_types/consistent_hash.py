@@ -15,7 +15,7 @@ from typing import Final
 from config import limits
 from queue_manager.errors import InvalidArgument
 from queue_manager.routing.binding import Binding
-from queue_manager.routing.exchange_types.base import Headers
+from queue_manager.routing.exchange_types.base import PROPERTY_KEYS, Headers
 from storage.values import encode_value
 
 HASH_HEADER: Final = "hash-header"
@@ -25,17 +25,22 @@ _MASK: Final = (1 << 64) - 1
 
 
 class ConsistentHashMatcher:
-    """See `Matcher`. By the routing key, or by a header of the message."""
+    """See `Matcher`. By the routing key, or by a header or a property of the message."""
 
     varies = False
 
     def __init__(self, arguments: Headers) -> None:
         """Raises InvalidArgument for what messages cannot be hashed by."""
-        if HASH_PROPERTY in arguments:
-            raise InvalidArgument(f"{HASH_PROPERTY} is not supported: use {HASH_HEADER}")
         header = arguments.get(HASH_HEADER, "")
         if not isinstance(header, str):
             raise InvalidArgument(f"{HASH_HEADER} must be the name of a header, not {header!r}")
+        if HASH_PROPERTY in arguments:
+            if header:
+                raise InvalidArgument(f"{HASH_HEADER} and {HASH_PROPERTY} are mutually exclusive")
+            hashed = arguments[HASH_PROPERTY]
+            if not isinstance(hashed, str) or hashed not in PROPERTY_KEYS:
+                raise InvalidArgument(f"Unsupported property: {hashed}")
+            header = PROPERTY_KEYS[hashed]
         self._header = header
         self.reads_headers = bool(header)
         self._weights: dict[Binding, tuple[int, int]] = {}  # seed, weight
@@ -62,7 +67,11 @@ class ConsistentHashMatcher:
         if not self._weights:
             return ()
         if self._header:
-            number = _number_of(_bytes_of(headers.get(self._header)))
+            try:
+                value = headers[self._header]
+            except KeyError:
+                value = None
+            number = _number_of(_bytes_of(value))
         else:
             number = _number_of(keys[0].encode())
         return (max(self._weights, key=lambda binding: _score(number, *self._weights[binding])),)
