@@ -1,5 +1,7 @@
 """tx.*: what is published and settled between two commits takes effect together, or not at all."""
 
+import time
+
 import pika
 import pytest
 from pika.exceptions import ChannelClosedByBroker
@@ -103,6 +105,28 @@ def test_recover_leaves_what_the_transaction_settles(transacted, channel, queue)
     assert amqp.count(channel, queue) == 1
     transacted.tx_commit()
     assert take(channel, queue)[1] == b"recovered"
+
+
+def test_settling_a_delivery_whose_lease_ended_meanwhile_is_406_and_nothing_is_done(
+    transacted, channel, name
+):
+    channel.queue_declare(name, durable=True, arguments={"x-consumer-timeout": 300})
+    amqp.publish(channel, name, "slow")
+    consumer = Collector(transacted, name)
+    transacted.basic_ack(consumer.wait(1)[0].tag)
+    amqp.publish(transacted, name, "with it")
+    time.sleep(1)
+    with pytest.raises(ChannelClosedByBroker, match="406"):
+        transacted.tx_commit()
+    assert [take(channel, name)[1], channel.basic_get(name)[0]] == [b"slow", None]
+
+
+def test_control_topics_act_at_once(transacted, channel, queue):
+    amqp.publish(channel, queue, "a")
+    answers = transacted.queue_declare("", exclusive=True).method.queue
+    asked = pika.BasicProperties(reply_to=answers, headers={"x-limit": 1})
+    transacted.basic_publish("", f"$queue/{queue}/$browse", b"", asked)
+    assert Collector(transacted, answers, ack=True).wait(1), "an answer before any commit"
 
 
 def test_mandatory_returns_come_at_commit(transacted, name):

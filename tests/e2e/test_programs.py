@@ -188,6 +188,10 @@ def test_amqp_tools_declare_publish_get_consume_and_delete(broker, name):
     assert run(broker, "amqp-delete-queue", target, "-q", name).strip() == "0"
 
 
+def test_tutorials_with_pika(broker):
+    assert run(broker, sys.executable, PROGRAMS / "tutorials.py") == "all seven\n"
+
+
 # other languages
 
 
