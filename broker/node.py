@@ -47,9 +47,11 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterView:
-    """What was counted since the start; see `broker.counters`."""
+    """What was counted since the start; see `broker.counters` and, for sessions, `SessionClient.losses`."""
 
     control_refused: int
+    dropped_session_expired: int
+    dropped_session_full: int
     dropped_slow_consumer: int
     dropped_too_large: int
     late_settles: int
@@ -106,8 +108,11 @@ class Node:
     def counters(self) -> CounterView:
         """What was counted since the start."""
         counters = self._hub.counters
+        losses = self._hub.client.sessions.losses
         return CounterView(
             control_refused=counters.control_refused,
+            dropped_session_expired=losses.expired,
+            dropped_session_full=losses.dropped,
             dropped_slow_consumer=counters.dropped_slow_consumer,
             dropped_too_large=counters.dropped_too_large,
             late_settles=counters.late_settles,

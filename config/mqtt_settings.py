@@ -62,6 +62,12 @@ class MqttSettings(Section):
     shared_subscriptions: Literal["balanced", "sticky", "random"] = "balanced"
     """Which member of a share group gets a message."""
 
+    max_unsent_bytes: SizeBytes = Field(
+        default=limits.SUBSCRIBER_BUFFER_BYTES_MAX,
+        ge=limits.SUBSCRIBER_BUFFER_BYTES_MIN,
+        le=limits.SUBSCRIBER_BUFFER_BYTES_CEILING,
+    )
+    """What waits for a client that reads too slowly; beyond that it misses messages, which are counted."""
     connect_rate: Count = Field(default=0, ge=0, le=1_000_000)
     """CONNECTs a second, of all clients together; 0: as many as come."""
     message_rate: Count = Field(default=0, ge=0, le=10_000_000)

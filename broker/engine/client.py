@@ -19,6 +19,7 @@ from broker.engine.session_traffic import (
     Bounds,
     Log,
     LogCall,
+    Losses,
     Session,
     SubscriptionOptions,
     Totals,
@@ -460,6 +461,11 @@ class SessionClient(Protocol):
 
     def totals(self) -> Totals:
         """All sessions together."""
+        ...
+
+    @property
+    def losses(self) -> Losses:
+        """What sessions never got, all of them together."""
         ...
 
     def all(self) -> list[Session]:

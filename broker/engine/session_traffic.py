@@ -12,6 +12,7 @@ from typing import Protocol
 
 from queue_manager.sessions.bounds import Bounds
 from queue_manager.sessions.directory import Totals
+from queue_manager.sessions.losses import Losses
 from queue_manager.sessions.subscription import SubscriptionOptions
 from storage.envelope import EnvelopeTemplate
 from storage.records.session import NEVER_S
@@ -24,6 +25,7 @@ __all__ = [
     "Delivery",
     "Link",
     "Log",
+    "Losses",
     "Merged",
     "Session",
     "SessionMessage",

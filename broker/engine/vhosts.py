@@ -21,6 +21,7 @@ from broker.engine.session_traffic import (
     Bounds,
     Log,
     LogCall,
+    Losses,
     Session,
     SubscriptionOptions,
     Totals,
@@ -186,6 +187,7 @@ class _NoSessions:
 
     logs: Sequence[Log] = ()
     wills = _NoWills()
+    losses = Losses()
 
     def on_log(self, call: LogCall) -> None:
         """See `SessionClient`: there never is one."""

@@ -66,6 +66,8 @@ _GROUPS: Final[tuple[_GroupMetric, ...]] = (
 )
 
 _DROPPED: Final = {
+    "dropped_session_expired": "session_expired",
+    "dropped_session_full": "session_full",
     "dropped_slow_consumer": "slow_consumer",
     "dropped_too_large": "too_large",
     "publishes_refused": "refused",

@@ -82,6 +82,7 @@ class Outbound:
         "_pending_count",
         "_shared",
         "_unchecked_bytes",
+        "_unsent_bytes_max",
         "_want_flush",
         "claims",
         "pool",
@@ -103,6 +104,7 @@ class Outbound:
         self._pending_count = 0
         self._pending_bytes = 0
         self._unchecked_bytes = 0
+        self._unsent_bytes_max = client.hub.settings.mqtt.max_unsent_bytes
 
     @property
     def protocol_version(self) -> int:
@@ -330,9 +332,9 @@ class Outbound:
         """Whether a plain message may still be added; a client that reads too slowly loses messages."""
         client = self._client
         if (
-            client.transport.buffered_bytes() <= limits.SUBSCRIBER_BUFFER_BYTES_MAX
+            client.transport.buffered_bytes() <= self._unsent_bytes_max
             and self._pending_count < limits.SESSION_PENDING_MESSAGES_MAX
-            and self._pending_bytes <= limits.SUBSCRIBER_BUFFER_BYTES_MAX
+            and self._pending_bytes <= self._unsent_bytes_max
         ):
             return True
         client.hub.counters.drop_slow(count)

@@ -25,6 +25,7 @@ from storage.envelope import PROPERTIES_MQTT, PROPERTIES_NONE, RELATIVE_EXPIRY_M
 
 QUEUES_RETAIN_NOTHING: Final = "queued, not retained: queues keep their messages until they are consumed"
 NOT_RETAINED: Final = "delivered, not retained: there is no room for more retained messages"
+SESSION_FULL: Final = "the session of a subscriber has no room"
 NO_TEXT: Final = "the payload is not UTF-8, which the payload format indicator says it is"
 
 _OWN_ROOTS: Final = frozenset({"$queue", "$share", "$SYS"})
@@ -180,8 +181,15 @@ class PlainTarget:
             self._aim(publisher)
         if self._is_direct and self._bound is not None:
             self._nowhere = self._bound.nowhere
+        shape = self._shape
+        if self._logged:
+            if not self._keep(publisher, run):
+                publisher.refuse(run, c.QUOTA_EXCEEDED, SESSION_FULL)
+                return
+            if shape.qos and kept == NOT_STORED:
+                kept = STORED
         note = ""
-        if self._shape.retain:
+        if shape.retain:
             if not self._retain(publisher, run):
                 note = NOT_RETAINED
             if kept == NOT_STORED:
@@ -195,15 +203,13 @@ class PlainTarget:
                 for group in self._groups:
                     group.publish(single)
         if note:
-            publisher.note_unretained(self._shape.topic, note)
-        if self._logged and self._keep(publisher, run) and kept == NOT_STORED:
-            kept = STORED
+            publisher.note_unretained(shape.topic, note)
         if kept != NOT_STORED:
             self._answer(publisher, run, kept, note)
         elif note or self._has_takers():
-            publisher.accept(run.packet_ids, self._shape.qos, note)
+            publisher.accept(run.packet_ids, shape.qos, note)
         else:
-            publisher.accept_unmatched(run.packet_ids, self._shape.qos)
+            publisher.accept_unmatched(run.packet_ids, shape.qos)
 
     def _has_takers(self) -> bool:
         if self._direct or self._others or self._groups or self._logged:
@@ -218,18 +224,19 @@ class PlainTarget:
             publisher.accept_stored(run, note)
 
     def _keep(self, publisher: Publisher, run: PublishRun) -> bool:
-        """Give publishes to lasting sessions; whether they were stored for them."""
+        """Give publishes to lasting sessions; False: one has no room, and publishers are to be told."""
         shape = self._shape
         if not shape.qos:
             for logged in self._logged:
                 logged.forward_from(publisher.session, run)
-            return False
+            return True
         if self._template is None:
             self._template = _template_of(shape)
         logs = [logged.log for logged in self._logged]
         sessions = publisher.hub.client.sessions
-        sessions.publish(logs, self._template, shape.qos, shape.retain, publisher.session, run.payloads)
-        return True
+        return sessions.publish(
+            logs, self._template, shape.qos, shape.retain, publisher.session, run.payloads
+        )
 
     def _aim(self, publisher: Publisher) -> None:
         pubsub = publisher.pubsub

@@ -78,7 +78,8 @@ class SystemTopics:
         sessions = client.sessions.totals()
         retained_count, retained_bytes = client.retained.extent
         connected = len(self._clients)
-        dropped = counters.dropped_slow_consumer + counters.dropped_too_large
+        losses = client.sessions.losses
+        dropped = counters.dropped_slow_consumer + counters.dropped_too_large + losses.dropped
         values: dict[str, object] = {
             "version": f"SluiceMQ {VERSION}",
             "uptime": f"{int(self._hub.clock.monotonic() - self._began)} seconds",
@@ -93,6 +94,10 @@ class SystemTopics:
             "store/messages/count": sessions.messages,
             "store/messages/bytes": sessions.body_bytes,
             "publish/messages/dropped": dropped,
+            "publish/messages/dropped/slow": counters.dropped_slow_consumer,
+            "publish/messages/dropped/too large": counters.dropped_too_large,
+            "publish/messages/dropped/sessions": losses.dropped,
+            "publish/messages/expired": losses.expired,
             "sessions/count": sessions.session_count,
             "sessions/filters": sessions.filters,
         }

@@ -11,6 +11,7 @@ from queue_manager.errors import LimitReached
 from queue_manager.sessions.blocks import Blocks
 from queue_manager.sessions.bounds import OLDEST, REJECT, Bounds, BoundsInForce
 from queue_manager.sessions.filter_log import FilterLog
+from queue_manager.sessions.losses import Losses
 from queue_manager.sessions.session import Session
 from queue_manager.sessions.subscription import SessionSubscription, SubscriptionOptions, options_of
 from queue_manager.shard.context import Context
@@ -46,6 +47,7 @@ class Sessions:
         self._context = context
         self._blocks = Blocks()
         self._bounds = BoundsInForce()
+        self.losses = Losses()
         self._by_client: dict[str, Session] = {}
         self._logs: dict[str, FilterLog] = {}
         self._ends: list[tuple[int, int, Session]] = []
@@ -93,7 +95,7 @@ class Sessions:
         if len(self._by_client) >= limits.MQTT_SESSIONS_MAX:
             raise LimitReached(f"there are {limits.MQTT_SESSIONS_MAX} sessions already")
         value = SessionValue(self._context.new_number(), expiry_s, CONNECTED, user)
-        session = Session(self._context, self._bounds, client_id, value, self._next_id)
+        session = Session(self._context, self._bounds, self.losses, client_id, value, self._next_id)
         self._by_client[client_id] = session
         return session
 
@@ -280,7 +282,7 @@ class Sessions:
         was_connected = value.ended_at_ms == CONNECTED
         if was_connected:
             value = value._replace(ended_at_ms=now_ms)
-        session = Session(self._context, self._bounds, client_id, value, read_to, sent)
+        session = Session(self._context, self._bounds, self.losses, client_id, value, read_to, sent)
         if was_connected:
             session.write_record()  # or the time would begin anew with each crash
         session.received.update(received)

@@ -9,6 +9,7 @@ from config import limits
 from queue_manager.sessions.blocks import END
 from queue_manager.sessions.bounds import NEWEST, OLDEST, Bounds, BoundsInForce
 from queue_manager.sessions.filter_log import FilterLog
+from queue_manager.sessions.losses import Losses
 from queue_manager.sessions.merging import Merged, merge
 from queue_manager.sessions.sent import Unfinished
 from queue_manager.sessions.subscription import SessionSubscription
@@ -68,6 +69,7 @@ class Session:
         "_held",
         "_is_urgent",
         "_kept_newest",
+        "_losses",
         "_next_id",
         "_read",
         "_touched",
@@ -92,6 +94,7 @@ class Session:
         self,
         context: Context,
         bounds: BoundsInForce,
+        losses: Losses,
         client_id: str,
         value: SessionValue,
         read_to: int,
@@ -99,6 +102,7 @@ class Session:
     ) -> None:
         self._context = context
         self._bounds = bounds
+        self._losses = losses
         self.client_id = client_id
         self.number = value.number
         self.expiry_s = value.expiry_s
@@ -282,13 +286,14 @@ class Session:
 
     def lost(self, subscription: SessionSubscription, count: int) -> None:
         """See `queue_manager.sessions.subscription.Subscriber`."""
-        self.dropped_count += count
+        self.note_dropped(count)
         self._read[subscription] = None
         self._progressed(0)
 
     def note_dropped(self, count: int) -> None:
         """So many messages had no room."""
         self.dropped_count += count
+        self._losses.drop(count)
 
     def _within_bounds(self, merged: list[Merged]) -> list[Merged]:
         """Of what is read next without what gives way, as more waits than may; counts it all as read."""
@@ -298,7 +303,7 @@ class Session:
         if bounds.drop == OLDEST:
             for each in merged:
                 if bounds.excess(count, body_bytes):
-                    self.dropped_count += 1
+                    self.note_dropped(1)
                 else:
                     kept.append(each)
                 count -= len(each.subscriptions)
@@ -332,7 +337,7 @@ class Session:
                 room -= 1
                 kept.append(each)
             else:
-                self.dropped_count += 1
+                self.note_dropped(1)
         if self._kept_newest is not None:
             self._kept_newest = room, end_id
         return kept
@@ -359,6 +364,7 @@ class Session:
             due_ms = expires_at_ms(message.template, message.received_at_ms)
             if due_ms and due_ms <= now_ms:
                 self.expired_count += 1
+                self._losses.expire(1)
                 continue
             packet_id = link.take_packet_id()
             qos = wanted.qos

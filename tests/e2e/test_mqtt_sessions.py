@@ -347,3 +347,24 @@ def test_wills_with_a_delay_outlive_the_broker(own_broker, mqtt, kill):
     assert broker.stop() == 0
     inspected = CliRunner().invoke(app, ["store", "inspect", "--storage", broker.storage, "--json"])
     assert "will" not in json.loads(inspected.stdout)["tallies"]
+
+
+@pytest.mark.parametrize(
+    ("drop", "kept", "codes"),
+    [("oldest", "345", [0] * 6), ("newest", "012", [0] * 6), ("reject", "012", [0] * 3 + [0x97] * 3)],
+)
+def test_what_a_full_session_has_no_room_for_is_counted_or_refused(own_broker, mqtt, drop, kept, codes):
+    """With `reject` nobody gets what the publisher is told was not taken."""
+    sessions = {"max_queued_messages": 3, "drop": drop}
+    broker = own_broker({"mqtt": {"sys_readers": "everyone", "sessions": sessions}})
+    away = lasting(mqtt, V5, "away", broker)
+    away.subscribe("t", 1)
+    away.drop()
+    live, sender = mqtt(broker), mqtt(broker)
+    live.subscribe("t", 1)
+    assert [sender.publish("t", str(number)) for number in range(6)] == codes
+    taken = codes.count(0)
+    assert payloads(live.take(taken)) == [str(number) for number in range(taken)]
+    assert payloads(lasting(mqtt, V5, "away", broker).take(3)) == list(kept)
+    live.subscribe("$SYS/broker/publish/messages/dropped/sessions", 0)
+    assert live.take_one().payload == str(taken - 3).encode()

@@ -15,7 +15,7 @@ def test_system_topics_tell_of_sessions_and_retained_messages(own_broker, mqtt, 
     client = mqtt(broker)
     client.publish("t", "xyz", 1, retain=True)
     client.subscribe("$SYS/broker/#", 1)
-    told = values(client, 15)
+    told = values(client, 19)
     assert told["version"].startswith("SluiceMQ ")
     assert (told["clients/connected"], told["clients/disconnected"], told["clients/total"]) == ("1", "1", "2")
     assert (told["store/messages/count"], told["store/messages/bytes"]) == ("1", "3")

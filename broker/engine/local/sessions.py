@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from broker.engine import session_traffic as traffic
-from broker.engine.session_traffic import Bounds, SubscriptionOptions, Totals
+from broker.engine.session_traffic import Bounds, Losses, SubscriptionOptions, Totals
 from broker.engine.shard import Shard
 from queue_manager.sessions.filter_log import FilterLog
 from queue_manager.sessions.session import Session
@@ -50,6 +50,11 @@ class LocalSessions:
     def totals(self) -> Totals:
         """See `SessionClient.totals`."""
         return self._sessions.totals()
+
+    @property
+    def losses(self) -> Losses:
+        """See `SessionClient.losses`."""
+        return self._sessions.losses
 
     def all(self) -> list[traffic.Session]:
         """See `SessionClient.all`."""

@@ -6,7 +6,7 @@ import pytest
 
 from broker.counters import Counters
 from broker.mqtt.outbound import Outbound, Outgoing
-from config import limits
+from config.settings import Settings
 from protocols.mqtt import constants as c
 from queue_manager.claims.claim import DONE, IN_FLIGHT, SETTLED_MESSAGE, STALE, Claim, CreditPool
 
@@ -14,7 +14,7 @@ from queue_manager.claims.claim import DONE, IN_FLIGHT, SETTLED_MESSAGE, STALE, 
 class Client:
     """As much of an MqttClient as its sending half asks for."""
 
-    def __init__(self, receive_maximum=10, packet_bytes_max=100):
+    def __init__(self, receive_maximum=10, packet_bytes_max=100, **settings):
         self.connection = SimpleNamespace(
             protocol_version=c.MQTT_5, client_maximum_packet_size=packet_bytes_max, output=[], closed=False
         )
@@ -29,6 +29,7 @@ class Client:
             counters=Counters(),
             client=SimpleNamespace(consuming=consuming),
             clock=SimpleNamespace(now_ms=lambda: 0),
+            settings=Settings(mqtt=settings),
         )
         self.client_id = "c"
         self.outbound = Outbound(self)
@@ -98,10 +99,10 @@ def test_an_identifier_that_is_not_acknowledged_takes_credit_though_its_claim_is
     assert client.pool.in_flight == 2
 
 
-def test_waiting_messages_are_bounded_by_their_size(client, monkeypatch):
-    monkeypatch.setattr(limits, "SUBSCRIBER_BUFFER_BYTES_MAX", 500)
+def test_waiting_messages_are_bounded_by_their_size():
+    client = Client(packet_bytes_max=20_000, max_unsent_bytes="64KiB")
     for _ in range(100):
         if client.outbound._has_room(1):
-            client.outbound.send(outgoing([b"x" * 50]))
-    assert client.outbound._pending_bytes <= 550
-    assert client.hub.counters.dropped_slow_consumer == 100 - 10 - 11
+            client.outbound.send(outgoing([b"x" * 8_192]))
+    assert 65_536 < client.outbound._pending_bytes <= 65_536 + 8_192
+    assert client.hub.counters.dropped_slow_consumer == 100 - 10 - 9
