@@ -62,6 +62,9 @@ class Frontends(Protocol):
     def accept(self, transport: Transport) -> Frontend:
         """The front-end of a client that connected."""
 
+    def of_vhost(self, name: str) -> Frontends:
+        """What makes those of clients that come into a virtual host."""
+
 
 FRONTENDS: Final[dict[str, Callable[[Hub], Frontends]]] = {"mqtt": MqttFrontends, "amqp": AmqpFrontends}
 
@@ -114,7 +117,7 @@ class Broker:
         self._hurries = asyncio.Event()
         self._listeners = Listeners(settings.listeners.opened(), self.clock)
         self._tls = TlsContexts({})
-        self._frontends: dict[tuple[str, str], Frontends] = {}  # by protocol and virtual host
+        self._frontends: dict[str, Frontends] = {}  # of the virtual host /, by protocol
         self._http = LateHttp()
         self._lag: Callable[[], Lag] = lambda: Lag(0, 0, 0)
         self._shard: Shard | None = None
@@ -325,7 +328,7 @@ class Broker:
             if not hub.access.admits_others and not is_loopback_host(listener.bind):
                 reason = GUEST_FROM_ELSEWHERE
                 _log.warning("listener.local_only", listener=name, bind=listener.bind, reason=reason)
-        self._frontends = {}
+        self._frontends = {name: make(hub) for name, make in FRONTENDS.items()}
         makers = self._protocol_makers()
         node = Node(
             hub, self.settings, self.storage_description, lambda: self._listeners.ports, lambda: self._lag()
@@ -367,9 +370,7 @@ class Broker:
         settings = self.settings.listeners.opened().get(listener)
         vhost = settings.vhost if isinstance(settings, AnyMqttListenerSettings) else DEFAULT_VHOST
         hub = self.hub.of_vhost(vhost)
-        frontends = self._frontends.get((protocol, vhost))
-        if frontends is None:
-            frontends = self._frontends[protocol, vhost] = FRONTENDS[protocol](hub)
+        frontends = self._frontends[protocol].of_vhost(vhost)
         return partial(Transport, hub, frontends.accept)
 
     async def _drain(self, hub: Hub) -> Collection[Peer]:

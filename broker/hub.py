@@ -71,6 +71,11 @@ class Hub:
             raise VhostNotFound(name)
         return hub
 
+    @property
+    def is_there(self) -> bool:
+        """Whether the virtual host was not deleted."""
+        return self._hubs.get(self.vhost.name) is self
+
     def vhosts(self) -> list[str]:
         """The names of all virtual hosts, sorted."""
         return sorted(self._hubs)

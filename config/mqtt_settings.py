@@ -68,6 +68,8 @@ class MqttSettings(Section):
         le=limits.SUBSCRIBER_BUFFER_BYTES_CEILING,
     )
     """What waits for a client that reads too slowly; beyond that it misses messages, which are counted."""
+    ignore_colons_in_username: bool = False
+    """Whether `vhost:user` is the name of a user, and not a user in a virtual host."""
     connect_rate: Count = Field(default=0, ge=0, le=1_000_000)
     """CONNECTs a second, of all clients together; 0: as many as come."""
     message_rate: Count = Field(default=0, ge=0, le=10_000_000)

@@ -47,6 +47,10 @@ class AmqpFrontends:
         self._hub = hub
         self._shared = Shared()
 
+    def of_vhost(self, name: str) -> AmqpFrontends:
+        """Clients say themselves which virtual host they enter."""
+        return self
+
     def accept(self, transport: Transport) -> AmqpFrontend:
         """A client connected."""
         return AmqpFrontend(self._hub, transport, self._shared)

@@ -40,7 +40,7 @@ from broker.mqtt.system_topics import SystemTopics
 from broker.mqtt.will import Will, Wills
 from broker.rate import Rate
 from broker.transport import Transport
-from broker.vhost import VhostFull
+from broker.vhost import VhostFull, VhostNotFound
 from config.mqtt_settings import MqttSettings
 from protocols.mqtt import constants as c
 from protocols.mqtt import events as ev
@@ -49,16 +49,29 @@ from protocols.mqtt.connection import InboundQos2, MqttConnection
 from protocols.mqtt.offer import Offer
 from protocols.mqtt.packets import Connect
 from protocols.mqtt.properties import Properties
+from queue_manager.address import DEFAULT_VHOST
 from queue_manager.errors import QueueManagerError
 
 _log: Final = structlog.get_logger("sluicemq.mqtt")
 
 
 class MqttFrontends:
-    """Makes the front-ends of a broker's MQTT clients, and holds what these share."""
+    """Makes the front-ends of the MQTT clients in a virtual host, and holds what these share.
 
-    def __init__(self, hub: Hub, methods: Methods | None = None) -> None:
-        """`methods` are those of enhanced authentication, instead of the broker's own."""
+    Bridges belong to the virtual host `/`.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        methods: Methods | None = None,
+        of_hubs: dict[Hub, MqttFrontends] | None = None,
+    ) -> None:
+        """`methods` are those of enhanced authentication, instead of the broker's own; `of_hubs` those of
+        all virtual hosts that clients came into.
+        """
+        self._of_hubs = {} if of_hubs is None else of_hubs
+        self._of_hubs[hub] = self
         settings = hub.settings.mqtt
         self.hub = hub
         self.methods = methods or ScramMethods(hub.access)
@@ -70,12 +83,23 @@ class MqttFrontends:
         self.connects = Rate(settings.connect_rate, hub.clock.monotonic()) if settings.connect_rate else None
         hub.topics.join(ForeignPublishes(hub, self.pubsub))
         self.sessions = LastingSessions(hub, self.pubsub)
-        start_bridges(hub, self.pubsub)
+        if hub.vhost.name == DEFAULT_VHOST:
+            start_bridges(hub, self.pubsub)
         self.system = SystemTopics(hub, self.pubsub, self.clients)
 
     def accept(self, transport: Transport) -> MqttFrontend:
         """A client connected."""
         return MqttFrontend(self, transport)
+
+    def of_vhost(self, name: str) -> MqttFrontends:
+        """Those of a virtual host; raises VhostNotFound."""
+        hub = self.hub.of_vhost(name)
+        found = self._of_hubs.get(hub)
+        if found is None:
+            for gone in [each for each in self._of_hubs if not each.is_there]:
+                del self._of_hubs[gone]
+            found = MqttFrontends(hub, self.methods, self._of_hubs)
+        return found
 
 
 def offer_of(settings: MqttSettings) -> Offer:
@@ -97,19 +121,22 @@ class MqttFrontend(Frontend):
     connection: MqttConnection
 
     def __init__(self, shared: MqttFrontends, transport: Transport) -> None:
-        hub = shared.hub
-        connection = MqttConnection(hub.clock.monotonic(), shared.offer)
-        super().__init__(connection)
-        self.client = MqttClient(hub, transport, connection)
+        clock = shared.hub.clock
+        super().__init__(MqttConnection(clock.monotonic(), shared.offer))
+        self._authentication: Authentication | None = None
+        self._will: Will | None = None
+        self._link: SessionLink | None = None
+        message_rate = shared.hub.settings.mqtt.message_rate
+        self._publishes = Rate(message_rate, clock.monotonic()) if message_rate else None
+        self._enter(shared, transport)
+
+    def _enter(self, shared: MqttFrontends, transport: Transport) -> None:
+        """Be a client in that virtual host."""
+        self.client = MqttClient(shared.hub, transport, self.connection)
         self._shared = shared
         self._outbound = Outbound(self.client)
         self._publisher = ClientPublisher(self.client, shared.pubsub, self._outbound)
         self._subscriptions = Subscriptions(self.client, self._outbound, shared.pubsub, shared.system)
-        self._authentication: Authentication | None = None
-        self._will: Will | None = None
-        self._link: SessionLink | None = None
-        message_rate = hub.settings.mqtt.message_rate
-        self._publishes = Rate(message_rate, hub.clock.monotonic()) if message_rate else None
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.ConnectReceived: self._on_connect,
             ev.AckRun: self._outbound.on_acks,
@@ -239,12 +266,26 @@ class MqttFrontend(Frontend):
             return
         shown: Credentials
         if packet.username is not None:
-            shown = Password(packet.username, packet.password or b"")
+            shown = Password(self._user_of(packet.username), packet.password or b"")
         elif names := client.transport.certificate_names:
             shown = Certificate(names, is_claim=False)
         else:
             shown = Anonymous()
+        client = self.client
         log_in(client.hub, client.transport, shown, partial(self._found, packet))
+
+    def _user_of(self, username: str) -> str:
+        """The user of a CONNECT. `vhost:user` leads into that virtual host, if there is one of that name."""
+        vhost, colon, user = username.rpartition(":")
+        if not colon or self.client.hub.settings.mqtt.ignore_colons_in_username:
+            return username
+        try:
+            shared = self._shared.of_vhost(vhost)
+        except VhostNotFound:
+            return username
+        if shared is not self._shared:
+            self._enter(shared, self.client.transport)
+        return user
 
     def _authenticate(self, packet: Connect, method: str) -> None:
         found = partial(self._found, packet)

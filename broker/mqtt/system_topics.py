@@ -61,6 +61,8 @@ class SystemTopics:
                 yield RetainedMessage(EnvelopeTemplate(topic), 0, value.encode(), now_ms)
 
     def _tick(self) -> None:
+        if not self._hub.is_there:
+            return
         self._hub.loop.call_later(self._interval_s, self._tick)
         routed = [topic for topic in self._values() if self._pubsub.route(topic)]
         if not routed:

@@ -155,6 +155,47 @@ def test_mqtt_clients_are_in_the_virtual_host_of_their_listener(process, enter, 
     device.end()
 
 
+def test_an_mqtt_user_name_leads_into_a_virtual_host(process, enter, name):
+    """As RabbitMQ's `vhost:user`: what stands before the last colon, if there is such a virtual host."""
+
+    def client(username, client_id, **options):
+        return MqttClient(
+            process.mqtt_port, username=username, password="guest", client_id=client_id, **options
+        ).connect()
+
+    inside, outside = client("acme:guest", name), client("/:guest", name)
+    beside = client("guest", name)  # in that of the listener; all three have one client identifier
+    channel = enter("acme")
+    channel.queue_declare(name, exclusive=True)
+    channel.queue_bind(name, "amq.topic", f"{name}.#")
+    for each in (inside, outside, beside):
+        each.subscribe(f"{name}/#", 1)
+    for where, each in (("acme", inside), ("/", outside), ("devices", beside)):
+        each.publish(f"{name}/t", where, retain=True)
+    for where, each in (("acme", inside), ("/", outside), ("devices", beside)):
+        assert payloads(each.take(1)) == [where]
+        assert each.quiet(0.2)
+    assert take_all(channel, name) == ["acme"]
+    late = client("acme:guest", f"{name}-late")
+    late.subscribe(f"{name}/#", 0)
+    assert payloads(late.take(1)) == ["acme"]
+    for username in ("nope:guest", "acme:somebody", ":guest"):
+        with pytest.raises(MqttRefused):
+            client(username, f"{name}-refused")
+    small = client("small:guest", f"{name}-small")
+    with pytest.raises(MqttRefused):
+        client("small:guest", f"{name}-full")
+    for each in (inside, outside, beside, late, small):
+        each.end()
+
+
+def test_colons_of_user_names_may_mean_nothing(own_broker):
+    broker = own_broker({**CONFIG, "mqtt": {"ignore_colons_in_username": True}})
+    with pytest.raises(MqttRefused):
+        MqttClient(broker.mqtt_port, username="acme:guest", password="guest").connect()
+    MqttClient(broker.mqtt_port, username="guest", password="guest").connect().end()
+
+
 def test_all_of_it_is_there_after_a_crash(own_broker):
     broker = own_broker(CONFIG)
     for vhost in ("/", "acme"):
