@@ -331,6 +331,7 @@ FILTER_PROPERTIES_BYTES_MAX: Final = 256 * KIB  # beyond it filters see no prope
 
 # HTTP
 HTTP_HEAD_BYTES_MAX: Final = 64 * KIB  # target and header of a request
+HTTP_IDENTITIES_KEPT_MAX: Final = 1_024  # of who calls, with what they were found to be allowed
 HTTP_HEAD_TIMEOUT_S: Final = 20  # for a request's header to come
 HTTP_KEEP_ALIVE_S: Final = 75  # a connection without a request is kept so long
 HTTP_BODY_BYTES_MAX: Final = 4 * MIB  # of a call of administration; a message may have its queue's size
@@ -410,5 +411,6 @@ TLS_HANDSHAKE_TIMEOUT_S: Final = 10
 TLS_SHUTDOWN_TIMEOUT_S: Final = 2
 ACCESS_PATTERN_CHARACTERS_MAX: Final = 4_096
 ACCESS_PATTERNS_KEPT_MAX: Final = 4_096  # compiled
+HOSTS_KNOWN_MAX: Final = 1_024  # addresses and names of which it is kept whether they are this machine's
 ACCESS_DECISIONS_KEPT_MAX: Final = 4_096  # of one connection
 ACCESS_REFUSAL_LINES_MAX: Final = 16  # told in the log for one connection and second

@@ -42,6 +42,7 @@ class Access:
         self._throttle = Throttle()
         self._decoys = Decoys()
         self._waiting_count = 0
+        self._nobody = _anonymous_login(settings)
 
     @property
     def has_users(self) -> bool:
@@ -61,6 +62,7 @@ class Access:
         """Go by these from now on; gives how many connections ended, of users who are gone or may do less."""
         before, self._accounts = self._accounts, accounts
         self._settings = accounts.settings
+        self._nobody = _anonymous_login(accounts.settings)
         self.addresses.follow(accounts.settings)
         ended = self.present.review(lambda identity: self._login_now(identity.login))
         for listener in self._listeners:
@@ -85,7 +87,7 @@ class Access:
         """The same; None: they may not be in."""
         if login.source == ANONYMOUS:
             is_admitted = self._settings.anonymous != "never"
-            return self._anonymous_login() if is_admitted else None
+            return self._nobody if is_admitted else None
         if login.source == GUEST:
             return None if self.has_users else guest()
         return self._accounts.login_now(login)
@@ -171,10 +173,7 @@ class Access:
         if allowed == "loopback" and not peer.is_local:
             reason = NO_STRANGERS if self.has_users else GUEST_FROM_ELSEWHERE
             raise LoginRefused(reason, reason)
-        return self._anonymous_login()
-
-    def _anonymous_login(self) -> Login:
-        return Login("", grants_of(self._settings.anonymous_permissions), source=ANONYMOUS)
+        return self._nobody
 
     async def _slowed_login(self, credentials: Password, peer: Peer) -> Login:
         throttle = self._throttle
@@ -191,3 +190,8 @@ class Access:
             raise
         throttle.succeeded(peer.host, user)
         return login
+
+
+def _anonymous_login(settings: AccessSettings) -> Login:
+    """What those may do who do not say who they are, if they may come in."""
+    return Login("", grants_of(settings.anonymous_permissions), source=ANONYMOUS)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
+
+from config import limits
 
 
 def is_loopback(peer: str) -> bool:
@@ -10,6 +13,7 @@ def is_loopback(peer: str) -> bool:
     return is_loopback_host(peer.rpartition(":")[0].strip("[]"))
 
 
+@lru_cache(limits.HOSTS_KNOWN_MAX)
 def is_loopback_host(host: str) -> bool:
     """Whether an IP address, or `localhost`, is this machine's own; other names are not looked up."""
     if host == "localhost":

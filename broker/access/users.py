@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from broker.access import passwords
@@ -37,9 +38,10 @@ class UserView:
 class Users:
     """Those of one reading of the file; a reload makes another."""
 
-    __slots__ = ("_by_certificate", "_by_name")
+    __slots__ = ("_by_certificate", "_by_name", "_logins")
 
     def __init__(self, settings: UsersSettings) -> None:
+        self._logins: dict[str, Login] = {}
         self._by_name = {user.name: user for user in settings.users}
         self._by_certificate = {name: user for user in settings.users for name in user.certificates}
 
@@ -64,8 +66,10 @@ class Users:
 
     def find(self, name: str) -> Login | None:
         """What the user may do, whoever asks."""
-        user = self._by_name.get(name)
-        return None if user is None else login_of(user)
+        login = self._logins.get(name)
+        if login is None and name in self._by_name:
+            login = self._logins[name] = login_of(self._by_name[name])
+        return login
 
     def find_by_certificate(self, names: Iterable[str], kind: str) -> Login | None:
         """Whose certificate that is: a user names it, or its first name of that kind is a user's."""
@@ -74,7 +78,7 @@ class Users:
             if user is None and name.startswith(f"{kind}:"):
                 user = self._by_name.get(name.partition(":")[2])
             if user is not None:
-                return login_of(user)
+                return self.find(user.name)
         return None
 
     @property
@@ -105,6 +109,7 @@ class Users:
         return login_of(user)
 
 
+@cache
 def guest() -> Login:
     """Who there is without a users file."""
     return Login(GUEST, {"*": EVERYTHING}, tags=frozenset((ADMINISTRATOR,)), source=GUEST)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from broker.access.access import ANONYMOUS, Access
@@ -20,11 +21,12 @@ from broker.access.credentials import (
     Peer,
     VhostRefused,
 )
-from broker.access.login import ADMINISTRATOR, MONITORING, Identity
+from broker.access.login import ADMINISTRATOR, MONITORING, Identity, Login
 from broker.access.loopback import is_loopback_host
 from broker.access.users import guest
 from broker.http.connection import CERTIFICATE
 from broker.http.problems import Problem, answer_of
+from config import limits
 
 IDENTITY: Final = "identity"
 """Where in a request's state stands who calls; None: nobody who had to say so."""
@@ -51,13 +53,15 @@ class Guard:
         self._app = app
         self._access = access
         self._open_paths = open_paths
-        self._operator = guest().enter(DEFAULT_VHOST)
+        self._identities: dict[Login, Identity] = {}
+        access.on_reload(self._identities.clear)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
+        told = _Told(scope)
         try:
-            _check_site(scope)
-            scope["state"][IDENTITY] = await self._identity(scope)
+            _check_site(scope, told)
+            scope["state"][IDENTITY] = await self._identity(scope, told)
         except Problem as problem:
             if scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008, "reason": problem.reason})
@@ -66,9 +70,9 @@ class Guard:
             return
         await self._app(scope, receive, send)
 
-    async def _identity(self, scope: Scope) -> Identity | None:
+    async def _identity(self, scope: Scope, told: _Told) -> Identity | None:
         peer = Peer(scope["client"][0] if scope.get("client") else "")
-        credentials = _credentials(scope)
+        credentials = _credentials(scope, told.authorizations)
         if scope["path"] in self._open_paths and not isinstance(credentials, Password):
             return None
         try:
@@ -76,14 +80,41 @@ class Guard:
             if login is None:
                 login = await self._access.login(credentials, peer)
             if login.source == ANONYMOUS:
-                _check_host(scope)
+                _check_host(told.host)
                 if not self._access.has_users and peer.is_local:
-                    return self._operator
-            return login.enter(DEFAULT_VHOST)
+                    login = guest()
+            return self._known(login)
         except LoginRefused as refused:
             raise Problem(401, "not_authorised", refused.told, headers=CHALLENGE) from None
         except VhostRefused as refused:
             raise Problem(403, "refused", refused.reason) from None
+
+    def _known(self, login: Login) -> Identity:
+        """The identity of who logged in so, with what it was allowed before; raises VhostRefused."""
+        identity = self._identities.get(login)
+        if identity is None:
+            if len(self._identities) >= limits.HTTP_IDENTITIES_KEPT_MAX:
+                self._identities.clear()
+            identity = self._identities[login] = login.enter(DEFAULT_VHOST)
+        return identity
+
+
+class _Told:
+    """What the header of a request says of who calls; of `Origin` and `Host` the first counts."""
+
+    __slots__ = ("authorizations", "host", "origin")
+
+    def __init__(self, scope: Scope) -> None:
+        self.authorizations: list[bytes] = []
+        self.origin: str | None = None
+        self.host: str | None = None
+        for name, value in scope["headers"]:
+            if name == b"authorization":
+                self.authorizations.append(value)
+            elif name == b"host" and self.host is None:
+                self.host = value.decode("latin-1")
+            elif name == b"origin" and self.origin is None:
+                self.origin = value.decode("latin-1")
 
 
 def identity_of(scope: Scope) -> Identity:
@@ -105,9 +136,10 @@ def check_operator(identity: Identity, *, is_looking: bool) -> None:
     raise Problem(403, "refused", f"user {identity.user!r} has not the tag {tag}")
 
 
-def _credentials(scope: Scope) -> Credentials:
-    """What the request shows; raises Problem where that cannot be read."""
-    found = [value for name, value in scope["headers"] if name == b"authorization"]
+def _credentials(scope: Scope, found: Sequence[bytes]) -> Credentials:
+    """What the request shows, in its headers Authorization, or by a certificate; raises Problem where that
+    cannot be read.
+    """
     if not found:
         names = scope["state"].get(CERTIFICATE)
         return Certificate(names, is_claim=False) if names else Anonymous()
@@ -124,21 +156,22 @@ def _credentials(scope: Scope) -> Credentials:
     raise Problem(401, "not_authorised", "the header Authorization cannot be read", headers=CHALLENGE)
 
 
-def _check_site(scope: Scope) -> None:
+def _check_site(scope: Scope, told: _Told) -> None:
     """Raise Problem where a page of another site wants to change something."""
-    headers = Headers(scope=scope)
-    origin = headers.get("origin")
+    if told.origin is None:
+        return
     is_harmless = scope["type"] == "http" and scope["method"] in _HARMLESS
-    if origin is not None and not is_harmless and urlsplit(origin).netloc != headers.get("host"):
+    if not is_harmless and urlsplit(told.origin).netloc != told.host:
         raise Problem(403, "refused", "pages of other sites may not change anything here")
 
 
-def _check_host(scope: Scope) -> None:
+def _check_host(host: str | None) -> None:
     """Raise Problem where a name that is not this machine's leads here; nobody has to know a password."""
-    if not is_loopback_host(_host_name(Headers(scope=scope).get("host", ""))):
+    if not is_loopback_host(_host_name(host or "")):
         raise Problem(403, "refused", "the header Host names another machine: log in")
 
 
+@lru_cache(limits.HOSTS_KNOWN_MAX)
 def _host_name(host: str) -> str:
     try:
         return urlsplit(f"//{host}").hostname or ""
