@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from broker.engine.client import ConsumingClient
+from broker.engine.client import SettlingClient
 from broker.engine.traffic import Claim
 from config import limits, units
 from queue_manager.errors import InvalidArgument
@@ -24,16 +24,16 @@ def check_delay(values: Mapping[str, object], verb: str, *, stream: bool) -> Non
         raise InvalidArgument("a stream delays nothing: $nack has no delay")
 
 
-def hand_back(consuming: ConsumingClient, claim: Claim, values: Mapping[str, object], now_ms: int) -> None:
+def hand_back(settling: SettlingClient, claim: Claim, values: Mapping[str, object], now_ms: int) -> None:
     """`$nack`: back to its place, after `delay` or the queue's back-off; raises InvalidArgument."""
-    consuming.requeue([claim], now_ms, delay_ms=_delay_ms(values.get(DELAY)))
+    settling.requeue([claim], now_ms, delay_ms=_delay_ms(values.get(DELAY)))
 
 
 def extend(
-    consuming: ConsumingClient, claim: Claim, values: Mapping[str, object], default_ms: int, now_ms: int
+    settling: SettlingClient, claim: Claim, values: Mapping[str, object], default_ms: int, now_ms: int
 ) -> None:
     """`$extend`: a new lease from now, of `lease` ms or `default_ms`; raises InvalidArgument."""
-    consuming.extend(claim, _lease_ms(values.get(LEASE), default_ms), now_ms)
+    settling.extend(claim, _lease_ms(values.get(LEASE), default_ms), now_ms)
 
 
 def _delay_ms(value: object) -> int | None:

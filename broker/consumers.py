@@ -84,7 +84,7 @@ class Consumers:
 
     def holds(self, claim: Claim) -> bool:
         """Whether the claim is that of one of them."""
-        return self._hub.client.consuming.holder(claim) in self._by_name.values()
+        return self._hub.client.settling.holder(claim) in self._by_name.values()
 
     def subscribe(self, name: str, request: ConsumerRequest, sink: ConsumerSink) -> None:
         """Make a consumer, in the place of another of that name; raises QueueManagerError."""

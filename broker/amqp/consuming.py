@@ -228,7 +228,7 @@ class Consuming:
 
     def _requeue_all(self) -> None:
         hub = self._channel.hub
-        hub.client.consuming.requeue(self._unacked.release_all(), hub.clock.now_ms(), delay_ms=0)
+        hub.client.settling.requeue(self._unacked.release_all(), hub.clock.now_ms(), delay_ms=0)
 
 
 METHODS: Final[dict[type, Callable[[Consuming, Any], None]]] = {

@@ -26,25 +26,25 @@ def settle(
 
     Raises QueueNotFound, InvalidArgument; the channel holds the delivery then as before.
     """
-    consuming = channel.hub.client.consuming
-    queue = consuming.find(name, channel.client.caller)
+    settling = channel.hub.client.settling
+    queue = channel.hub.client.consuming.find(name, channel.client.caller)
     tag = headers.get(TAG)
     if not isinstance(tag, int) or isinstance(tag, bool):
         raise InvalidArgument(f"{verb} needs the header {TAG}, an integer, not {tag!r}")
     claim = unacked.claim(tag)
-    holder = None if claim is None else consuming.holder(claim)
+    holder = None if claim is None else settling.holder(claim)
     if claim is None or holder is None or not claim.is_in_flight:
         ended = claim is not None or unacked.is_late(tag)
         raise InvalidArgument(f"the lease of delivery tag {tag} ended" if ended else f"unknown {TAG} {tag}")
-    if not consuming.is_claim_of(claim, queue):
+    if not settling.is_claim_of(claim, queue):
         raise InvalidArgument(f"{TAG} {tag} is not of queue {queue.name!r}")
-    group = consuming.durable_group_of(claim)
+    group = settling.durable_group_of(claim)
     claims.check_delay(headers, verb, stream=queue.policy.stream)
     if verb == NACK:
-        claims.hand_back(consuming, claim, headers, now_ms)
+        claims.hand_back(settling, claim, headers, now_ms)
         unacked.release(tag)
     else:
-        claims.extend(consuming, claim, headers, holder.lease_ms, now_ms)
+        claims.extend(settling, claim, headers, holder.lease_ms, now_ms)
     if group is not None:
-        consuming.write_soon(group)
+        settling.write_soon(group)
     return {"status": "ok"}

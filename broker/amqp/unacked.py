@@ -99,7 +99,7 @@ class Unacked:
             count=len(tags),
         )
         claims = self._claims
-        hub.client.consuming.reject([claims.pop(tag) for tag in tags if tag in claims], hub.clock.now_ms())
+        hub.client.settling.reject([claims.pop(tag) for tag in tags if tag in claims], hub.clock.now_ms())
 
     def settle(self, event: ev.SettleRun) -> None:
         """basic.ack, nack and reject; raises a channel error for a tag that means nothing, after those
@@ -113,14 +113,14 @@ class Unacked:
 
     def _settle(self, kind: int, requeue: bool, claims: list[Claim]) -> None:
         hub = self._hub
-        consuming = hub.client.consuming
+        settling = hub.client.settling
         now_ms = hub.clock.now_ms()
         if kind == ev.ACK:
-            late = consuming.ack(claims, now_ms)
+            late = settling.ack(claims, now_ms)
         elif requeue:
-            late = consuming.requeue(claims, now_ms)
+            late = settling.requeue(claims, now_ms)
         else:
-            late = consuming.reject(claims, now_ms)
+            late = settling.reject(claims, now_ms)
         if late:
             hub.counters.settle_late(late)
 
@@ -159,13 +159,13 @@ class Unacked:
 
     def apply(self, settlements: list[Settlement]) -> None:
         """Settle all that was set aside, within the open commit."""
-        consuming = self._hub.client.consuming
+        settling = self._hub.client.settling
         for settlement in settlements:
-            groups = {consuming.durable_group_of(claim): None for claim in settlement.claims}
+            groups = {settling.durable_group_of(claim): None for claim in settlement.claims}
             self._settle(*settlement)
             for group in groups:
                 if group is not None:
-                    consuming.write_soon(group)
+                    settling.write_soon(group)
         self._aside = {}
 
     def restore_aside(self) -> None:

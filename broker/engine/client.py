@@ -630,7 +630,7 @@ class PublishingClient(Protocol):
 
 
 class ConsumingClient(Protocol):
-    """From a queue to consumers, and what they settle."""
+    """From a queue to consumers."""
 
     def find(self, name: Name, caller: str = OPERATOR) -> Source:
         """The queue; raises QueueNotFound, ResourceLocked."""
@@ -728,7 +728,9 @@ class ConsumingClient(Protocol):
         """As `gap`; they are told now."""
         ...
 
-    # claims
+
+class SettlingClient(Protocol):
+    """What becomes of messages that consumers hold."""
 
     def ack(self, claims: Iterable[Claim], now_ms: int) -> int:
         """Mark claims done; gives how many came too late."""
@@ -829,6 +831,9 @@ class ShardClient(Protocol):
 
     @property
     def consuming(self) -> ConsumingClient: ...
+
+    @property
+    def settling(self) -> SettlingClient: ...
 
     @property
     def turns(self) -> TurnClient: ...

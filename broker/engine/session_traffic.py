@@ -12,7 +12,6 @@ from typing import Protocol
 
 from queue_manager.sessions.bounds import Bounds
 from queue_manager.sessions.directory import Totals
-from queue_manager.sessions.losses import Losses
 from queue_manager.sessions.subscription import SubscriptionOptions
 from storage.envelope import EnvelopeTemplate
 from storage.records.session import NEVER_S
@@ -35,6 +34,18 @@ __all__ = [
     "Unfinished",
     "WillValue",
 ]
+
+
+class Losses(Protocol):
+    """Messages since the start that sessions never got."""
+
+    @property
+    def dropped(self) -> int:
+        """They had no room."""
+
+    @property
+    def expired(self) -> int:
+        """They waited for too long."""
 
 
 class SessionMessage(Protocol):

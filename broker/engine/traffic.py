@@ -1,7 +1,7 @@
 """What front-ends and the core hand each other while messages flow, as the front-ends see it.
 
 Plans, consumers, claims and credit belong to the client that made them and come back to it; a front-end reads
-what is stated here and does the rest by calls of `PublishingClient` and `ConsumingClient`
+what is stated here and does the rest by calls of `PublishingClient`, `ConsumingClient` and `SettlingClient`
 (`broker.engine.client`). What a client has behind that is its own business: the local one gives out what the
 core itself works with, at no cost for a message; one that speaks to another process has numbers.
 """

@@ -21,7 +21,6 @@ from broker.engine.session_traffic import (
     Bounds,
     Log,
     LogCall,
-    Losses,
     Session,
     SubscriptionOptions,
     Totals,
@@ -78,6 +77,7 @@ class VhostClient:
         self.epochs = names.within(client.epochs, stated.EpochClient)
         self.publishing = names.within(client.publishing, stated.PublishingClient)
         self.consuming = names.within(client.consuming, stated.ConsumingClient)
+        self.settling = names.within(client.settling, stated.SettlingClient)
         self.sessions = _NoSessions()
         self.retained = _VhostRetained(client.retained, names)
         self.commits = client.commits
@@ -182,12 +182,19 @@ class _NoWills:
         """See `WillClient`."""
 
 
+class _NoLosses:
+    """As `Losses`, where there are no such sessions."""
+
+    dropped = 0
+    expired = 0
+
+
 class _NoSessions:
     """As `SessionClient`, where no session outlives its connection: they are kept for `/` only."""
 
     logs: Sequence[Log] = ()
     wills = _NoWills()
-    losses = Losses()
+    losses = _NoLosses()
 
     def on_log(self, call: LogCall) -> None:
         """See `SessionClient`: there never is one."""

@@ -117,28 +117,28 @@ class SettleTarget(ControlTarget):
         if verb in CALL_VERBS:
             raise InvalidArgument(f"{verb} is for AMQP clients")
         values = user_properties(self._shape.properties, _PROPERTIES)
-        consuming = client.hub.client.consuming
+        settling = client.hub.client.settling
         now_ms = client.hub.clock.now_ms()
-        queue = consuming.find(self._address.name, client.caller)
+        queue = client.hub.client.consuming.find(self._address.name, client.caller)
         group_id = values.get("group-id")
         if group_id is None or "message-id" not in values:
             raise InvalidArgument(f"{verb} needs user properties message-id and group-id")
         check_group(client, group_id)
-        claim = consuming.find_claim(queue, group_id, offset_of(values["message-id"], queue.name))
+        claim = settling.find_claim(queue, group_id, offset_of(values["message-id"], queue.name))
         _check_meant(client, claim, values.get("attempts"))
         claims.check_delay(values, verb, stream=queue.policy.stream)
-        group = consuming.durable_group_of(claim) if self._shape.qos > 0 else None
+        group = settling.durable_group_of(claim) if self._shape.qos > 0 else None
         if verb == "$ack":
-            consuming.ack([claim], now_ms)
+            settling.ack([claim], now_ms)
         elif verb == "$nack":
-            claims.hand_back(consuming, claim, values, now_ms)
+            claims.hand_back(settling, claim, values, now_ms)
         elif verb == "$reject":
             _log.info("queue.rejected", queue=queue.name, group=group_id, reason=values.get("reason", ""))
-            consuming.reject([claim], now_ms)
+            settling.reject([claim], now_ms)
         else:
-            claims.extend(consuming, claim, values, queue.policy.visibility_timeout_ms, now_ms)
+            claims.extend(settling, claim, values, queue.policy.visibility_timeout_ms, now_ms)
         if group is not None:
-            consuming.write_soon(group)
+            settling.write_soon(group)
         return Answer.given(group is not None)
 
 

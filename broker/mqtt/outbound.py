@@ -261,9 +261,9 @@ class Outbound:
 
     def _settle(self, claims: list[Claim], failed: bool) -> None:
         hub = self._client.hub
-        consuming = hub.client.consuming
+        settling = hub.client.settling
         now_ms = hub.clock.now_ms()
-        late = consuming.requeue(claims, now_ms) if failed else consuming.ack(claims, now_ms)
+        late = settling.requeue(claims, now_ms) if failed else settling.ack(claims, now_ms)
         if late:
             hub.counters.settle_late(late)
 
@@ -403,4 +403,4 @@ class Outbound:
         client.hub.counters.drop_too_large(count)
         if skipped.claims:
             _log.warning("mqtt.message_too_large", client_id=client.client_id, count=count)
-            client.hub.client.consuming.reject(skipped.claims, client.hub.clock.now_ms())
+            client.hub.client.settling.reject(skipped.claims, client.hub.clock.now_ms())

@@ -12,7 +12,7 @@ from broker.engine.local.queues import LocalQueues
 from broker.engine.local.retained import LocalRetained
 from broker.engine.local.sessions import LocalSessions
 from broker.engine.local.streams import LocalStreams
-from broker.engine.local.traffic import LocalConsuming, LocalPublishing, LocalTurns
+from broker.engine.local.traffic import LocalConsuming, LocalPublishing, LocalSettling, LocalTurns
 from broker.engine.local.vhosts import LocalVhosts
 from broker.engine.shard import Shard
 
@@ -35,6 +35,7 @@ class LocalClient:
         self.vhosts = LocalVhosts(shard)
         self.publishing = LocalPublishing(shard)
         self.consuming = LocalConsuming(shard)
+        self.settling = LocalSettling(shard)
         self.turns = LocalTurns(shard)
 
     def check(self) -> None:

@@ -41,7 +41,7 @@ class _Publish(Protocol):
 
 
 class _Ack(Protocol):
-    """See `ConsumingClient.ack`."""
+    """See `SettlingClient.ack`."""
 
     def __call__(self, claims: Iterable[traffic.Claim], now_ms: int) -> int: ...
 
@@ -127,8 +127,6 @@ class LocalConsuming:
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self._manager = shard.manager
-        # without a detour, for each run
-        self.ack = cast("_Ack", shard.manager.ack)
 
     def find(self, name: str, caller: str = OPERATOR) -> traffic.Source:
         """See `ConsumingClient`."""
@@ -226,44 +224,12 @@ class LocalConsuming:
         """See `ConsumingClient`."""
         cast(Consumer, consumer).group.when_loaded(call)
 
-    # claims
-
-    def requeue(self, claims: Iterable[traffic.Claim], now_ms: int, *, delay_ms: int | None = None) -> int:
-        """See `ConsumingClient`."""
-        return self._manager.requeue(cast("Iterable[Claim]", claims), now_ms, delay_ms=delay_ms)
-
-    def reject(self, claims: Iterable[traffic.Claim], now_ms: int) -> int:
-        """See `ConsumingClient`."""
-        return self._manager.reject(cast("Iterable[Claim]", claims), now_ms)
-
-    def extend(self, claim: traffic.Claim, lease_ms: int, now_ms: int) -> bool:
-        """See `ConsumingClient`."""
-        return self._manager.consumption.extend(cast(Claim, claim), lease_ms, now_ms)
-
-    def find_claim(self, queue: traffic.Source, group_id: str, offset: int) -> traffic.Claim:
-        """See `ConsumingClient`."""
-        return self._manager.consumption.find_claim(cast(Queue, queue), group_id, offset)
-
     def ready_count(self, consumer: traffic.Consumer) -> int:
         """See `ConsumingClient`."""
         taken = cast(Consumer, consumer)
         queue = self._manager.queues.of_log(taken.group.log)
         group = None if queue is None else queue.groups.get(taken.group.group_id)
         return 0 if group is None else group.ready_count()
-
-    def durable_group_of(self, claim: traffic.Claim) -> traffic.Group | None:
-        """See `ConsumingClient`."""
-        consumer = cast(Claim, claim).consumer
-        return consumer.group if consumer is not None and consumer.group.log.durable else None
-
-    def holder(self, claim: traffic.Claim) -> traffic.Consumer | None:
-        """See `ConsumingClient`."""
-        return cast(Claim, claim).consumer
-
-    def is_claim_of(self, claim: traffic.Claim, queue: traffic.Source) -> bool:
-        """See `ConsumingClient`."""
-        consumer = cast(Claim, claim).consumer
-        return consumer is not None and self._manager.queues.of_log(consumer.group.log) is queue
 
     def is_consumer_of(self, consumer: traffic.Consumer, queue: traffic.Source) -> bool:
         """See `ConsumingClient`."""
@@ -290,8 +256,47 @@ class LocalConsuming:
         queue = self._manager.queues.of_log(cast(Consumer, consumer).group.log)
         return queue.primary_committed() if isinstance(queue, Stream) else 0
 
+
+class LocalSettling:
+    """See `SettlingClient`."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._manager = shard.manager
+        # without a detour, for each run
+        self.ack = cast("_Ack", shard.manager.ack)
+
+    def requeue(self, claims: Iterable[traffic.Claim], now_ms: int, *, delay_ms: int | None = None) -> int:
+        """See `SettlingClient`."""
+        return self._manager.requeue(cast("Iterable[Claim]", claims), now_ms, delay_ms=delay_ms)
+
+    def reject(self, claims: Iterable[traffic.Claim], now_ms: int) -> int:
+        """See `SettlingClient`."""
+        return self._manager.reject(cast("Iterable[Claim]", claims), now_ms)
+
+    def extend(self, claim: traffic.Claim, lease_ms: int, now_ms: int) -> bool:
+        """See `SettlingClient`."""
+        return self._manager.consumption.extend(cast(Claim, claim), lease_ms, now_ms)
+
+    def find_claim(self, queue: traffic.Source, group_id: str, offset: int) -> traffic.Claim:
+        """See `SettlingClient`."""
+        return self._manager.consumption.find_claim(cast(Queue, queue), group_id, offset)
+
+    def durable_group_of(self, claim: traffic.Claim) -> traffic.Group | None:
+        """See `SettlingClient`."""
+        consumer = cast(Claim, claim).consumer
+        return consumer.group if consumer is not None and consumer.group.log.durable else None
+
+    def holder(self, claim: traffic.Claim) -> traffic.Consumer | None:
+        """See `SettlingClient`."""
+        return cast(Claim, claim).consumer
+
+    def is_claim_of(self, claim: traffic.Claim, queue: traffic.Source) -> bool:
+        """See `SettlingClient`."""
+        consumer = cast(Claim, claim).consumer
+        return consumer is not None and self._manager.queues.of_log(consumer.group.log) is queue
+
     def write_soon(self, group: traffic.Group) -> None:
-        """See `ConsumingClient`."""
+        """See `SettlingClient`."""
         cast(ConsumerGroup, group).write_soon()
 
 

@@ -90,25 +90,25 @@ class Queues:
         if visibility_ms is not None:
             now_ms = self._hub.clock.now_ms()
             for _, claim in found:
-                self._hub.client.consuming.extend(claim, visibility_ms, now_ms)
+                self._hub.client.settling.extend(claim, visibility_ms, now_ms)
         self.journal.follow_up()
         return found
 
     async def remove(self, name: str, group: str, offset: int) -> bool:
         """Be done with a message, fetched or not; whether it was there. Raises QueueNotFound."""
-        consuming = self._hub.client.consuming
+        settling = self._hub.client.settling
         queue = self.find(name)
         try:
-            claim = consuming.find_claim(queue, group, offset)
+            claim = settling.find_claim(queue, group, offset)
         except QueueManagerError:
             return await self._hub.client.messages.remove(name, offset, group=group)
-        durable_group = consuming.durable_group_of(claim)
-        consuming.ack([claim], self._hub.clock.now_ms())
+        durable_group = settling.durable_group_of(claim)
+        settling.ack([claim], self._hub.clock.now_ms())
         self._settled(name, group)
         if durable_group is None:
             self.journal.follow_up()
         else:
-            consuming.write_soon(durable_group)
+            settling.write_soon(durable_group)
             await self.journal.durable()
         return True
 
@@ -117,13 +117,13 @@ class Queues:
 
         Raises QueueNotFound, GroupNotFound, InvalidAddress where it is not fetched.
         """
-        consuming = self._hub.client.consuming
-        claim = consuming.find_claim(self.find(name), group, offset)
+        settling = self._hub.client.settling
+        claim = settling.find_claim(self.find(name), group, offset)
         now_ms = self._hub.clock.now_ms()
         if visibility_ms:
-            consuming.extend(claim, visibility_ms, now_ms)
+            settling.extend(claim, visibility_ms, now_ms)
         else:
-            consuming.requeue([claim], now_ms, delay_ms=0)
+            settling.requeue([claim], now_ms, delay_ms=0)
             self._settled(name, group)
         self.journal.follow_up()
 

@@ -83,11 +83,11 @@ class Messages:
         claims = [claim for _, claim in found]
         now_ms = hub.clock.now_ms()
         if mode == "ack_requeue_false":
-            hub.client.consuming.ack(claims, now_ms)
+            hub.client.settling.ack(claims, now_ms)
         elif mode == "reject_requeue_false":
-            hub.client.consuming.reject(claims, now_ms)
+            hub.client.settling.reject(claims, now_ms)
         else:
-            hub.client.consuming.requeue(claims, now_ms, delay_ms=0)
+            hub.client.settling.requeue(claims, now_ms, delay_ms=0)
         await hub.client.commits.durable()
         return answer(told)
 

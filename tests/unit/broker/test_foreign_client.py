@@ -36,6 +36,7 @@ from queue_manager.retained import RetainedMessage
 from queue_manager.routing.bindings import Route
 from queue_manager.routing.plan import PublishPlan
 from queue_manager.sessions.filter_log import FilterLog
+from queue_manager.sessions.losses import Losses
 from queue_manager.sessions.merging import Merged
 from queue_manager.sessions.sent import Unfinished
 from queue_manager.sessions.session import Delivery, Session
@@ -65,6 +66,7 @@ STATED: dict[type, type] = {
     Group: traffic.Group,
     KeptWills: WillClient,
     Kept: session_traffic.SessionMessage,
+    Losses: session_traffic.Losses,
     Merged: session_traffic.Merged,
     PublishPlan: traffic.PublishPlan,
     Queue: traffic.Source,
@@ -85,6 +87,7 @@ PARTS = (
     "retained",
     "publishing",
     "consuming",
+    "settling",
 )
 _handles: dict[object, Any] = {}
 

@@ -22,12 +22,10 @@ class Client:
             buffered_bytes=lambda: 0, want_flush=lambda: None, flush=self.connection.output.clear, peer=""
         )
         self.unsendable = []
-        consuming = SimpleNamespace(
-            reject=lambda claims, now_ms: self.unsendable.extend(claims), credit=CreditPool
-        )
+        settling = SimpleNamespace(reject=lambda claims, now_ms: self.unsendable.extend(claims))
         self.hub = SimpleNamespace(
             counters=Counters(),
-            client=SimpleNamespace(consuming=consuming),
+            client=SimpleNamespace(consuming=SimpleNamespace(credit=CreditPool), settling=settling),
             clock=SimpleNamespace(now_ms=lambda: 0),
             settings=Settings(mqtt=settings),
         )

@@ -39,7 +39,7 @@ OF_OTHER_CALLS = {
     ("PublishingClient", "plan", "exchange"),
 }
 POLICY = QueuePolicy(visibility_timeout_ms=30_000, message_bytes_max=1_000)
-PARTS = ("Queue", "Exchange", "Group", "Message", "Stream", "Epoch", "Publishing", "Consuming")
+PARTS = ("Queue", "Exchange", "Group", "Message", "Stream", "Epoch", "Publishing", "Consuming", "Settling")
 
 
 def orders(topics: tuple[str, ...] = ()) -> QueueDeclaration:
@@ -118,7 +118,7 @@ def test_calls_without_names_are_those_of_the_shard_s_client() -> None:
             return name
 
     inside: Any = VhostClient(Everything(Part()), "plant")  # type: ignore[arg-type]
-    assert (inside.publishing.publish, inside.consuming.ack) == ("publish", "ack")
+    assert (inside.publishing.publish, inside.settling.ack) == ("publish", "ack")
     assert inside.publishing.creates_queues
 
 
