@@ -27,9 +27,11 @@ from storage.directory_lock import DirectoryLock
 from storage.disk_watch import DiskWatch, Trouble
 from storage.errors import StorageError, StoreFenced, StoreUnavailable
 from storage.fast_batch import fill_batch
-from storage.fast_rows import next_rows
+from storage.fast_rows import next_rows, value_of
 from storage.local_garbage import LocalGarbage
 from storage.local_sync import LocalSync
+from storage.read_thread import ReadThread
+from storage.records import payload
 from storage.remote_hold import RemoteHold
 from storage.slate_errors import SLATE_ERRORS, translate
 from storage.store import Replay
@@ -79,6 +81,7 @@ class SlateStore:
         "_hold",
         "_lock",
         "_next_flush",
+        "_reads",
         "_sweep_thread",
         "_sweeper",
         "_sync",
@@ -123,6 +126,7 @@ class SlateStore:
         self._durable_watch: DiskWatch | None = None
         self._hold: RemoteHold | None = None
         self._turn = asyncio.Lock()
+        self._reads = ReadThread()  # of payloads, which may be large
         self._closed = False
         self.notes = notes
         self.cuts = None if admin is None else Cuts(admin, self._flush_tables)
@@ -157,8 +161,9 @@ class SlateStore:
         began = _now()
         try:
             async with asyncio.timeout(limits.STORE_CALL_TIMEOUT_S):
-                value: bytes | None = await self._database.get(key)
-                return value
+                if key.startswith(payload.PREFIX):
+                    return await self._reads.run(value_of(self._database, key))
+                return await value_of(self._database, key)
         except TimeoutError:
             raise self._late("reading", began) from None
         except SLATE_ERRORS as error:
@@ -182,21 +187,27 @@ class SlateStore:
         began = _now()
         try:
             async with asyncio.timeout(limits.STORE_CALL_TIMEOUT_S):
-                rows = await self._database.scan_with_options(key_range, options)
-                asked = min(limit, _FIRST_ROWS)
-                chunk = await next_rows(rows, asked)
-                found = chunk
-                while len(chunk) == asked and len(found) < limit:
-                    row_bytes = sum([len(key) + len(value) for key, value in chunk]) // asked + 1
-                    fitting = min(limits.STORE_SCAN_BYTES // row_bytes + 1, limits.STORE_SCAN_ROWS_MAX)
-                    asked = min(limit - len(found), fitting)
-                    chunk = await next_rows(rows, asked)
-                    found += chunk
-                return found
+                rows = self._rows(key_range, options, limit)
+                if start.startswith(payload.PREFIX):
+                    return await self._reads.run(rows)
+                return await rows
         except TimeoutError:
             raise self._late("scanning", began) from None
         except SLATE_ERRORS as error:
             raise self._failed(error, "scanning") from error
+
+    async def _rows(self, key_range: KeyRange, options: ScanOptions, limit: int) -> list[tuple[bytes, bytes]]:
+        rows = await self._database.scan_with_options(key_range, options)
+        asked = min(limit, _FIRST_ROWS)
+        chunk = await next_rows(rows, asked)
+        found = chunk
+        while len(chunk) == asked and len(found) < limit:
+            row_bytes = sum([len(key) + len(value) for key, value in chunk]) // asked + 1
+            fitting = min(limits.STORE_SCAN_BYTES // row_bytes + 1, limits.STORE_SCAN_ROWS_MAX)
+            asked = min(limit - len(found), fitting)
+            chunk = await next_rows(rows, asked)
+            found += chunk
+        return found
 
     def check(self) -> None:
         """Raise StorageError if the database was closed under us: another broker opened it, or it broke."""
@@ -293,6 +304,7 @@ class SlateStore:
             if not (isinstance(error, Error.Closed) and error.reason == CloseReason.CLEAN):
                 raise translate(error, "closing") from error
         finally:
+            await self._reads.stop()
             try:
                 if self._sync is not None:
                     await self._finish_sync(self._sync)

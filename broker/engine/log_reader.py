@@ -111,7 +111,9 @@ class LogReader:
         start: bytes = payload.key(ids[0])
         end = payload.key(ids[-1] + 1)
         read_bytes = row_count = 0
-        limit = 4  # their size is not known yet
+        limit = max(
+            1, min(4, int(limits.LOAD_BYTES_MAX // (self._payload_bytes + 1)))
+        )  # sizes are not known yet
         while True:
             rows = await self._store.scan(start, end, limit=limit)
             for key, value in rows:

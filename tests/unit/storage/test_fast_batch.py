@@ -150,6 +150,7 @@ def test_rows_with_an_expiry_decode():
         return b"".join(lengths) + bytes(16) + expiry
 
     data = (2).to_bytes(4, "big") + row(b"a", b"1", b"\1" + bytes(8)) + row(b"b", b"", b"\0")
+    assert fast_rows._decode_large(memoryview(data)) == fast_rows.decode_rows(data)
     assert fast_rows.decode_rows(data) == [(b"a", b"1"), (b"b", b"")]
     with pytest.raises(ValueError):
         fast_rows.decode_rows(data + b"\0")

@@ -1,14 +1,17 @@
 import asyncio
+import random
+import threading
 
 import pytest
 from slatedb.uniffi import Db, FlushOptions, FlushType, ObjectStore
 
 from config import limits
 from config.settings import StorageSettings
-from storage import fast_batch
+from storage import fast_batch, slate_store
 from storage.batch import WriteOps
 from storage.errors import StorageError, StoreFenced, StoreUnavailable
 from storage.open import open_database
+from storage.records import payload
 from storage.slate_store import SlateStore
 from tests.unit.storage.store_conformance import CHECKS, batch
 
@@ -58,6 +61,36 @@ async def test_written_batch_is_complete_after_a_reopen_without_close(opener):
     assert await again.get(b"d") is None
     await store.close()
     await again.close()
+
+
+async def test_payloads_of_any_size_read_back_equal(opener, monkeypatch):
+    monkeypatch.setattr(limits, "VALUE_PART_BYTES", 1_000)
+    before = threading.enumerate()
+    store = await opener()
+    sizes = (0, 1, 999, 1_000, 1_001, 2_000, 70_001)
+    values = {payload.key(number): random.Random(number).randbytes(size) for number, size in enumerate(sizes)}
+    await store.write(batch(values))
+    assert await store.scan(payload.key(0), payload.key(99), limit=9) == list(values.items())
+    assert await store.scan(b"", None, limit=9) == list(values.items())
+    assert await store.get_many([*values, payload.key(99)]) == [*values.values(), None]
+    await store.close()
+    assert not [t for t in threading.enumerate() if t.name == "store-reads" and t not in before]
+    with pytest.raises(StorageError):
+        await store.get(payload.key(0))
+
+
+async def test_payloads_are_read_beside_the_event_loop(store, monkeypatch):
+    threads = []
+    whole = slate_store.value_of
+
+    async def note(database, key):
+        threads.append(threading.current_thread().name)
+        return await whole(database, key)
+
+    monkeypatch.setattr(slate_store, "value_of", note)
+    await store.get(payload.key(0))
+    await store.get(b"k")
+    assert threads == ["store-reads", threading.current_thread().name]
 
 
 async def test_scan_merges_memory_and_tables(opener):
