@@ -11,12 +11,9 @@ from queue_manager.address import local_name
 from queue_manager.claims.claim import Claim, Consumer
 from queue_manager.claims.consumers import Consumers
 from queue_manager.cursor.cursor import Cursor
-from queue_manager.dispatch.by_key.by_key import ByKey
 from queue_manager.dispatch.by_key.keys import GroupKeyOf
-from queue_manager.dispatch.by_selector import BySelector
-from queue_manager.dispatch.in_order import InOrder
-from queue_manager.filters.consumer_filter import ConsumerFilter
 from queue_manager.group.condition import condition_of
+from queue_manager.group.serving import Serving
 from queue_manager.log.levels import priority_of
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.patterns import MATCH_ALL
@@ -35,10 +32,6 @@ class Group:
     """
 
     __slots__ = (
-        "_by_key",
-        "_by_selector",
-        "_in_order",
-        "_key_of",
         "_on_loaded",
         "consumers",
         "cursors",
@@ -48,6 +41,7 @@ class Group:
         "name",
         "pattern",
         "selector",
+        "serving",
         "spec_written",
         "wants",
     )
@@ -63,10 +57,7 @@ class Group:
         self.cursors: list[Cursor] = []
         self.is_removed = False
         self.spec_written = False
-        self._key_of = key_of
-        self._in_order = InOrder(self.consumers)
-        self._by_selector: dict[Cursor, BySelector] = {}
-        self._by_key: ByKey | None = None
+        self.serving = Serving(self, log, self.consumers, key_of)
         self._on_loaded: list[Callable[[int], None]] = []
 
     @property
@@ -74,15 +65,10 @@ class Group:
         """The name of its queue, as it is said in its virtual host."""
         return local_name(self.log.title)
 
-    @property
-    def in_order(self) -> InOrder:
-        """How cursors are served while nothing else is asked for."""
-        return self._in_order
-
     def join(self, cursors: list[Cursor]) -> None:
         """Take in the cursors of the queue's logs, the highest priority first."""
         self.cursors = cursors
-        self.apply_message_groups()
+        self.serving.serve(cursors)
 
     def cursor_at(self, offset: int) -> Cursor:
         """The cursor of the log that has this offset."""
@@ -92,66 +78,21 @@ class Group:
         """Its spec records are written."""
         self.spec_written = True
 
-    # how it is served
-
-    def apply_message_groups(self) -> None:
-        """Bind keys to consumers, or do so no longer."""
-        wanted = self.log.policy.binds_keys() and not self._by_selector
-        if wanted and self._by_key is None:
-            self._by_key = ByKey(self, self.cursors, self.consumers, self._key_of)
-            for cursor in self.cursors:
-                cursor.serve_by(self._by_key)
-        elif not wanted and self._by_key is not None:
-            self.end_message_groups()
-            for cursor in self.cursors:
-                cursor.serve_by(self._by_selector.get(cursor) or self._in_order)
-            self.want_dispatch()
-
-    def end_message_groups(self) -> None:
-        """Bind no keys any more: the group ends, or messages are claimed out of order."""
-        if self._by_key is not None:
-            self._by_key.dissolve()
-            self._by_key = None
-
-    def select(self, cursor: Cursor) -> BySelector:
-        """Have messages of a cursor handed out by filters, if they are not already."""
-        by_selector = self._by_selector.get(cursor)
-        if by_selector is None:
-            by_selector = BySelector(cursor, self.consumers, self._selection_ended)
-            self._by_selector[cursor] = by_selector
-            self.apply_message_groups()
-            cursor.serve_by(by_selector)
-        return by_selector
-
-    def _selection_ended(self, cursor: Cursor) -> None:
-        del self._by_selector[cursor]
-        cursor.serve_by(self._in_order)
-        self.apply_message_groups()
-        self.want_dispatch()
-
-    def check_room(self, wanted: ConsumerFilter) -> None:
-        """Raise LimitReached if the group cannot take one more consumer with this filter."""
-        for by_selector in self._by_selector.values():
-            by_selector.check_room(wanted)
-
     def policy_changed(self) -> None:
         """Follow what the queue's policy now says."""
         for cursor in self.cursors:
             if cursor.claims.buckets.resize(cursor.log.policy):
                 cursor.stored.mark_dirty()
-        self.apply_message_groups()
+        self.serving.follow_policy()
         self.consumers.policy_changed()
 
     # consumers
 
     def add(self, consumer: Consumer) -> None:
         """Let a consumer take part; nothing is delivered before the next dispatch."""
-        for cursor in self.cursors:
-            if consumer.filter is not None or cursor in self._by_selector:
-                self.select(cursor).join(consumer)
+        self.serving.join(consumer)
         self.consumers.add(consumer)
-        if self._by_key is not None:
-            self._by_key.join(consumer)
+        self.serving.joined(consumer)
         self.log.context.leased[self] = None
         self.want_dispatch()
 
@@ -168,8 +109,7 @@ class Group:
         """Deliver nothing more to the consumer; what it holds stays with it."""
         if self.consumers.cancel(consumer):
             self._stop(consumer)
-            if self._by_key is not None:
-                self._by_key.leave(consumer)
+            self.serving.leave(consumer)
             if not self.consumers.is_single_active:  # there what it holds had better come first
                 self.want_dispatch()
 
@@ -178,13 +118,11 @@ class Group:
         self.consumers.remove(consumer)
         self._stop(consumer)
         self.requeue(list(consumer.in_flight.values()), now_ms, delay_ms=0)
-        if self._by_key is not None:
-            self._by_key.leave(consumer)
+        self.serving.leave(consumer)
         self.want_dispatch()  # others may have stood back for it
 
     def _stop(self, consumer: Consumer) -> None:
-        for by_selector in list(self._by_selector.values()):
-            by_selector.leave(consumer)
+        self.serving.stop(consumer)
         self.consumers.stop(consumer)
         if not self.consumers.members:
             for cursor in self.cursors:
@@ -210,7 +148,8 @@ class Group:
     def settled(self, consumer: Consumer) -> None:
         """See `ConsumerGroup`; who had credit was given what there is already."""
         consumers = self.consumers
-        is_plain = not (consumers.is_ranked or self._by_selector) and self._by_key is None
+        serving = self.serving
+        is_plain = not (consumers.is_ranked or serving.by_selector) and serving.by_key is None
         if consumers.credit_grew(consumer) or not is_plain:
             self.want_dispatch()
 
@@ -224,20 +163,18 @@ class Group:
     def dispatch(self, now_ms: int) -> None:
         """Hand out messages while there are both messages and credit, and it is this group's turn."""
         if self.consumers.members and not self.log.is_held and not self._is_taking_back():
-            if self._by_key is not None:
-                self._by_key.dispatch(now_ms)
+            serving = self.serving
+            if serving.by_key is not None:
+                serving.by_key.dispatch(now_ms)
             else:
                 for cursor in self.cursors:
-                    server = self._server(cursor) if self._by_selector else self._in_order
+                    server = serving.server(cursor) if serving.by_selector else serving.in_order
                     server.dispatch(cursor, now_ms)
                     if cursor.reader.is_loading and cursor.is_waited_for():
                         break  # what is less urgent has to wait for what is being read
         if not self.log.durable:
             for cursor in self.cursors:
                 cursor.retention.trim_tail(0)
-
-    def _server(self, cursor: Cursor) -> InOrder | BySelector:
-        return self._by_selector.get(cursor) or self._in_order
 
     def pull(self, consumer: Consumer, count: int, now_ms: int) -> int | None:
         """Claim and deliver up to `count` messages; give how many it were.
@@ -248,14 +185,7 @@ class Group:
             return 0
         if self._is_taking_back():
             return None
-        if self._by_key is not None:
-            return self._by_key.pull(consumer, count, now_ms)
-        for cursor in self.cursors:
-            if claimed := self._server(cursor).claim(cursor, consumer, count, now_ms):
-                return claimed
-            if cursor.is_waited_for():
-                return None
-        return 0
+        return self.serving.pull(consumer, count, now_ms)
 
     # what comes back
 
@@ -268,7 +198,7 @@ class Group:
     def requeue(
         self, claims: list[Claim], now_ms: int, *, failed: bool = False, delay_ms: int | None = None
     ) -> None:
-        """Return claims to their original place, or fail them; see `Cursor.requeue`."""
+        """Return claims to their original place, or fail them; see `Returning.requeue`."""
         for cursor, part in self._by_cursor(claims):
             cursor.returning.requeue(part, now_ms, failed=failed, delay_ms=delay_ms)
 
@@ -351,14 +281,6 @@ class Group:
         """Redeliveries so far."""
         return sum(cursor.claims.redelivered_count for cursor in self.cursors)
 
-    def unmatched_count(self) -> int:
-        """Of the messages that wait, those no consumer's filter wants, as far as all were asked."""
-        return sum(by_selector.unmatched_count() for by_selector in self._by_selector.values())
-
-    def bound_key_count(self) -> int:
-        """Keys that are bound to a consumer."""
-        return 0 if self._by_key is None else self._by_key.bound_count()
-
     # its end
 
     def retire(self) -> None:
@@ -367,8 +289,7 @@ class Group:
         context = self.log.context
         context.forget_dispatch(self)
         context.leased.pop(self, None)
-        for by_selector in self._by_selector.values():
-            by_selector.forget_timer()
+        self.serving.end()
         for cursor in self.cursors:
             cursor.retire()
 
@@ -377,8 +298,7 @@ class Group:
         context = self.log.context
         context.forget_dispatch(self)
         context.leased.pop(self, None)
-        for by_selector in self._by_selector.values():
-            by_selector.forget_timer()
+        self.serving.end()
         for cursor in self.cursors:
             cursor.delete()
         self.dismiss(reason)

@@ -98,7 +98,7 @@ class Groups:
             part.adopt(group.group_id, cursor)
             gone = [] if part.log.durable else part.log.tail.released()
             if gone:
-                group.select(cursor)
+                group.serving.select(cursor)
                 cursor.progress.claim(gone)
         self._groups[group.group_id] = group
         return group
@@ -182,7 +182,7 @@ class Groups:
         Of the queue's last group what it had not done stays with the queue. Raises as `check_idle`.
         """
         group = self.check_idle(group_id, force=force)
-        group.end_message_groups()
+        group.serving.end_message_groups()
         ended: list[tuple[Part, Cursor, GroupRemoval | None, list[Message]]] = []
         for part in self._parts:
             cursor = part.cursors[group_id]
@@ -224,7 +224,7 @@ class Groups:
         takes its place; its consumers stay, their claims end. Raises as `check_idle`.
         """
         self.check_idle(group.group_id, force=force)
-        group.end_message_groups()
+        group.serving.end_message_groups()
         new = self.blank(group.name, group.pattern, group.selector)
         new.note_spec()
         cursors = [

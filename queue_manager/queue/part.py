@@ -148,7 +148,7 @@ class Part:
             wants=group.wants,
             rules=self.rules,
             dead_letters=self.dead_letters,
-            dispatcher=group.in_order,
+            dispatcher=group.serving.in_order,
         )
 
     @property

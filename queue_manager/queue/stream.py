@@ -62,7 +62,7 @@ class StreamPart(Part):
             wants=group.wants,
             rules=self.rules,
             dead_letters=self.dead_letters,
-            dispatcher=group.in_order,
+            dispatcher=group.serving.in_order,
             is_anonymous=group.is_anonymous,
         )
 

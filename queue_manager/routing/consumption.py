@@ -312,7 +312,7 @@ def _check_welcome(
     if len(others) >= limits.CONSUMERS_PER_GROUP_MAX:
         raise LimitReached(f"group {group.group_id!r} has {limits.CONSUMERS_PER_GROUP_MAX} consumers")
     if wanted is not None:
-        group.check_room(wanted)
+        group.serving.check_room(wanted)
     if group_selector is not None and group_selector != group.selector:
         raise PreconditionFailed(
             f"group {group.group_id!r} has "

@@ -363,12 +363,12 @@ class SelectorModel(ShardModel):
         assert group.in_flight_count() == sum(item.state == "held" for item in self.items)
         unmatched = [i for i in waiting if not any(SELECTORS[t.text](i) for t in self.takers)]
         if not self.takers:
-            assert group.unmatched_count() == 0
+            assert group.serving.unmatched_count() == 0
         elif all(may_take(taker.consumer) for taker in self.takers):
             assert group.ready_count() == len(waiting)
-            assert group.unmatched_count() == len(unmatched)
+            assert group.serving.unmatched_count() == len(unmatched)
         else:
-            assert group.unmatched_count() <= len(unmatched)
+            assert group.serving.unmatched_count() <= len(unmatched)
 
     @invariant()
     def memory_is_accounted_for(self) -> None:

@@ -160,7 +160,7 @@ class StickyModel(ShardModel):
     @property
     def table(self) -> BindingTable | None:
         """Which key is whose, while keys are bound."""
-        by_key = self.work.groups.find("")._by_key
+        by_key = self.work.groups.find("").serving.by_key
         return None if by_key is None else by_key._table
 
     def _reopen_puller(self) -> None:

@@ -42,7 +42,7 @@ def test_each_consumer_gets_what_it_wants(manager: QueueManager, jobs: Queue) ->
     group = jobs.groups.find("")
     assert group.cursors[0].position == 2
     assert group.ready_count() == 1
-    assert group.unmatched_count() == 1
+    assert group.serving.unmatched_count() == 1
     assert jobs.depth() == 1
 
 
@@ -54,7 +54,7 @@ def test_who_comes_later_gets_what_was_left(manager: QueueManager, jobs: Queue) 
     manager.consumption.unsubscribe(consumer, NOW_MS)
     group = jobs.groups.find("")
     assert group.ready_count() == 3
-    assert group.unmatched_count() == 0, "nobody is asked"
+    assert group.serving.unmatched_count() == 0, "nobody is asked"
     _, rest = select(manager, jobs)
     manager.dispatch(NOW_MS)
     assert rest.offsets == [1, 2, 4]
@@ -82,7 +82,7 @@ def test_what_returns_comes_before_anything_newer(manager: QueueManager, jobs: Q
     _, us = select(manager, jobs, "region = 'us'")
     manager.dispatch(NOW_MS)
     assert us.offsets == []
-    assert jobs.groups.find("").unmatched_count() == 3
+    assert jobs.groups.find("").serving.unmatched_count() == 3
     _, all_of_it = select(manager, jobs)
     manager.dispatch(NOW_MS)
     assert all_of_it.offsets == [1, 2, 3]
@@ -268,7 +268,7 @@ def test_what_nobody_wanted_again_is_there_when_filters_are_gone(manager: QueueM
     manager.requeue(sink.claims, NOW_MS)
     manager.dispatch(NOW_MS)
     assert sink.offsets == [0, 1]
-    assert jobs.groups.find("").unmatched_count() == 2
+    assert jobs.groups.find("").serving.unmatched_count() == 2
     manager.consumption.unsubscribe(first, NOW_MS)
     manager.seal(NOW_MS + 100)
     assert not is_selecting(jobs.groups.find(""))
@@ -296,7 +296,7 @@ def test_a_queue_with_priorities_selects_in_each_of_them(manager: QueueManager) 
     manager.dispatch(NOW_MS)
     assert eu_sink.offsets[2:] == [1]
     group = jobs.groups.find("")
-    assert (group.ready_count(), group.unmatched_count()) == (2, 2)
+    assert (group.ready_count(), group.serving.unmatched_count()) == (2, 2)
     manager.consumption.unsubscribe(eu, NOW_MS)
     _, rest = select(manager, jobs, pattern="#")
     manager.dispatch(NOW_MS)
