@@ -204,6 +204,13 @@ class KeyedClaims(dict[int, Claim]):
         super().__delitem__(offset)
         self._watch.settled(claim)
 
+    def clear(self) -> None:
+        """See `dict`."""
+        claims = [*self.values()]
+        super().clear()
+        for claim in claims:
+            self._watch.settled(claim)
+
     @overload
     def pop(self, offset: int, /) -> Claim: ...
     @overload

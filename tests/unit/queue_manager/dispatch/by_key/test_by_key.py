@@ -473,3 +473,14 @@ def test_a_key_is_not_left_with_who_had_older_messages_placed_than_credit_left()
     _, free = consume(manager, queue, credit_max=1)
     manager.dispatch(NOW_MS)
     assert free.offsets == [5]
+
+
+def test_keys_of_a_consumer_that_hands_back_everything_at_once_are_free(monkeypatch) -> None:
+    monkeypatch.setattr(limits, "RETURNED_PER_STEP_MAX", 2)
+    manager, queue = make()
+    first, _ = consume(manager, queue, credit_max=4)
+    send(manager, "a b c d")
+    bindings = [*table_of(queue.groups.find("")).bindings.values()]
+    assert [binding.in_flight for binding in bindings] == [1] * 4
+    manager.requeue(list(first.in_flight.values()), NOW_MS)
+    assert [binding.in_flight for binding in bindings] == [0] * 4
