@@ -33,6 +33,7 @@ from broker.port_owner import has_port
 from broker.properties.readers import READERS
 from broker.reloading import Reloaded, changed_keys, merged, needs_restart
 from broker.start_log import StartLog
+from broker.telemetry.telemetry import Telemetry, telemetry_of
 from broker.tls.contexts import TlsContexts
 from broker.transport import Transport
 from broker.trouble_log import TroubleLog
@@ -120,6 +121,7 @@ class Broker:
         self._frontends: dict[str, Frontends] = {}  # of the virtual host /, by protocol
         self._http = LateHttp()
         self._lag: Callable[[], Lag] = lambda: Lag(0, 0, 0)
+        self._telemetry: Telemetry | None = None
         self._shard: Shard | None = None
         self._hub: Hub | None = None
         self._vhosts: VhostDirectory
@@ -201,6 +203,7 @@ class Broker:
 
     async def _start(self, store: Store | None, *, take_over: bool) -> None:
         access = Access(self.settings.access, self.clock)
+        self._telemetry = telemetry_of(self.settings.telemetry, self.clock)
         self._tls.take(TlsContexts(self.settings.listeners.with_tls()))
         try:
             await self._listeners.bind()
@@ -255,7 +258,8 @@ class Broker:
         self._shard = shard
         shard.on_failure(self._on_failure)
         loop = asyncio.get_running_loop()
-        client = LocalClient(shard)
+        local = LocalClient(shard)
+        client = local if self._telemetry is None else self._telemetry.trace(local)
         self._hub = Hub(self.settings, client, access, self.clock, loop)
         self._vhosts = VhostDirectory(self._hub)
         try:
@@ -271,6 +275,8 @@ class Broker:
         except BaseException:
             await self._shut_down(shard)
             raise
+        if self._telemetry is not None:
+            self._telemetry.start()
         self._ticker = asyncio.create_task(self._tick(store))
         self._keeper = asyncio.create_task(self._keep_small())
 
@@ -312,6 +318,8 @@ class Broker:
             await self._await_goodbyes()
             await self._hub.access.close()
         await asyncio.wait_for(shard.close(), limits.DRAIN_TIMEOUT_S)
+        if self._telemetry is not None:
+            await self._telemetry.stop()
         self._is_started = False
 
     async def _listen(self) -> None:

@@ -3,6 +3,7 @@
 import ipaddress
 import re
 from typing import Final
+from urllib.parse import urlsplit
 
 from config import limits
 
@@ -97,6 +98,16 @@ def check_storage_url(url: str) -> str:
             raise ValueError(f"{scheme}:// names no bucket")
         if "@" in bucket:  # the address is logged and shown
             raise ValueError("must not have credentials in it; they come from the environment")
+    return url
+
+
+def check_collector_url(url: str) -> str:
+    """Return `url` if it is empty or an HTTP URL without credentials; else raise ValueError."""
+    parts = urlsplit(url)
+    if url and (parts.scheme not in ("http", "https") or not parts.hostname):
+        raise ValueError("must be a URL such as http://localhost:4318")
+    if parts.username or parts.password:
+        raise ValueError("must not have credentials in it; OTEL_EXPORTER_OTLP_HEADERS may have some")
     return url
 
 

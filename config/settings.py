@@ -32,6 +32,7 @@ __all__ = [
     "RetrySettings",
     "Settings",
     "StorageSettings",
+    "TelemetrySettings",
     "VhostSettings",
     "duplicate_names",
 ]
@@ -251,6 +252,15 @@ class LogSettings(Section):
     format: Literal["text", "json"] = "text"
 
 
+class TelemetrySettings(Section):
+    """Traces, sent to a collector of OpenTelemetry."""
+
+    otlp: Annotated[str, AfterValidator(names.check_collector_url)] = ""
+    """The collector's URL for OTLP over HTTP, as http://localhost:4318; empty: no traces."""
+    sample: float = Field(default=1.0, ge=0, le=1)
+    """The share of the messages marked as sampled by their publishers that is traced."""
+
+
 class Settings(Section):
     """Everything a broker is told; `Settings()` is the default configuration with its listeners open."""
 
@@ -264,6 +274,7 @@ class Settings(Section):
     queues: tuple[QueueSettings, ...] = ()
     access: AccessSettings = AccessSettings()
     log: LogSettings = LogSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
 
     @field_validator("queues")
     @classmethod

@@ -27,7 +27,7 @@ def _key_rows() -> set[str]:
     return {
         name
         for name in ROWS
-        if re.match(r"(storage|listeners|mqtt|queue_manager|queues|access|log)[.\[]", name)
+        if re.match(r"(storage|listeners|mqtt|queue_manager|queues|access|log|telemetry)[.\[]", name)
     } - {
         *("queues[]", "queues[].retry", "queues[].limits"),  # rows of the table of refused keys
     }

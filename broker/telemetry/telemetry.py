@@ -1,0 +1,92 @@
+"""Traces of one broker: a client that notes them, and a task that sends them away."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from broker.clock import Clock
+from broker.engine.client import ShardClient
+from broker.telemetry.context import Sampling
+from broker.telemetry.spans import Spans
+from broker.telemetry.traced import TracedClient
+from config import limits
+from config.loader import ConfigError
+from config.settings import TelemetrySettings
+
+if TYPE_CHECKING:
+    from broker.telemetry.exporting import Exporter
+
+_log: Final = structlog.get_logger("sluicemq.telemetry")
+
+
+class Telemetry:
+    """Begin with `trace`, then `start`; `stop` sends what is left."""
+
+    def __init__(self, exporter: Exporter, sampling: Sampling, clock: Clock) -> None:
+        self._exporter = exporter
+        self._sampling = sampling
+        self._clock = clock
+        self._spans = Spans()
+        self._thread = ThreadPoolExecutor(1, "telemetry")
+        self._task: asyncio.Task[None] | None = None
+        self._told_dropped = 0
+
+    def trace(self, client: ShardClient) -> ShardClient:
+        """A client that does the same and notes what becomes of traced messages."""
+        return TracedClient(client, self._sampling, self._spans, self._clock)
+
+    def start(self) -> None:
+        """Send what is noted, every `limits.TELEMETRY_EXPORT_INTERVAL_S`."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Send what is left, if the collector answers, and end."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        try:
+            async with asyncio.timeout(limits.TELEMETRY_EXPORT_TIMEOUT_S):
+                await self._export_all()
+        except TimeoutError:
+            pass
+        self._thread.submit(self._exporter.close)
+        self._thread.shutdown(wait=False)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(limits.TELEMETRY_EXPORT_INTERVAL_S)
+            await self._export_all()
+
+    async def _export_all(self) -> None:
+        loop = asyncio.get_running_loop()
+        while spans := self._spans.take():
+            try:
+                taken = await loop.run_in_executor(self._thread, self._exporter.export, spans)
+            except Exception as error:
+                _log.warning("telemetry.not_exported", spans=len(spans), reason=str(error))
+                return
+            if not taken:
+                _log.warning(
+                    "telemetry.not_exported", spans=len(spans), reason="the collector did not take them"
+                )
+                return
+        if self._spans.dropped_count > self._told_dropped:
+            _log.warning("telemetry.dropped", spans=self._spans.dropped_count - self._told_dropped)
+            self._told_dropped = self._spans.dropped_count
+
+
+def telemetry_of(settings: TelemetrySettings, clock: Clock) -> Telemetry | None:
+    """What the settings ask for; None: nothing. Raises ConfigError where a library is missing."""
+    if not settings.otlp:
+        return None
+    try:
+        from broker.telemetry.exporting import Exporter
+    except ImportError as error:
+        raise ConfigError(
+            [f"telemetry.otlp needs OpenTelemetry: pip install 'sluicemq[otel]' ({error})"]
+        ) from None
+    return Telemetry(Exporter.to(settings.otlp), Sampling(settings.sample), clock)

@@ -1,0 +1,303 @@
+"""The client of the core for front-ends of a broker that traces: it notes what becomes of traced messages.
+
+Calls that have nothing to do with messages go to the client behind it. Without telemetry front-ends have that
+one themselves, and nothing here is on the way of a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, cast
+
+from broker.clock import Clock
+from broker.engine.client import CommitClient, ConsumingClient, PublishingClient, SettlingClient, ShardClient
+from broker.engine.traffic import Claim, Consumer, Message, PublishPlan, Sink, Source
+from broker.telemetry.context import Sampling, TraceContext
+from broker.telemetry.spans import Operation, Span, Spans
+from queue_manager.address import local_name
+from queue_manager.options import PLAIN
+from queue_manager.outcomes import ACCEPTED, REASONS
+from storage.envelope import EnvelopeTemplate
+
+_NS_PER_MS = 1_000_000
+
+
+class TracedClient:
+    """As `ShardClient`."""
+
+    def __init__(self, client: ShardClient, sampling: Sampling, spans: Spans, clock: Clock) -> None:
+        self._client = client
+        self.queues = client.queues
+        self.exchanges = client.exchanges
+        self.groups = client.groups
+        self.messages = client.messages
+        self.streams = client.streams
+        self.epochs = client.epochs
+        self.commits = client.commits
+        self.backups = client.backups
+        self.sessions = client.sessions
+        self.retained = client.retained
+        self.vhosts = client.vhosts
+        self.turns = client.turns
+        publishing = _TracedPublishing(client.publishing, client.commits, sampling, spans, clock)
+        self.publishing = cast(PublishingClient, publishing)
+        self.consuming = cast(ConsumingClient, _TracedConsuming(client.consuming, sampling, spans, clock))
+        self.settling = cast(SettlingClient, _TracedSettling(client.settling, sampling, spans, clock))
+
+    def check(self) -> None:
+        """See `ShardClient.check`."""
+        self._client.check()
+
+
+class _TracedPublishing:
+    """As `PublishingClient`."""
+
+    def __init__(
+        self,
+        publishing: PublishingClient,
+        commits: CommitClient,
+        sampling: Sampling,
+        spans: Spans,
+        clock: Clock,
+    ) -> None:
+        self._publishing = publishing
+        self._commits = commits
+        self._sampling = sampling
+        self._spans = spans
+        self._clock = clock
+        self._undurable: dict[int, tuple[list[_Publish], float]] = {}
+        self._last_token = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._publishing, name)
+
+    def publish(
+        self,
+        plan: PublishPlan,
+        bodies: list[bytes],
+        now_ms: int,
+        templates: list[EnvelopeTemplate] | None = None,
+    ) -> int:
+        """See `PublishingClient.publish`. The span of what is durable ends when it is."""
+        traced = self._traced(plan, bodies, now_ms, templates)
+        if not traced:
+            return self._publishing.publish(plan, bodies, now_ms, templates)
+        begun = self._clock.monotonic()
+        outcome = self._publishing.publish(plan, bodies, now_ms, templates)
+        if outcome == ACCEPTED and plan.durable:
+            self._last_token += 1
+            self._undurable[self._last_token] = traced, begun
+            self._commits.wait(self, self._last_token)
+        else:
+            self._end(traced, begun, "" if outcome == ACCEPTED else REASONS.get(outcome, "no queue takes it"))
+        return outcome
+
+    def committed(self, tokens: list[int]) -> None:
+        """See `broker.engine.client.Waiter`."""
+        for token in tokens:
+            self._end(*self._undurable.pop(token), "")
+
+    def _traced(
+        self,
+        plan: PublishPlan,
+        bodies: list[bytes],
+        now_ms: int,
+        templates: list[EnvelopeTemplate] | None,
+    ) -> list[_Publish]:
+        of_each = [plan.template] if templates is None else templates
+        contexts = [self._sampling.context_of(template) for template in of_each]
+        if not any(contexts):
+            return []
+        first_id = self._first_id(plan)
+        found = []
+        for index, context in enumerate(contexts):
+            if context is not None:
+                count = len(bodies) if templates is None else 1
+                message_id = "" if first_id is None or count > 1 else _id_of(plan.queues[0], first_id + index)
+                found.append(_Publish(context, plan, now_ms, count, len(bodies[index]), message_id))
+        return found
+
+    def _first_id(self, plan: PublishPlan) -> int | None:
+        """The offset that the first message gets, where that can be told before."""
+        if len(plan.queues) != 1 or plan.options is not PLAIN:
+            return None
+        return self._publishing.next_offset(plan.queues[0].name)
+
+    def _end(self, traced: list[_Publish], begun: float, problem: str) -> None:
+        took_ns = round(1e9 * (self._clock.monotonic() - begun))
+        for publish in traced:
+            self._spans.add(publish.ended(took_ns, problem))
+
+
+class _Publish:
+    """Messages of one trace that are being published."""
+
+    __slots__ = ("_attributes", "_context", "_count", "_message_id", "_queue", "_start_ns")
+
+    def __init__(
+        self,
+        context: TraceContext,
+        plan: PublishPlan,
+        now_ms: int,
+        count: int,
+        body_bytes: int,
+        message_id: str,
+    ) -> None:
+        self._context = context
+        self._start_ns = now_ms * _NS_PER_MS
+        self._count = count
+        self._message_id = message_id
+        self._queue = ", ".join([local_name(queue.name) for queue in plan.queues])
+        self._attributes: dict[str, str | int] = {"messaging.message.body.size": body_bytes}
+        if plan.template.topic:
+            self._attributes["messaging.destination.template"] = plan.template.topic
+
+    def ended(self, took_ns: int, problem: str) -> Span:
+        """Their span."""
+        return Span(
+            operation="publish",
+            parent=self._context,
+            queue=self._queue,
+            start_ns=self._start_ns,
+            end_ns=self._start_ns + took_ns,
+            message_id=self._message_id,
+            count=self._count,
+            problem=problem,
+            attributes=self._attributes,
+        )
+
+
+class _Held(Protocol):
+    """A claim of the local client, which knows its message."""
+
+    @property
+    def message(self) -> Message: ...
+
+
+class _TracedConsuming:
+    """As `ConsumingClient`."""
+
+    def __init__(self, consuming: ConsumingClient, sampling: Sampling, spans: Spans, clock: Clock) -> None:
+        self._consuming = consuming
+        self._sampling = sampling
+        self._spans = spans
+        self._clock = clock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._consuming, name)
+
+    def subscribe(self, queue: Source, group_name: str, pattern: str, sink: Sink, **options: Any) -> Consumer:
+        """See `ConsumingClient.subscribe`."""
+        traced = _TracedSink(sink, self._sampling, self._spans, self._clock)
+        return self._consuming.subscribe(queue, group_name, pattern, traced, **options)
+
+    def puller(self, queue: Source, sink: Sink, consumer_id: str, **options: Any) -> Consumer:
+        """See `ConsumingClient.puller`."""
+        traced = _TracedSink(sink, self._sampling, self._spans, self._clock)
+        return self._consuming.puller(queue, traced, consumer_id, **options)
+
+
+class _TracedSettling:
+    """As `SettlingClient`."""
+
+    def __init__(self, settling: SettlingClient, sampling: Sampling, spans: Spans, clock: Clock) -> None:
+        self._settling = settling
+        self._sampling = sampling
+        self._spans = spans
+        self._clock = clock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._settling, name)
+
+    def ack(self, claims: Iterable[Claim], now_ms: int) -> int:
+        """See `SettlingClient.ack`."""
+        return self._settle("ack", list(claims), now_ms, self._settling.ack)
+
+    def requeue(self, claims: Iterable[Claim], now_ms: int, *, delay_ms: int | None = None) -> int:
+        """See `SettlingClient.requeue`."""
+
+        def requeue(claims: list[Claim], now_ms: int) -> int:
+            return self._settling.requeue(claims, now_ms, delay_ms=delay_ms)
+
+        return self._settle("nack", list(claims), now_ms, requeue)
+
+    def reject(self, claims: Iterable[Claim], now_ms: int) -> int:
+        """See `SettlingClient.reject`."""
+        return self._settle("reject", list(claims), now_ms, self._settling.reject)
+
+    def _settle(
+        self,
+        operation: Operation,
+        claims: list[Claim],
+        now_ms: int,
+        settle: Callable[[list[Claim], int], int],
+    ) -> int:
+        traced = []
+        for claim in claims:
+            message = cast(_Held, claim).message
+            context = self._sampling.context_of(message.template)
+            holder = self._settling.holder(claim) if context is not None and claim.is_in_flight else None
+            if context is not None and holder is not None:
+                traced.append((context, holder, message, claim.attempts))
+        begun = self._clock.monotonic()
+        settled = settle(claims, now_ms)
+        for context, holder, message, attempts in traced:
+            took_ns = round(1e9 * (self._clock.monotonic() - begun))
+            self._spans.add(_of_consumer(operation, context, holder, message, attempts, now_ms, took_ns))
+        return settled
+
+
+class _TracedSink:
+    """As `Sink`, before another one."""
+
+    __slots__ = ("_clock", "_sampling", "_sink", "_spans", "cancelled", "revoked")
+
+    def __init__(self, sink: Sink, sampling: Sampling, spans: Spans, clock: Clock) -> None:
+        self._sink = sink
+        self._sampling = sampling
+        self._spans = spans
+        self._clock = clock
+        self.revoked = sink.revoked
+        self.cancelled = sink.cancelled
+
+    def deliver(
+        self, consumer: Consumer, messages: Sequence[Message], claims: Sequence[Claim] | None
+    ) -> bool:
+        """See `Sink.deliver`."""
+        begun = self._clock.monotonic()
+        # of what is settled by being sent nothing is left afterwards
+        attempts = [1] * len(messages) if claims is None else [claim.attempts for claim in claims]
+        done = self._sink.deliver(consumer, messages, claims)
+        for message, attempt in zip(messages, attempts, strict=True):
+            context = self._sampling.context_of(message.template)
+            if context is not None and done:
+                took_ns = round(1e9 * (self._clock.monotonic() - begun))
+                now_ms = self._clock.now_ms()
+                self._spans.add(_of_consumer("deliver", context, consumer, message, attempt, now_ms, took_ns))
+        return done
+
+
+def _of_consumer(
+    operation: Operation,
+    context: TraceContext,
+    consumer: Consumer,
+    message: Message,
+    attempts: int,
+    now_ms: int,
+    took_ns: int,
+) -> Span:
+    group = consumer.group
+    start_ns = now_ms * _NS_PER_MS
+    return Span(
+        operation=operation,
+        parent=context,
+        queue=group.queue_name,
+        start_ns=start_ns,
+        end_ns=start_ns + took_ns,
+        message_id=f"{group.queue_name}:{message.offset}",
+        attributes={"messaging.consumer.group.name": group.group_id, "sluicemq.attempts": attempts},
+    )
+
+
+def _id_of(queue: Source, offset: int) -> str:
+    return f"{local_name(queue.name)}:{offset}"
