@@ -47,6 +47,23 @@ class StorageSettings(Section):
     """On a local disk: `always` confirms after fsync, `os` leaves the writing to the kernel."""
     instance_id: Annotated[str, AfterValidator(names.check_instance_id)] = ""
     """Names the broker in the keys of its logs, from the first message on; empty: a generated one."""
+    journal: Literal["auto", "local"] = "auto"
+    """`local`: messages for an object store are confirmed by a journal on a local disk."""
+    journal_directory: str = Field(default="./journal", min_length=1)
+    """Where that journal lies."""
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether messages are kept in an object store."""
+        return "://" in self.url
+
+    @model_validator(mode="after")
+    def _journal_stands_before_an_object_store(self) -> "StorageSettings":
+        if self.journal == "local" and not self.is_remote:
+            raise ValueError(
+                "journal: local is for object stores; a local disk has its journal in the storage"
+            )
+        return self
 
 
 class ListenerSettings(Section):

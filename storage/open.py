@@ -6,6 +6,8 @@
 | `memory:` | SlateDB in memory: nothing survives |
 | `s3://bucket/prefix` | SlateDB there; credentials, region and AWS_ENDPOINT_URL from the environment |
 | `gs://...`, `az://...` | the same with GOOGLE_* and AZURE_STORAGE_* |
+
+With `journal: local` an object store is behind a journal in `journal_directory` (`storage.journal.apart`).
 """
 
 import asyncio
@@ -37,12 +39,13 @@ from storage.directory_lock import DirectoryLock, directory_holder, directory_ho
 from storage.disk_watch import file_size_trouble
 from storage.errors import StorageError, StoreInUse, StoreUnavailable
 from storage.fast_batch import enable_fast_batch
+from storage.journal.apart import refuse_without_journal
 from storage.journal.opening import has_journal, leave_journal, open_journaled
 from storage.journal.store import JournaledStore
 from storage.local_garbage import LocalGarbage
 from storage.local_sync import LocalSync
-from storage.records import format_marker
-from storage.remote_hold import open_reader, wait_for_holder
+from storage.records import format_marker, journal_state
+from storage.remote_hold import close_reader, open_reader, wait_for_holder
 from storage.slate_errors import SLATE_ERRORS, translate
 from storage.slate_settings import broker_settings
 from storage.slate_store import SlateStore
@@ -79,19 +82,11 @@ async def open_store(
     newer SluiceMQ wrote the data.
     """
     await enable_fast_batch()
-    if settings.url == "memory:" or "://" in settings.url:
-        if "://" in settings.url and not take_over:
-            reader = await _in_time(settings.url, open_reader(*_remote(settings.url)))
-            if reader is not None:
-                await wait_for_holder(reader, settings.url, tell)
-        store = await open_database(settings, memory=memory)
-        try:
-            await check_format(store, format_marker.PLAIN_VERSION)
-            if "://" in settings.url:
-                await store.hold()
-        except BaseException:
-            await store.close()
-            raise
+    if settings.is_remote:
+        return await _open_in_object_store(settings, take_over, tell)
+    if settings.url == "memory:":
+        store = await _in_time(settings.url, _open_memory(memory))
+        await _or_close(store, check_format(store, format_marker.PLAIN_VERSION))
         return store
     lock = await _in_time(settings.url, _lock_directory(settings.url, take_over))
     # without a lock another broker might append to the journal that this one is replaying
@@ -119,6 +114,10 @@ async def open_cut(url: str, cut_id: str) -> tuple[DbReader, int]:
     return await _in_time(url, open_cut_reader(path, object_store, cut_id))
 
 
+def _absolute(path: str) -> Path:
+    return Path(path).absolute()
+
+
 def absolute_url(url: str) -> str:
     """The same storage for a process that works in another directory."""
     return url if url == "memory:" or "://" in url else str(Path(url).resolve())
@@ -131,7 +130,7 @@ async def open_database(
     await enable_fast_batch()
     if settings.url == "memory:":
         return await _in_time(settings.url, _open_memory(memory))
-    if "://" in settings.url:
+    if settings.is_remote:
         return await _in_time(settings.url, _open_remote(settings.url))
     lock = await _in_time(settings.url, _lock_directory(settings.url, take_over))
     return await _open_local(settings, lock, keep_lock=True)
@@ -182,6 +181,71 @@ async def _in_time(url: str, step: Awaitable[_Result]) -> _Result:
         raise StoreUnavailable(
             f"opening: {url} does not answer (waited {loop.time() - began:.0f} s)"
         ) from None
+
+
+async def _open_in_object_store(
+    settings: StorageSettings, take_over: bool, tell: Callable[[str], None]
+) -> SlateStore | JournaledStore:
+    url = settings.url
+    root = _absolute(settings.journal_directory)
+    reader = await _in_time(url, open_reader(*_remote(url)))
+    if reader is not None:
+        try:
+            await refuse_without_journal(reader, url, root)
+            if not take_over:
+                await wait_for_holder(reader, url, tell)
+        finally:
+            await close_reader(reader)
+    if settings.journal == "local":
+        return await _open_behind_journal(settings, await _lock_for_journal(root, take_over))
+    store = await _in_time(url, _open_remote(url))
+    await _or_close(store, _hold_without_journal(store, root))
+    return store
+
+
+async def _open_behind_journal(settings: StorageSettings, lock: DirectoryLock) -> JournaledStore:
+    try:
+        where = f"{settings.url} (confirmed by the journal in {lock.directory})"
+        store = await _in_time(settings.url, _open_remote(settings.url, where))
+        try:
+            await lock.wait(limits.STORE_TAKE_OVER_TIMEOUT_S)  # who has it is fenced and about to end
+            await check_format(store, format_marker.JOURNALED_VERSION)
+            await store.hold()
+            return await open_journaled(store, lock, leaves=True)
+        except BaseException:
+            await store.close()
+            raise
+    except BaseException:
+        lock.release()
+        raise
+
+
+async def _hold_without_journal(store: SlateStore, root: Path) -> None:
+    """Have a database without a journal; one that is in `root` is handed over, and left."""
+    await check_format(store, format_marker.PLAIN_VERSION)
+    if await store.get(journal_state.key()) is not None:
+        lock = await _lock_for_journal(root, take_over=False)
+        try:
+            await leave_journal(store, lock.directory)
+        finally:
+            lock.release()
+    await store.hold()
+
+
+async def _lock_for_journal(root: Path, take_over: bool) -> DirectoryLock:
+    lock = await _lock_directory(str(root), take_over)
+    if lock.note:
+        raise StorageError(f"opening: the file system of {root} has no locks, which a journal needs")
+    return lock
+
+
+async def _or_close(store: SlateStore, step: Awaitable[None]) -> None:
+    """Have a step of the opening done; the store is closed if that fails."""
+    try:
+        await step
+    except BaseException:
+        await store.close()
+        raise
 
 
 async def _open_with_journal(settings: StorageSettings, lock: DirectoryLock) -> JournaledStore:
@@ -282,12 +346,12 @@ async def _open_directory(lock: DirectoryLock, sync: str, *, keep_lock: bool) ->
     )
 
 
-async def _open_remote(url: str) -> SlateStore:
+async def _open_remote(url: str, description: str = "") -> SlateStore:
     path, object_store = _remote(url)
     database = await _build(path, object_store, local=False)
     return SlateStore(
         database,
-        url,
+        description or url,
         admin=AdminBuilder(path, object_store).build(),
         flush_interval_ms=limits.STORE_REMOTE_FLUSH_INTERVAL_MS,
     )

@@ -6,6 +6,7 @@ stood still for a while is of a broker that is gone; if it is not, opening the d
 """
 
 import asyncio
+import contextlib
 import os
 import secrets
 from collections.abc import Callable
@@ -92,26 +93,26 @@ async def open_reader(path: str, object_store: ObjectStore) -> DbReader | None:
 
 
 async def wait_for_holder(reader: DbReader, url: str, tell: Callable[[str], None]) -> None:
-    """Return, with `reader` closed, once no broker has its database open, as far as that can be seen.
+    """Return once no broker has the database of `reader` open, as far as that can be seen.
 
     `tell` is given what is waited for. Raises StorageError.
     """
     loop = asyncio.get_running_loop()
     last: Holder | None = None
     changed = 0.0
-    try:
-        while (found := await _read(reader)) is not None and not _is_dead(found):
-            if found != last:
-                last, changed = found, loop.time()
-            elif loop.time() - changed >= limits.HOLD_TIMEOUT_S:
-                return
-            tell(f"waiting for {found.describe()}, which has {url} open, to stop or fall silent")
-            await asyncio.sleep(limits.HOLD_LOOK_INTERVAL_S)
-    finally:
-        try:
-            await reader.shutdown()
-        except SLATE_ERRORS:
-            pass  # it has changed nothing
+    while (found := await _read(reader)) is not None and not _is_dead(found):
+        if found != last:
+            last, changed = found, loop.time()
+        elif loop.time() - changed >= limits.HOLD_TIMEOUT_S:
+            return
+        tell(f"waiting for {found.describe()}, which has {url} open, to stop or fall silent")
+        await asyncio.sleep(limits.HOLD_LOOK_INTERVAL_S)
+
+
+async def close_reader(reader: DbReader) -> None:
+    """Let go of a reader; it has changed nothing, so nothing can be lost."""
+    with contextlib.suppress(*SLATE_ERRORS):
+        await reader.shutdown()
 
 
 def _is_dead(found: Holder) -> bool:

@@ -41,14 +41,14 @@ def has_journal(root: Path) -> bool:
     return (root / JOURNAL_DIRECTORY).is_dir()
 
 
-async def open_journaled(slate: SlateStore, lock: DirectoryLock) -> JournaledStore:
-    """Put a journal before `slate`, the database in the locked directory: its own, replayed, or a new one.
+async def open_journaled(slate: SlateStore, lock: DirectoryLock, *, leaves: bool = False) -> JournaledStore:
+    """Put a journal in the locked directory before the database `slate`: its own, replayed, or a new one.
 
     The lock is held, and goes over to the store. The format marker in the database must say that there may
-    be a journal. Raises StorageError.
+    be a journal. `leaves`: the store gives the journal up when it is closed. Raises StorageError.
     """
     try:
-        return await _Opening(slate, lock.directory).open(lock)
+        return await _Opening(slate, lock.directory).open(lock, leaves=leaves)
     except OSError as error:
         raise StorageError(f"opening the journal: {error.strerror}: {error.filename}") from error
 
@@ -75,7 +75,7 @@ class _Opening:
         self._notes = list(slate.notes)
         self._replayed: Replay | None = None
 
-    async def open(self, lock: DirectoryLock) -> JournaledStore:
+    async def open(self, lock: DirectoryLock, *, leaves: bool) -> JournaledStore:
         """As `open_journaled`."""
         state = await self._state()
         last, generation = await self._take_over(state) if state is not None else (None, 0)
@@ -90,6 +90,7 @@ class _Opening:
             state.database_id,
             notes=tuple(self._notes),
             replayed=self._replayed,
+            leave=self._give_up if leaves else None,
         )
 
     async def leave(self) -> None:
@@ -97,14 +98,19 @@ class _Opening:
         state = await self._state()
         if state is not None:
             await self._take_over(state)
-            await _run(sync_filesystem_of, self._root)
-            if self._directory.is_dir():
-                await _run(self._rename, self._directory, self._changing)
-            ops = WriteOps()
-            ops.delete(journal_state.key())
-            ops.put(format_marker.key(), format_marker.encode(format_marker.PLAIN_VERSION))
-            await self._slate.write(ops)
-            await _run(sync_filesystem_of, self._root)
+            await self._give_up()
+        await _run(shutil.rmtree, self._changing, True)
+
+    async def _give_up(self) -> None:
+        """The database has everything: it is to stand without the journal, which goes."""
+        await _run(sync_filesystem_of, self._root)
+        if self._directory.is_dir():
+            await _run(self._rename, self._directory, self._changing)
+        ops = WriteOps()
+        ops.delete(journal_state.key())
+        ops.put(format_marker.key(), format_marker.encode(format_marker.PLAIN_VERSION))
+        await self._slate.write(ops)
+        await _run(sync_filesystem_of, self._root)
         await _run(shutil.rmtree, self._changing, True)
 
     async def _state(self) -> JournalState | None:

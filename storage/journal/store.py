@@ -1,7 +1,7 @@
-"""The store of a local disk with `storage.sync: always`: a journal, and SlateDB behind it."""
+"""A store that confirms on a local disk: a journal, and SlateDB behind it."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
 from config import limits
@@ -49,15 +49,17 @@ class JournaledStore:
         *,
         notes: tuple[str, ...] = (),
         replayed: Replay | None = None,
+        leave: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Serve `slate`, which holds all of the journal. Needs a running event loop.
 
         `lock`: what keeps others away, released by `close`, or when this store appends nothing more.
 
         `notes`: what an operator should read about the opening. `replayed`: what the opening had to hand
-        over.
+        over. `leave`: gives the journal up once `close` has handed everything over.
         """
         self.notes = notes
+        self._leave = leave
         self.replayed = replayed
         self._slate = slate
         self._files = files
@@ -192,6 +194,8 @@ class JournaledStore:
             async with asyncio.timeout(limits.STORE_CLOSE_TIMEOUT_S):
                 await self._appended()
                 await self._behind.close()
+                if self._leave is not None and self._failure is None:
+                    await self._leave()
         except TimeoutError:
             self._behind.fail(StorageError("the store is closed"))
         finally:

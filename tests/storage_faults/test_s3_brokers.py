@@ -3,43 +3,28 @@
 import time
 from collections.abc import Callable, Iterator
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from tests.e2e import amqp
 from tests.e2e.broker_process import BrokerProcess
+from tests.storage_faults.s3 import BUCKET, s3_endpoint
 
-BUCKET = "sluice"
 PATIENCE_S = 20
 
 
 @pytest.fixture
 def broker_on_s3(tmp_path) -> Iterator[Callable[[str], BrokerProcess]]:
     """Makes brokers, not started, that share a prefix."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    endpoint = "http://{}:{}".format(*server.get_host_and_port())
-    keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1"}
-    client = boto3.client(
-        "s3",
-        endpoint_url=endpoint,
-        region_name="us-east-1",
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-    )
-    client.create_bucket(Bucket=BUCKET)
     made: list[BrokerProcess] = []
+    with s3_endpoint() as environment:
 
-    def make(name: str) -> BrokerProcess:
-        environment = {"AWS_ENDPOINT_URL": endpoint, **keys}
-        made.append(BrokerProcess(tmp_path / name, storage=f"s3://{BUCKET}/x", environment=environment))
-        return made[-1]
+        def make(name: str) -> BrokerProcess:
+            made.append(BrokerProcess(tmp_path / name, storage=f"s3://{BUCKET}/x", environment=environment))
+            return made[-1]
 
-    yield make
-    for process in made:
-        process.kill9()
-    server.stop()
+        yield make
+        for process in made:
+            process.kill9()
 
 
 def until_logged(process: BrokerProcess, text: str) -> None:

@@ -118,6 +118,7 @@ def test_unsupported_key_is_refused_with_reason(problems: Problems, section: str
         ("queue_manager: 5", "queue_manager: must be a mapping of keys to values"),
         ("storage: {url: }", "storage.url: has no value"),
         ("storage: {url: 'ftp://x'}", "ftp:// is not a known storage"),
+        ("storage: {journal: local}", "journal: local is for object stores"),
         ("listeners: {mqtt: 1883}", "listeners.mqtt: must be a mapping of keys to values"),
         ("listeners: {mqtt: {bind: a b}}", "neither an IP address nor a host name"),
         ("listeners: {mqtt: {port: 7}, amqp: {port: 7}}", "listeners: mqtt and amqp both take port 7"),
