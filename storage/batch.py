@@ -1,5 +1,7 @@
 """The operations of one atomic write, as plain data."""
 
+from collections.abc import Iterable
+
 
 class WriteOps:
     """Puts and deletes that become visible and durable together or not at all.
@@ -10,11 +12,11 @@ class WriteOps:
 
     __slots__ = ("deletes", "is_large", "prepared", "puts")
 
-    def __init__(self) -> None:
+    def __init__(self, puts: Iterable[tuple[bytes, bytes]] = (), deletes: Iterable[bytes] = ()) -> None:
         self.is_large = False  # so many bytes that the event loop is not to go through them
         self.prepared: object = None  # what a store's `prepare` made of it
-        self.puts: list[tuple[bytes, bytes]] = []
-        self.deletes: list[bytes] = []
+        self.puts = list(puts)
+        self.deletes = list(deletes)
 
     def put(self, key: bytes, value: bytes) -> None:
         """Set `key` to `value` (which may be empty)."""
@@ -23,6 +25,14 @@ class WriteOps:
     def delete(self, key: bytes) -> None:
         """Remove `key`; removing what is not there is no error."""
         self.deletes.append(key)
+
+    def keep_prepared(self, prepared: object) -> None:
+        """Keep what a store made of the operations until they are written."""
+        self.prepared = prepared
+
+    def drop_prepared(self) -> None:
+        """The operations are written, or about to be: what was made of them is used up."""
+        self.prepared = None
 
     def __len__(self) -> int:
         return len(self.puts) + len(self.deletes)

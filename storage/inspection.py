@@ -125,6 +125,12 @@ class Tally:
     key_bytes: int = 0
     value_bytes: int = 0
 
+    def add(self, key: bytes, value: bytes) -> None:
+        """Count one."""
+        self.count += 1
+        self.key_bytes += len(key)
+        self.value_bytes += len(value)
+
 
 @dataclass(slots=True)
 class Inspection:
@@ -136,10 +142,7 @@ class Inspection:
 
     def note(self, name: str, key: bytes, value: bytes) -> None:
         """Count a record."""
-        tally = self.tallies.setdefault(name, Tally())
-        tally.count += 1
-        tally.key_bytes += len(key)
-        tally.value_bytes += len(value)
+        self.tallies.setdefault(name, Tally()).add(key, value)
 
     def complain(self, key: bytes, problem: str) -> None:
         """A record cannot be read."""

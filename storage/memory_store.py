@@ -142,10 +142,7 @@ class MemoryStore:
 
 def _copy(ops: WriteOps) -> WriteOps:
     """The operations as they are now: the caller may go on to use its lists."""
-    copy = WriteOps()
-    copy.puts = list(ops.puts)
-    copy.deletes = list(ops.deletes)
-    return copy
+    return WriteOps(ops.puts, ops.deletes)
 
 
 def _apply_rows(rows: dict[bytes, bytes], ops: WriteOps) -> None:

@@ -222,7 +222,7 @@ class SlateStore:
         if ops.puts or ops.deletes:
             batch = WriteBatch()
             fill_batch(batch, ops)
-            ops.prepared = batch
+            ops.keep_prepared(batch)
 
     def write_now(self, ops: WriteOps) -> bool:
         """Never: SlateDB works in threads of its own."""
@@ -328,7 +328,7 @@ class SlateStore:
         if not isinstance(batch, WriteBatch):
             batch = WriteBatch()
             fill_batch(batch, ops)
-        ops.prepared = None  # writing consumes it
+        ops.drop_prepared()
         await self._database.write(batch)
         self._applied = ops
         self._applied_count = len(ops)

@@ -25,6 +25,9 @@ class _Failures:
         self.count = self.count_at(now) + 1
         self.counted_at = now
 
+    def take_turn(self, at: float, delay: float) -> None:
+        self.free_at = max(self.free_at, at) + delay
+
     def count_at(self, now: float) -> float:
         return float(self.count * 0.5 ** ((now - self.counted_at) / _HALF_LIFE_S))
 
@@ -64,7 +67,7 @@ class Throttle:
         if waiting > limits.LOGIN_WAIT_S_MAX:
             return None
         for failures, delay in slowed:
-            failures.free_at = max(failures.free_at, now + waiting) + delay
+            failures.take_turn(now + waiting, delay)
         return waiting
 
     def failed(self, host: str, user: str, now: float) -> None:

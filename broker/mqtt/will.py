@@ -39,9 +39,7 @@ class Will:
         """What a CONNECT asks for."""
         properties = b""
         if version == c.MQTT_5:
-            kept = will.properties.copy()
-            kept.will_delay_interval_s = None
-            properties = encode_properties(kept, c.PUBLISH)
+            properties = encode_properties(will.properties.copy(will_delay_interval_s=None), c.PUBLISH)
         first_byte = 0x30 | will.qos << 1 | will.retain
         is_text = will.properties.payload_format_indicator == 1
         shape = PublishShape(first_byte, will.topic, will.topic.encode(), properties, is_text=is_text)

@@ -131,11 +131,11 @@ def without_shadows(block: bytes) -> bytes:
     if not _MAY_SHADOW.search(block):
         return block
     properties = decode_properties(block, c.PUBLISH)
-    properties.user_properties = [
+    named = [
         (ORIGINAL_PREFIX + name if name in DELIVERY_PROPERTIES else name, value)
         for name, value in properties.user_properties
     ]
-    return encode_properties(properties, c.PUBLISH)
+    return encode_properties(properties.copy(user_properties=named), c.PUBLISH)
 
 
 def options_of(block: bytes) -> PublishOptions:
@@ -163,10 +163,8 @@ def expiry_ms(block: bytes) -> int | None:
 def without_stage(block: bytes) -> bytes:
     """The property block of a staged publish as its consumers are to see it."""
     properties = decode_properties(block, c.PUBLISH)
-    properties.user_properties = [
-        (name, text) for name, text in properties.user_properties if name not in TAG_NAMES
-    ]
-    return encode_properties(properties, c.PUBLISH)
+    left = [(name, text) for name, text in properties.user_properties if name not in TAG_NAMES]
+    return encode_properties(properties.copy(user_properties=left), c.PUBLISH)
 
 
 def as_text(value: Any) -> str:

@@ -170,9 +170,9 @@ class MqttConnection(AnsweringConnection):
         if self._state != _ASKED:
             raise LocalProtocolError("accept wants a CONNECT to answer")
         version = self.protocol_version
-        answer = properties.copy() if properties is not None else Properties()
+        answer = Properties() if properties is None else properties
         if version == c.MQTT_5:
-            self._fill_in(answer)
+            answer = self._filled_in(answer)
         self._window = InboundWindow(self._offer.receive_maximum if version == c.MQTT_5 else 0, inbound_qos2)
         self._publishes = PublishDecoder(version, self._offer)
         self._state = _LIVE
@@ -182,21 +182,27 @@ class MqttConnection(AnsweringConnection):
         self._buffer = bytearray()
         return self._decode(data) if data and not self.closed else []
 
-    def _fill_in(self, answer: Properties) -> None:
+    def _filled_in(self, answer: Properties) -> Properties:
         offer = self._offer
-        answer.receive_maximum = offer.receive_maximum
-        answer.maximum_packet_size_bytes = offer.packet_bytes_max
-        answer.topic_alias_maximum = offer.topic_alias_maximum
-        answer.maximum_qos = offer.maximum_qos if offer.maximum_qos < 2 else None  # [MQTT-3.2.2-9]
-        answer.retain_available = None if offer.retain_available else 0
-        answer.authentication_method = self.authentication_method  # [MQTT-4.12.0-5]
+        keep_alive_s = answer.server_keep_alive_s
+        if keep_alive_s is None:
+            granted_s = offer.keep_alive_s(self.keep_alive_s)
+            keep_alive_s = granted_s if granted_s != self.keep_alive_s else None
+        if keep_alive_s is not None:
+            self.keep_alive_s = keep_alive_s
+        response_information = answer.response_information
         if self._wants_response_information and offer.response_information:
-            answer.response_information = offer.response_information  # section 3.2.2.3.15
-        if answer.server_keep_alive_s is None:
-            keep_alive_s = offer.keep_alive_s(self.keep_alive_s)
-            answer.server_keep_alive_s = keep_alive_s if keep_alive_s != self.keep_alive_s else None
-        if answer.server_keep_alive_s is not None:
-            self.keep_alive_s = answer.server_keep_alive_s
+            response_information = offer.response_information  # section 3.2.2.3.15
+        return answer.copy(
+            receive_maximum=offer.receive_maximum,
+            maximum_packet_size_bytes=offer.packet_bytes_max,
+            topic_alias_maximum=offer.topic_alias_maximum,
+            maximum_qos=offer.maximum_qos if offer.maximum_qos < 2 else None,  # [MQTT-3.2.2-9]
+            retain_available=None if offer.retain_available else 0,
+            authentication_method=self.authentication_method,  # [MQTT-4.12.0-5]
+            response_information=response_information,
+            server_keep_alive_s=keep_alive_s,
+        )
 
     def send_auth(self, reason_code: int, data: bytes | None) -> None:
         """Say AUTH: `CONTINUE_AUTHENTICATION` expects an `AuthReceived`, `SUCCESS` ends a re-authentication.
@@ -451,9 +457,9 @@ class MqttConnection(AnsweringConnection):
         self, state: int, reason_code: int, reason: str, properties: Properties | None
     ) -> ConnAck | Disconnect | None:
         version = self.protocol_version
-        answer = properties.copy() if properties is not None else Properties()
+        answer = Properties() if properties is None else properties
         if reason and answer.reason_string is None:
-            answer.reason_string = reason
+            answer = answer.copy(reason_string=reason)
         if state == _LIVE:
             if version != c.MQTT_5:
                 return None

@@ -155,18 +155,14 @@ class Properties:
 
     def without_information(self) -> "Properties":
         """A copy without what only explains: reason string and user properties."""
-        other = self.copy()
-        other.reason_string = None
-        other.user_properties = []
-        return other
+        return self.copy(reason_string=None, user_properties=[])
 
-    def copy(self) -> "Properties":
-        """Another object with the same properties; the lists are copied too."""
-        other = Properties()
-        for name in self.__slots__:
-            value = getattr(self, name)
-            setattr(other, name, list(value) if isinstance(value, list) else value)
-        return other
+    def copy(self, **changes: Any) -> "Properties":
+        """Another object with the same properties but for `changes`; the lists are copied too."""
+        values = {name: getattr(self, name) for name in self.__slots__} | changes
+        return Properties(
+            **{name: list(value) if isinstance(value, list) else value for name, value in values.items()}
+        )
 
 
 def expiry_interval_at(block: bytes) -> int:

@@ -31,6 +31,11 @@ class StoredBucket:
         self.failed = failed
         self.settlements: list[tuple[bytes, bytes]] = []
 
+    def add_settled(self, done: bytes | None, failed: bytes | None) -> None:
+        """The records of what is done and failed were read."""
+        self.done = done
+        self.failed = failed
+
 
 def restore_bucket(
     cursor: Cursor, bucket_id: int, stored: StoredBucket, templates: TemplateCache, now_ms: int

@@ -92,8 +92,6 @@ class Commit:
 
     def write_ops(self) -> WriteOps:
         """The operations for the store."""
-        ops = WriteOps()
-        ops.puts = list(self.puts.items())
-        ops.deletes = list(self.deletes)
+        ops = WriteOps(self.puts.items(), self.deletes)
         ops.is_large = self.held_bytes > limits.COMMIT_INLINE_BYTES_MAX
         return ops

@@ -284,7 +284,5 @@ def _steps(rows: Rows, size_bytes: int) -> Iterator[WriteOps]:
     count = max(1, min(limits.JOURNAL_APPLY_STEP_ROWS, limits.JOURNAL_APPLY_STEP_BYTES // row_bytes))
     items = iter(rows.items())
     while part := list(islice(items, count)):
-        ops = WriteOps()
-        ops.puts = [(key, value) for key, value in part if value is not None]
-        ops.deletes = [key for key, value in part if value is None] if len(ops.puts) < len(part) else []
-        yield ops
+        puts = [(key, value) for key, value in part if value is not None]
+        yield WriteOps(puts, [key for key, value in part if value is None] if len(puts) < len(part) else ())

@@ -37,6 +37,24 @@ class _Segment:
         self.is_free = True
         self.last = 0
 
+    def begin(self, generation: int, before: int) -> None:
+        """It takes the commits behind `before` from now on."""
+        self.generation = generation
+        self.is_free = False
+        self.last = before
+
+    def wrote(self, sequence: int) -> None:
+        """That commit is in it."""
+        self.last = sequence
+
+    def set_free(self) -> None:
+        """What is in it is held elsewhere."""
+        self.is_free = True
+
+    def measure(self) -> None:
+        """It was given another size."""
+        self.size = os.fstat(self.fd).st_size
+
 
 class JournalFiles:
     """Appends frames and syncs them. Blocking, one caller of `append` at a time.
@@ -118,7 +136,7 @@ class JournalFiles:
             raise self._break("syncing", error) from error
         self._at += size
         self._sequence, self._previous = sequence, checksum
-        segment.last = sequence
+        segment.wrote(sequence)
         return end
 
     def release(self, durable: int) -> None:
@@ -126,7 +144,7 @@ class JournalFiles:
         with self._segments_lock:
             for segment in self._segments:
                 if segment is not self._current and segment.last <= durable:
-                    segment.is_free = True
+                    segment.set_free()
 
     def sync_end(self) -> None:
         """Put the end record on disk, so that the start after a power cut knows it. Raises StorageError."""
@@ -161,8 +179,8 @@ class JournalFiles:
         except OSError as error:
             raise self._failed("writing", error) from error
         with self._segments_lock:
-            self._generation = segment.generation = generation
-            segment.is_free, segment.last = False, self._sequence
+            self._generation = generation
+            segment.begin(generation, self._sequence)
             self._current, self._at = segment, frames.HEAD_BYTES
 
     def _oldest_free(self) -> _Segment | None:
@@ -206,7 +224,7 @@ class JournalFiles:
         except OSError as error:
             raise self._failed("writing", error) from error
         finally:
-            segment.size = os.fstat(segment.fd).st_size
+            segment.measure()
 
     def _write_rest(self, fd: int, frame: bytes, written: int) -> None:
         while written < len(frame):

@@ -125,7 +125,7 @@ class JournaledStore:
     def prepare(self, ops: WriteOps) -> None:
         """Encode the commit, while an earlier one may be waiting for the disk."""
         if (ops.puts or ops.deletes) and not ops.is_large:
-            ops.prepared = self._encode(ops)
+            ops.keep_prepared(self._encode(ops))
 
     def write_now(self, ops: WriteOps) -> bool:
         """Write within this call, if the disk is quick and nothing is before it; whether it was done.
@@ -146,7 +146,7 @@ class JournaledStore:
             self._fail(error)
             raise
         if done:
-            ops.prepared = None
+            ops.drop_prepared()
         return done
 
     async def write(self, ops: WriteOps) -> None:
@@ -223,7 +223,8 @@ class JournaledStore:
     def _prepared(self, ops: WriteOps) -> _Prepared:
         prepared = ops.prepared
         if not isinstance(prepared, _Prepared) or prepared.count != len(ops):
-            prepared = ops.prepared = self._encode(ops)
+            prepared = self._encode(ops)
+            ops.keep_prepared(prepared)
         return prepared
 
     async def _begin(self, ops: WriteOps) -> Append:
@@ -237,7 +238,7 @@ class JournaledStore:
         ):
             self._behind.hurry()
             await self._behind.progress()
-        ops.prepared = None
+        ops.drop_prepared()
         return self._appender.append(prepared.body, prepared.rows)
 
     def _taken(self, commit: EndRecord, body: FrameBody, rows: Rows) -> None:

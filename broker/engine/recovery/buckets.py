@@ -27,8 +27,7 @@ async def restore_buckets(store: Store, cursors: dict[str, Cursor], now_ms: int)
         for ((storage_id, bucket_id), rows), done_value, failed_value in zip(
             part, settled[::2], settled[1::2], strict=True
         ):
-            rows.done = done_value
-            rows.failed = failed_value
+            rows.add_settled(done_value, failed_value)
             restore_bucket(cursors[storage_id], bucket_id, rows, templates, now_ms)
 
 
