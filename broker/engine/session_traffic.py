@@ -55,6 +55,10 @@ class SessionMessage(Protocol):
     def message_id(self) -> int: ...
 
     @property
+    def qos(self) -> int:
+        """Of the publish."""
+
+    @property
     def received_at_ms(self) -> int: ...
 
     @property
@@ -209,6 +213,9 @@ class Session(Protocol):
 
     def attach(self, link: Link) -> None:
         """A connection is there: everything the client may not have is sent (again), then what waits."""
+
+    def tell_end(self, call: Callable[[], None]) -> None:
+        """Have `call` called when the session is over."""
 
     def expire_after(self, expiry_s: int) -> None:
         """End so long after its connection did."""

@@ -35,6 +35,7 @@ from broker.mqtt.pubsub import PubSub
 from broker.mqtt.scram import ScramMethods
 from broker.mqtt.sessions.lasting import LastingSessions, Opened
 from broker.mqtt.sessions.link import SessionLink
+from broker.mqtt.sessions.shares import KeptShares
 from broker.mqtt.subscribing import Subscriptions
 from broker.mqtt.system_topics import SystemTopics
 from broker.mqtt.will import Will, Wills
@@ -83,6 +84,7 @@ class MqttFrontends:
         self.connects = Rate(settings.connect_rate, hub.clock.monotonic()) if settings.connect_rate else None
         hub.topics.join(ForeignPublishes(hub, self.pubsub))
         self.sessions = LastingSessions(hub, self.pubsub)
+        self.shares = KeptShares(hub, self.pubsub)
         if hub.vhost.name == DEFAULT_VHOST:
             start_bridges(hub, self.pubsub)
         self.system = SystemTopics(hub, self.pubsub, self.clients)
@@ -136,7 +138,9 @@ class MqttFrontend(Frontend):
         self._shared = shared
         self._outbound = Outbound(self.client)
         self._publisher = ClientPublisher(self.client, shared.pubsub, self._outbound)
-        self._subscriptions = Subscriptions(self.client, self._outbound, shared.pubsub, shared.system)
+        self._subscriptions = Subscriptions(
+            self.client, self._outbound, shared.pubsub, shared.system, shared.shares
+        )
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.ConnectReceived: self._on_connect,
             ev.AckRun: self._outbound.on_acks,
@@ -178,6 +182,7 @@ class MqttFrontend(Frontend):
         if not self.connection.closed:
             self._outbound.caught_up()
             self.client.consumers.resume()
+            self._subscriptions.wake()
             if self._link is not None:
                 self._link.session.wake()
 

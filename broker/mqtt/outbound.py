@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import structlog
@@ -28,7 +28,7 @@ RECEIVE_MAXIMUM_DEFAULT: Final = 65_535  # section 3.1.2.11.3
 class Outgoing:
     """Messages alike but for their payloads. `claims` are their claims, which QoS 0 has not; `by_ack`: a
     PUBACK (QoS 2: PUBCOMP) settles them. `shared`: of a single message that a share group gave to this
-    client, the group and what was published.
+    client, the group, what was published, and with which QoS it is sent.
     """
 
     __slots__ = ("by_ack", "claims", "payloads", "properties", "qos", "retain", "shared", "topic_bytes")
@@ -42,7 +42,7 @@ class Outgoing:
         payloads: list[bytes],
         claims: Sequence[Claim] | None = None,
         by_ack: bool = True,
-        shared: tuple[Group, PublishRun] | None = None,
+        shared: tuple[Group, PublishRun, int] | None = None,
     ) -> None:
         self.topic_bytes = topic_bytes
         self.qos = qos
@@ -98,7 +98,7 @@ class Outbound:
         self.pool = client.hub.client.consuming.credit(RECEIVE_MAXIMUM_DEFAULT)
         self.claims: dict[int, Claim] = {}
         self._orphans: set[int] = set()
-        self._shared: dict[int, tuple[Group, PublishRun]] = {}
+        self._shared: dict[int, tuple[Group, PublishRun, int]] = {}
         self._aliases: OutboundAliases | None = None
         self._pending: deque[Outgoing] = deque()
         self._pending_count = 0
@@ -187,7 +187,10 @@ class Outbound:
         """See `Subscriber`: rewritten as the subscription and the client's version want it."""
         client = self._client
         connection = client.connection
+        group = subscription.group
         if connection.closed or not self._has_room(run.count):
+            if group is not None:
+                group.dropped(run)
             return
         shape = run.shape
         retain = shape.retain and subscription.retain_as_published
@@ -195,7 +198,7 @@ class Outbound:
         if connection.protocol_version == c.MQTT_5:
             properties = shape.properties + subscription.identifiers
         qos = min(shape.qos, subscription.qos)
-        shared = (subscription.group, run) if subscription.group is not None and qos else None
+        shared = (group, run, qos) if group is not None and qos else None
         self.send(Outgoing(shape.topic_bytes, qos, retain, properties, run.payloads, shared=shared))
         client.transport.want_flush()
 
@@ -271,8 +274,7 @@ class Outbound:
         """The client acknowledged these for good; gives the claims that settles."""
         self.window.release(packet_ids)
         if self._shared:
-            for packet_id in packet_ids:
-                self._shared.pop(packet_id, None)
+            self._finish_shared(packet_ids)
         held = self.claims
         claims = [held.pop(i) for i in packet_ids if i in held] if held else []
         if self._orphans:
@@ -288,15 +290,26 @@ class Outbound:
             self._client.transport.want_flush()
         return claims
 
+    def _finish_shared(self, packet_ids: Iterable[int]) -> None:
+        for packet_id in packet_ids:
+            shared = self._shared.pop(packet_id, None)
+            if shared is not None:
+                shared[0].finished(shared[1])
+
     def give_back(self) -> None:
         """The session has ended: what share groups gave this client and it did not acknowledge goes to other
         members, but for QoS 2 publishes it may have received [MQTT-4.8.2-4], [MQTT-4.8.2-5].
         """
         unsent = [outgoing.shared for outgoing in self._pending if outgoing.shared is not None]
-        sent = [shared for shared in self._shared.values() if shared[1].shape.qos == 1]
+        sent = list(self._shared.values())
         self._shared.clear()
         self._pending.clear()
-        for group, run in (*sent, *unsent):
+        for group, run, qos in sent:
+            if qos == 1:
+                group.publish(run)
+            else:
+                group.finished(run)
+        for group, run, _ in unsent:
             group.publish(run)
 
     def forget_ended(self) -> None:
@@ -396,6 +409,7 @@ class Outbound:
     def _skip_too_large(self, skipped: Outgoing, packet_ids: list[int]) -> None:
         """[MQTT-3.1.2-25]: as if it had been sent. Claims fail, or they would come back again and again."""
         self.window.release(packet_ids)
+        self._finish_shared(packet_ids)
         for packet_id in packet_ids:
             self.claims.pop(packet_id, None)
         client = self._client

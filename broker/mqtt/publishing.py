@@ -257,6 +257,8 @@ class PlainTarget:
         self._direct = [s.subscriber for s in wanted if s.takes_as_is(shape, version)]
         self._others = [s for s in wanted if not s.takes_as_is(shape, version)]
         self._groups = route.groups
+        if shape.qos:  # those that are kept have it from the log of their filter
+            self._groups = tuple(group for group in route.groups if not group.is_kept)
         elsewhere = shape.retain or self._others or self._groups or self._logged
         self._is_direct = bool(self._direct) and not elsewhere
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from broker.mqtt.sharing import ShareGroup
+from broker.mqtt.sharing import Keeper, ShareGroup
 from broker.mqtt.subscription import Subscriber, Subscription
 from config import limits
 
@@ -44,6 +44,7 @@ class PubSub:
         self._root = _Node()
         self._routes: dict[str, Route] = {}
         self._share_strategy = share_strategy
+        self._keepers: dict[tuple[str, str], Keeper] = {}
         self.generation = 0
 
     def subscribe(self, subscription: Subscription) -> None:
@@ -64,11 +65,26 @@ class PubSub:
         group = node.groups.get(subscription.share)
         if group is None:
             group = node.groups[subscription.share] = ShareGroup(self._share_strategy)
+            group.keep(self._keepers.get((subscription.share, subscription.filter)))
         for member in group.members:
             if member.subscriber is subscription.subscriber:
                 group.leave(member)
-        group.join(subscription)
         subscription.join(group)
+        group.join(subscription)
+
+    def keep_share(self, share: str, topic_filter: str, keeper: Keeper | None) -> None:
+        """Have what a share group is published with QoS 1 and 2 come by `keeper`, or by none."""
+        if keeper is None:
+            self._keepers.pop((share, topic_filter), None)
+        else:
+            self._keepers[share, topic_filter] = keeper
+        node: _Node | None = self._root
+        for level in topic_filter.split("/"):
+            node = None if node is None else node.children.get(level)
+        group = None if node is None else node.groups.get(share)
+        if group is not None:
+            group.keep(keeper)
+        self._changed()
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Take a subscription away."""

@@ -22,6 +22,7 @@ from broker.mqtt.outbound import Outbound
 from broker.mqtt.passing_groups import PassingGroups
 from broker.mqtt.pubsub import PubSub
 from broker.mqtt.sessions.link import SessionLink
+from broker.mqtt.sessions.shares import KeptShares
 from broker.mqtt.stream_delivery import MqttStreamConsumer
 from broker.mqtt.subscribe_options import EXPLICIT, PROPERTIES, SubscribeOptions, read_options
 from broker.mqtt.subscription import Subscription, encode_identifier
@@ -44,13 +45,21 @@ _log: Final = structlog.get_logger("sluicemq.mqtt")
 class Subscriptions:
     """What a client is subscribed to: plain filters are kept here, consumers by the client."""
 
-    __slots__ = ("_client", "_link", "_outbound", "_passing", "_plain", "_pubsub", "_system")
+    __slots__ = ("_client", "_link", "_outbound", "_passing", "_plain", "_pubsub", "_shares", "_system")
 
-    def __init__(self, client: MqttClient, outbound: Outbound, pubsub: PubSub, system: SystemTopics) -> None:
+    def __init__(
+        self,
+        client: MqttClient,
+        outbound: Outbound,
+        pubsub: PubSub,
+        system: SystemTopics,
+        shares: KeptShares,
+    ) -> None:
         self._client = client
         self._outbound = outbound
         self._pubsub = pubsub
         self._system = system
+        self._shares = shares
         self._plain: dict[str, Subscription] = {}
         self._passing = PassingGroups(client.hub)
         self._link: SessionLink | None = None
@@ -130,6 +139,7 @@ class Subscriptions:
             found |= self._end_plain(topic_filter)
             if self._link is not None:
                 found |= self._link.unsubscribe(topic_filter)
+                self._shares.part(self._link.session, topic_filter)
             codes.append(c.SUCCESS if found else c.NO_SUBSCRIPTION_EXISTED)
         self._when_durable(partial(self._client.connection.send_unsuback, event.packet_id, codes))
 
@@ -160,6 +170,12 @@ class Subscriptions:
                 filter=topic_filter,
                 reason=reason,
             )
+
+    def wake(self) -> None:
+        """The client takes more."""
+        for subscription in self._plain.values():
+            if subscription.group is not None:
+                subscription.group.wake()
 
     def end(self) -> None:
         """The client is gone."""
@@ -217,6 +233,8 @@ class Subscriptions:
         is_new = request.filter not in self._plain
         if self._link is not None:
             is_new = self._note(event, request, is_logged=is_logged)
+            if share:
+                self._shares.join(self._link.session, request.filter, request.qos)
         if is_logged:
             self._end_plain(request.filter)
         else:

@@ -42,6 +42,15 @@ class Group(Protocol):
     def publish(self, run: PublishRun, /) -> None:
         """Give one publish to one member."""
 
+    def dropped(self, run: PublishRun, /) -> None:
+        """The member it was given to has not taken it."""
+
+    def finished(self, run: PublishRun, /) -> None:
+        """A member acknowledged it."""
+
+    def wake(self) -> None:
+        """A member takes more."""
+
 
 class Subscription:
     """One client's subscription to one filter; `share` is the name in a `$share/<name>/...` one, or "", and

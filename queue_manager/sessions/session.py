@@ -71,6 +71,7 @@ class Session:
         "_kept_newest",
         "_losses",
         "_next_id",
+        "_on_end",
         "_read",
         "_touched",
         "_unrepeated",
@@ -82,7 +83,6 @@ class Session:
         "is_over",
         "link",
         "number",
-        "on_end",
         "read_to",
         "received",
         "subscriptions",
@@ -114,7 +114,7 @@ class Session:
         self.subscriptions: dict[str, SessionSubscription] = {}
         self.link: Link | None = None
         self.is_over = False
-        self.on_end: list[Callable[[int], None]] = []
+        self._on_end: list[Callable[[], None]] = []
         self.dropped_count = 0
         self.expired_count = 0
         self._next_id = read_to
@@ -474,6 +474,10 @@ class Session:
 
     # its end
 
+    def tell_end(self, call: Callable[[], None]) -> None:
+        """Have `call` called when the session is over."""
+        self._on_end.append(call)
+
     def end(self, now_ms: int) -> None:
         """Nothing of it is kept: its records go with the open commit."""
         self.is_over = True
@@ -486,8 +490,8 @@ class Session:
         commit.delete(session.key(self.client_id))
         commit.delete(session_progress.key(self.number))
         commit.delete_run([session_received.key(self.number, i) for i in self.received])
-        for call in self.on_end:
-            call(now_ms)
+        for call in self._on_end:
+            call()
 
 
 class _Held:

@@ -52,6 +52,11 @@ class Kept(NamedTuple):
     received_at_ms: int
     body: bytes
 
+    @property
+    def qos(self) -> int:
+        """Of the publish."""
+        return self.flags & QOS
+
 
 def key(log: int, first_id: int) -> bytes:
     return prefix(log) + pack_u64_key(first_id)

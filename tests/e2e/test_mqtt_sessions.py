@@ -368,3 +368,53 @@ def test_what_a_full_session_has_no_room_for_is_counted_or_refused(own_broker, m
     assert payloads(lasting(mqtt, V5, "away", broker).take(3)) == list(kept)
     live.subscribe("$SYS/broker/publish/messages/dropped/sessions", 0)
     assert live.take_one().payload == str(taken - 3).encode()
+
+
+def test_a_share_group_of_lasting_sessions_keeps_messages_while_nobody_is_there(own_broker, mqtt):
+    """Section 4.8.2, over a crash: each message goes to one member, with its QoS"""
+    broker = own_broker()
+
+    def member(client_id):
+        return lasting(mqtt, V5, client_id, broker)
+
+    for client_id in ("a", "b"):
+        client = member(client_id)
+        client.subscribe("$share/g/t/#", 2)
+        client.drop()
+    sender = mqtt(broker)
+    for number, qos in enumerate((1, 2, 0, 1)):
+        assert sender.publish("t/x", str(number), qos) == 0
+    broker.restart(kill=True)
+    sender = mqtt(broker)
+    sender.publish("t/x", "4")
+    second = member("b")
+    assert {m.payload: m.qos for m in second.take(4)} == {b"0": 1, b"1": 2, b"3": 1, b"4": 1}
+    first = member("a")
+    assert first.quiet()
+    for number in range(10):
+        sender.publish("t/y", str(number), number % 3)
+    received = payloads(first.take(5)) + payloads(second.take(5))
+    assert sorted(received) == [str(number) for number in range(10)]
+
+
+def test_what_a_member_of_a_kept_share_did_not_acknowledge_goes_to_who_comes_next(mqtt, name):
+    """[MQTT-4.8.2-4], [MQTT-4.8.2-5], though nobody else is there when it goes"""
+    first = lasting(mqtt, V5, f"{name}-a", manual_ack=True)
+    first.subscribe(f"$share/g/{name}", 1)
+    sender = mqtt()
+    for number in range(3):
+        sender.publish(name, str(number))
+    messages = first.take(3)
+    first.puback(messages[0])
+    first.drop()
+    second = mqtt()  # of a session that does not last
+    second.subscribe(f"$share/g/{name}", 1)
+    assert payloads(second.take(2)) == ["1", "2"]
+    second.drop()
+    sender.publish(name, "waits")
+    back = lasting(mqtt, V5, f"{name}-a")
+    assert payloads(back.take(1)) == ["waits"]
+    back.unsubscribe(f"$share/g/{name}")
+    assert sender.publish(name, "nobody's") == 0x10
+    back.subscribe(f"$share/g/{name}", 1)
+    assert back.quiet()

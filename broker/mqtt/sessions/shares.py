@@ -1,0 +1,196 @@
+"""Share groups with members whose sessions last: what is published waits while none of them is there.
+
+Such a group has a session of its own, subscribed to the filter; members that are there are its connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+import structlog
+
+from broker.engine.session_traffic import NEVER_S, Delivery, Session, SessionSubscription, SubscriptionOptions
+from broker.hub import Hub
+from broker.mqtt.pubsub import PubSub
+from broker.mqtt.sharing import ShareGroup
+from broker.mqtt.subscription import Subscription
+from broker.mqtt.window import OutboundWindow
+from broker.properties.templates import as_mqtt_at
+from config import limits
+from protocols.mqtt.constants import SHARED_PREFIX
+from protocols.mqtt.events import PublishRun, PublishShape
+from protocols.mqtt.topics import split_shared
+from queue_manager import address
+
+SHARE_USER: Final = "\x1fshare"
+"""Whose the sessions of share groups are: nobody comes in under that name."""
+
+# QoS 1 whatever the members want: they get each message with its own, and the session is told of the end only
+_OPTIONS: Final = SubscriptionOptions(1, False, True, 2, 0, b"")
+
+_log: Final = structlog.get_logger("sluicemq.mqtt")
+
+
+class KeptShare:
+    """One such group: a `broker.mqtt.sharing.Keeper`, and the `Link` of its session."""
+
+    __slots__ = ("_group", "_hub", "_members", "_packets", "_undelivered", "_window", "session")
+
+    def __init__(self, hub: Hub, session: Session) -> None:
+        self.session = session
+        self._hub = hub
+        self._members: set[int] = set()
+        self._group: ShareGroup | None = None
+        self._packets: dict[PublishRun, int] = {}
+        self._undelivered: list[PublishRun] = []
+        self._window = OutboundWindow(limits.MQTT_SESSION_INFLIGHT_MAX)
+
+    def admit(self, session: int) -> bool:
+        """A session that lasts is a member; whether it was not."""
+        is_new = session not in self._members
+        self._members.add(session)
+        return is_new
+
+    def dismiss(self, session: int) -> bool:
+        """It is a member no more; whether none is left."""
+        self._members.discard(session)
+        return not self._members
+
+    # as a keeper
+
+    def joined(self, group: ShareGroup) -> None:
+        """See `Keeper`."""
+        self._group = group
+        if self.session.link is self:
+            self.wake()
+            return
+        unfinished = self.session.unfinished
+        self._window = OutboundWindow(limits.MQTT_SESSION_INFLIGHT_MAX)
+        self._window.occupy(unfinished.packet_ids(), unfinished.unreceived())
+        self._packets.clear()
+        self._undelivered.clear()
+        self.session.attach(self)
+
+    def left(self) -> None:
+        """See `Keeper`."""
+        self._group = None
+        if self.session.link is self and not self.session.is_over:
+            self._hub.client.sessions.leave(self.session)
+
+    def given(self, run: PublishRun, member: Subscription | None) -> None:
+        """See `Keeper`."""
+        if member is None or member.qos == 0:
+            self.finished(run)
+
+    def dropped(self, run: PublishRun) -> None:
+        """See `Keeper`."""
+        self._undelivered.append(run)
+
+    def finished(self, run: PublishRun) -> None:
+        """See `Keeper`."""
+        packet_id = self._packets.pop(run, None)
+        if packet_id is not None:
+            self.session.acknowledge([packet_id], self._hub.clock.now_ms())
+            self._window.release([packet_id])
+        self.wake()
+
+    def wake(self) -> None:
+        """See `Keeper`."""
+        group = self._group
+        while self._undelivered and group is not None and group.has_room:
+            group.publish(self._undelivered.pop(0))
+        if self.session.link is self:
+            self.session.wake()
+
+    # as a link
+
+    def room(self) -> int:
+        """See `Link`."""
+        group = self._group
+        return self._window.room() if group is not None and group.has_room and not self._undelivered else 0
+
+    def take_packet_id(self) -> int:
+        """See `Link`."""
+        return self._window.take_one()
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """See `Link`."""
+        now_ms = self._hub.clock.now_ms()
+        for delivery in deliveries:
+            message = delivery.merged.message
+            template = message.template
+            first_byte = 0x30 | message.qos << 1 | delivery.retain
+            properties = as_mqtt_at(template, message.received_at_ms, now_ms)
+            shape = PublishShape(first_byte, template.topic, template.topic.encode(), properties)
+            run = PublishRun(shape, 1, [], [message.body], b"", 0, 0, 0)
+            if delivery.is_repeated:
+                self._window.sent_again((delivery.packet_id,))
+            self._packets[run] = delivery.packet_id
+            if self._group is not None:
+                self._group.publish(run)
+
+    def release(self, packet_ids: list[int]) -> None:
+        """See `Link`: of QoS 2 nothing is sent by the session."""
+
+    def forget(self, packet_ids: list[int]) -> None:
+        """See `Link`."""
+        self._window.release(packet_ids)
+
+    def pass_on(self, run: PublishRun, subscription: SessionSubscription) -> None:
+        """See `broker.mqtt.sessions.logged.PlainLink`: QoS 0 goes to members at once, by the group."""
+
+
+class KeptShares:
+    """The groups of a virtual host that have members whose sessions last, by `$share/<group>/<filter>`."""
+
+    def __init__(self, hub: Hub, pubsub: PubSub) -> None:
+        self._hub = hub
+        self._pubsub = pubsub
+        self._by_name: dict[str, KeptShare] = {}
+        sessions = hub.client.sessions
+        for session in sessions.all():
+            for each in session.subscriptions.values():
+                if each.filter.startswith(SHARED_PREFIX):
+                    self.join(session, each.filter, each.options.qos)
+        for session in sessions.of_user(SHARE_USER):
+            if session.client_id not in self._by_name:
+                sessions.end(session)
+
+    def join(self, session: Session, name: str, qos: int) -> None:
+        """A session that lasts is subscribed to `name`; raises LimitReached."""
+        share, topic_filter = split_shared(name)
+        if address.is_queue_topic(topic_filter):
+            return
+        if not qos:
+            self.part(session, name)
+            return
+        kept = self._by_name.get(name)
+        if kept is None:
+            own = self._session_of(name, topic_filter)
+            if own is None:
+                return
+            kept = self._by_name[name] = KeptShare(self._hub, own)
+            self._pubsub.keep_share(share, topic_filter, kept)
+        if kept.admit(session.number):
+            session.tell_end(partial(self.part, session, name))
+
+    def _session_of(self, name: str, topic_filter: str) -> Session | None:
+        sessions = self._hub.client.sessions
+        session = sessions.find(name) or sessions.begin(name, SHARE_USER, NEVER_S)
+        if session.user != SHARE_USER:
+            _log.warning("mqtt.share_not_kept", share=name, reason="a client has this identifier")
+            return None
+        if topic_filter not in session.subscriptions:
+            sessions.subscribe(session, topic_filter, _OPTIONS, is_logged=True)
+            sessions.leave(session)
+        return session
+
+    def part(self, session: Session, name: str) -> None:
+        """A session is subscribed to it no more, or has ended."""
+        kept = self._by_name.get(name)
+        if kept is not None and kept.dismiss(session.number):
+            del self._by_name[name]
+            self._pubsub.keep_share(*split_shared(name), None)
+            self._hub.client.sessions.end(kept.session)
