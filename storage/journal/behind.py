@@ -1,9 +1,9 @@
 """What the journal holds and SlateDB does not: seen by reads, and handed over behind the commits."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from slatedb.uniffi import WriteBatch
 
@@ -19,6 +19,15 @@ Rows = dict[bytes, bytes | None]
 """Operations by key; None deletes."""
 
 ABSENT: Final = object()
+
+
+class _Filled(NamedTuple):
+    """A batch of whole commits, the last of which is `commit`."""
+
+    batch: WriteBatch
+    rows: Rows
+    commit: EndRecord
+    journal_bytes: int
 
 
 class Database(Protocol):
@@ -156,9 +165,40 @@ class Behind:
 
     async def apply(self) -> None:
         """Hand what was collected over as one batch. Raises StorageError."""
+        filled = await self._fill()
+        if filled is not None:
+            await self._hand_over(filled)
+
+    async def replay(self, commits: Iterable[tuple[EndRecord, Rows, int]]) -> None:
+        """Hand over what was read from a journal, and have it made durable; nobody reads meanwhile.
+
+        While the database takes one batch the next is filled. Raises StorageError, OSError.
+        """
+        handing: asyncio.Task[None] | None = None
+        waiting_bytes = 0
+        try:
+            for commit, rows, body_bytes in commits:
+                self.add(commit, rows, body_bytes)
+                waiting_bytes += body_bytes
+                if waiting_bytes < limits.JOURNAL_REPLAY_BYTES:
+                    continue
+                waiting_bytes = 0
+                filled = await self._fill()
+                if handing is not None:
+                    await handing
+                if filled is not None:
+                    handing = self._loop.create_task(self._hand_over(filled))
+        finally:
+            if handing is not None:
+                await handing
+        await self.apply()
+        await self.flush()
+
+    async def _fill(self) -> _Filled | None:
+        """Make a batch of what was collected; None if there is nothing."""
         commit, size = self._collected, self._collected_bytes + self._large_bytes
         if commit is None:
-            return
+            return None
         self._stop_apply_timer()
         journal_bytes, self._journal_bytes = self._journal_bytes, 0
         self._large, self._large_bytes = {}, 0
@@ -175,10 +215,14 @@ class Behind:
         value = journal_state.encode(JournalState(self._database_id, commit.sequence, commit.checksum))
         state.put(journal_state.key(), value)
         fill_batch(batch, state)
-        await self._database.apply(batch)
-        self._applying = {}
-        self._applied_sequence = commit.sequence
-        self._note_undurable(journal_bytes)
+        return _Filled(batch, self._applying, commit, journal_bytes)
+
+    async def _hand_over(self, filled: _Filled) -> None:
+        await self._database.apply(filled.batch)
+        if self._applying is filled.rows:
+            self._applying = {}
+        self._applied_sequence = filled.commit.sequence
+        self._note_undurable(filled.journal_bytes)
         self._tell_progress()
 
     async def flush(self) -> None:

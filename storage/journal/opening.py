@@ -15,7 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from config import limits
 from storage.batch import WriteOps
 from storage.directory_lock import DirectoryLock
 from storage.errors import StorageError
@@ -175,16 +174,8 @@ class _Opening:
             return
         begun = time.monotonic()
         behind = Behind(self._slate, state.database_id)
-        waiting_bytes = 0
         try:
-            for commit, rows, body_bytes in read_commits(survey):
-                behind.add(commit, rows, body_bytes)
-                waiting_bytes += body_bytes
-                if waiting_bytes >= limits.JOURNAL_REPLAY_BYTES:
-                    await behind.apply()
-                    waiting_bytes = 0
-            await behind.apply()
-            await behind.flush()
+            await behind.replay(read_commits(survey))
         finally:
             await behind.close()
         took_ms = round(1000 * (time.monotonic() - begun))

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from config import limits
+from storage.errors import StorageError
 from storage.journal import behind
 from storage.journal.behind import Behind
 from storage.journal.frames import EndRecord
@@ -94,3 +95,63 @@ async def test_room_in_the_journal_is_freed_for_what_was_never_handed_over(datab
     monkeypatch.setattr(limits, "JOURNAL_FLUSH_INTERVAL_MS", 10_000)
     await handed_over(database, ({b"k": LARGE}, 0), ({b"k": None}, 0))
     assert database.flush_count == 1
+
+
+class SlowDatabase:
+    """Takes a while for each batch, which is the list of its operations; refuses the one of that number."""
+
+    def __init__(self, refused: int = -1) -> None:
+        self.log: list[object] = []
+        self.taking = 0
+        self._refused = refused
+
+    async def apply(self, batch: list[dict[bytes, bytes | None]]) -> None:
+        self.taking += 1
+        assert self.taking == 1, "one batch at a time"
+        await asyncio.sleep(0.002)
+        self.taking -= 1
+        if len(self.log) == self._refused:
+            raise StorageError("no")
+        self.log.append({key: value for ops in batch for key, value in ops.items()})
+
+    async def make_durable(self) -> None:
+        self.log.append("durable")
+
+
+@pytest.fixture
+def batches(monkeypatch):
+    def fill(batch, ops):
+        batch.append({**dict(ops.puts), **dict.fromkeys(ops.deletes)})
+
+    monkeypatch.setattr(behind, "fill_batch", fill)
+    monkeypatch.setattr(behind, "WriteBatch", list)
+    monkeypatch.setattr(limits, "JOURNAL_REPLAY_BYTES", 2)
+
+
+def commits(count: int):
+    """Commits that all write `k`, and one key of their own."""
+    for number in range(1, count + 1):
+        yield EndRecord(number, number), {b"k": b"%d" % number, b"own%d" % number: b""}, 1
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 7])
+async def test_replay_hands_whole_commits_over_in_order_and_makes_them_durable(batches, count):
+    database = SlowDatabase()
+    await Behind(database, DATABASE_ID).replay(commits(count))
+    *taken, last = database.log
+    assert last == "durable"
+    assert len(taken) == (count + 1) // 2
+    for index, batch in enumerate(taken):
+        newest = min(2 * index + 2, count)
+        state = journal_state.decode(batch.pop(journal_state.key()))
+        own = {b"own%d" % number: b"" for number in range(2 * index + 1, newest + 1)}
+        assert batch == {b"k": b"%d" % newest, **own}
+        assert (state.sequence, state.checksum) == (newest, newest)
+
+
+@pytest.mark.parametrize("refused", [0, 1, 3])
+async def test_replay_hands_nothing_over_behind_a_batch_that_was_refused(batches, refused):
+    database = SlowDatabase(refused)
+    with pytest.raises(StorageError):
+        await Behind(database, DATABASE_ID).replay(commits(8))
+    assert len(database.log) == refused
