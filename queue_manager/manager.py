@@ -241,7 +241,7 @@ class QueueManager:
         """
         if not queue.durable:
             raise PreconditionFailed(f"queue {queue.name!r} is kept in memory: nothing can be staged in it")
-        return queue.stage.commit(producer, epoch, parts, checksum, now_ms)
+        return queue.rules.stage.commit(producer, epoch, parts, checksum, now_ms)
 
     def abort_epoch(
         self,
@@ -255,23 +255,23 @@ class QueueManager:
 
         Gives how many attempts it were.
         """
-        return queue.stage.abort(producer, epoch, now_ms, attempts) if queue.has_stage else 0
+        return queue.rules.stage.abort(producer, epoch, now_ms, attempts) if queue.rules.has_stage else 0
 
     def staged_rows(self, queue: Queue, tag: StageTag) -> int:
         """How many rows an attempt has staged, those of the open commit included."""
-        return queue.stage.row_count(tag) if queue.has_stage else 0
+        return queue.rules.stage.row_count(tag) if queue.rules.has_stage else 0
 
     def forget_producer(self, queue: Queue, producer: str, now_ms: int) -> bool:
         """Forget the last epoch of a producer and drop what it staged; False if it was not known."""
-        return queue.has_stage and queue.stage.forget(producer, now_ms)
+        return queue.rules.has_stage and queue.rules.stage.forget(producer, now_ms)
 
     def is_moving(self, queue: Queue, producer: str) -> bool:
         """Whether committed rows of a producer are still on their way into the queue."""
-        return queue.has_stage and queue.stage.is_moving(producer)
+        return queue.rules.has_stage and queue.rules.stage.is_moving(producer)
 
     def last_epoch(self, queue: Queue, producer: str) -> CommittedEpoch | None:
         """The last epoch a producer committed, None if that is not known."""
-        return queue.stage.last_epoch(producer) if queue.has_stage else None
+        return queue.rules.stage.last_epoch(producer) if queue.rules.has_stage else None
 
     # scheduled messages
 
@@ -284,4 +284,4 @@ class QueueManager:
         commit.delete(scheduled.key(queue.name, *key))
         if not keep_payload:
             commit.delete(payload.key(key[1]))
-        queue.schedule.cancel(key)
+        queue.rules.schedule.cancel(key)

@@ -16,11 +16,10 @@ from queue_manager.policy import DROP_HEAD, NOT_PAUSED, Pause
 from queue_manager.queue.groups import Groups
 from queue_manager.queue.memory import EphemeralMemory
 from queue_manager.queue.part import Part
+from queue_manager.queue.queue_rules import QueueRules
+from queue_manager.queue.use import Use
 from queue_manager.rules.dead_letters import DeadLetterBook, DeadLetters, Directory
-from queue_manager.rules.deduplication import Identities
 from queue_manager.rules.expiry.log_rules import Levels
-from queue_manager.rules.schedule import Key, Schedule
-from queue_manager.rules.staging.stage import Stage
 from queue_manager.shard.context import Context
 from storage.envelope import EnvelopeTemplate
 
@@ -51,7 +50,8 @@ class Queue:
     """A classic (durable) or ephemeral queue.
 
     `topics` are its bindings. `owner` is the connection an exclusive queue belongs to. `parts` are its logs,
-    that of priority 0 first: more than one if it has priorities.
+    that of priority 0 first: more than one if it has priorities. What is asked of a queue is asked here, and
+    kinds of queues differ in it.
     """
 
     is_stream = False
@@ -70,15 +70,12 @@ class Queue:
         self.owner = definition.owner
         self.auto_delete = definition.auto_delete
         self.auto_created = definition.auto_created
-        self.had_consumer = False
         self.deleted = False
-        self.unused_since_ms = now_ms
+        self.use = Use(self, self.context.timers, self._unused, now_ms)
         self._levels = Levels(log)
         self.parts: list[Part] = [self.make_part(log)]
         self.groups = self._make_groups()
-        self._schedule: Schedule | None = None
-        self._identities: Identities | None = None
-        self._stage: Stage | None = None
+        self.rules = QueueRules(self)
         self.pause = NOT_PAUSED
         self.is_bounded = False
         self._follow_policy()
@@ -169,36 +166,16 @@ class Queue:
 
     # use
 
-    def used(self, now_ms: int) -> None:
-        """It was used now."""
-        self.unused_since_ms = now_ms
-
-    def note_consumer(self) -> None:
-        """It has had a consumer."""
-        self.had_consumer = True
-
     def consumer_count(self) -> int:
         """Consumers of all groups."""
         return sum(len(group.consumers.members) for group in self.groups)
 
     def watch_use(self) -> None:
         """Have the queue looked at when it will have been unused for too long."""
-        expires_ms = self._expires_ms()
-        if expires_ms and self.owner is None:
-            self.context.timers.set(self, self.unused_since_ms + expires_ms)
+        self.use.watch()
 
-    def _expires_ms(self) -> int:
-        return self.policy.unused_max_ms if self.durable else self.policy.expires_ms
-
-    def on_timer(self, now_ms: int) -> None:
-        """Go, if it was not used for as long as its policy says."""
-        if self.deleted or self.consumer_count():
-            return
-        expires_ms = self._expires_ms()
-        if expires_ms and self.unused_since_ms + expires_ms <= now_ms:
-            self._surroundings.on_unused(self, now_ms)
-        else:
-            self.watch_use()
+    def _unused(self, now_ms: int) -> None:
+        self._surroundings.on_unused(self, now_ms)
 
     # groups
 
@@ -242,8 +219,8 @@ class Queue:
     def memory_bytes(self) -> int:
         """What its messages take in memory."""
         if len(self.parts) == 1:  # asked for with each publish to a queue in memory
-            return self.log.tail.memory_bytes + self.scheduled_bytes()
-        return sum(part.log.tail.memory_bytes for part in self.parts) + self.scheduled_bytes()
+            return self.log.tail.memory_bytes + self.rules.scheduled_bytes()
+        return sum(part.log.tail.memory_bytes for part in self.parts) + self.rules.scheduled_bytes()
 
     # room
 
@@ -254,9 +231,9 @@ class Queue:
             return False
         if not self.is_bounded or policy.overflow == DROP_HEAD:
             return True
-        if self._stage is not None:  # what is on its way has its room already
-            count += self._stage.unmoved_count
-            body_bytes += self._stage.unmoved_bytes
+        if self.rules.has_stage:  # what is on its way has its room already
+            count += self.rules.stage.unmoved_count
+            body_bytes += self.rules.stage.unmoved_bytes
         if policy.depth_max and self.depth() + count > policy.depth_max:
             return False
         return not policy.bytes_max or self._levels.waiting_bytes() + body_bytes <= policy.bytes_max
@@ -327,70 +304,13 @@ class Queue:
         for part in self.parts:
             part.log.mix_payloads()
 
-    # scheduled messages
-
-    @property
-    def schedule(self) -> Schedule:
-        """What is scheduled in it."""
-        if self._schedule is None:
-            self._schedule = Schedule(self)
-        return self._schedule
-
-    def scheduled_count(self) -> int:
-        """Messages that are not due yet, as far as they were counted since the start."""
-        return 0 if self._schedule is None else self._schedule.count
-
-    def scheduled_bytes(self) -> int:
-        """Payloads of scheduled messages that are in memory."""
-        return 0 if self._schedule is None else self._schedule.memory_bytes
-
-    def restore_schedule(self) -> None:
-        """After a start: the store holds scheduled messages of this queue."""
-        self._schedule = Schedule(self, horizon=(0, 0))
-        self._schedule.begin()
-
-    def take_scheduled(self) -> list[tuple[Key, EnvelopeTemplate, bytes]]:
-        """Empty the schedule of a queue in memory; give what was in it, in order."""
-        if self._schedule is None:
-            return []
-        return [(key, row.template, row.body or b"") for key, row in self._schedule.take_all()]
-
-    # deduplication
-
-    @property
-    def identities(self) -> Identities:
-        """Which publishes it took already."""
-        if self._identities is None:
-            self._identities = Identities(self)
-        return self._identities
-
-    def take_over_identities(self, old: Queue) -> None:
-        """Remember what another queue took, whose messages come along."""
-        if old._identities is not None:
-            self._identities = old._identities
-            self._identities.move_to(self)
-
-    # staged epochs
-
-    @property
-    def stage(self) -> Stage:
-        """What is staged in it."""
-        if self._stage is None:
-            self._stage = Stage(self)
-        return self._stage
-
-    @property
-    def has_stage(self) -> bool:
-        """Whether anything was ever staged."""
-        return self._stage is not None
-
     # its end
 
     def purge(self, now_ms: int) -> int:
         """Drop every waiting message of every group; claimed ones stay. Give how many it were."""
         count = self.waiting_count()
-        if self._stage is not None:
-            count += self._stage.purge()
+        if self.rules.has_stage:
+            count += self.rules.stage.purge()
         for part in self.parts:
             part.purge()
         return count
@@ -403,11 +323,8 @@ class Queue:
                     # where the log no longer stands for a payload, its failed record tells the removal of it
                     cursor.write(self.context.commit, now_ms)
         self.deleted = True
-        timers = self.context.timers
-        timers.forget(self)
-        for rule in (self._schedule, self._identities, self._stage):
-            if rule is not None:
-                timers.forget(rule)
+        self.use.end()
+        self.rules.end()
         self._surroundings.book.forget(self.name)
         for part in self.parts:
             storage_ids = [part.log.name, *(cursor.storage_id for cursor in part.cursors.values())]

@@ -79,7 +79,7 @@ class Consumption:
             priority=priority,
             wanted=wanted,
         )
-        queue.note_consumer()
+        queue.use.note_consumer()
         group.add(consumer)
         return consumer
 
@@ -177,7 +177,7 @@ class Consumption:
         group = self.current_group(queue, consumer)
         group.drain(consumer)
         consumer.pull_without_ack(no_ack)
-        queue.used(now_ms)
+        queue.use.note(now_ms)
         return group.pull(consumer, count, now_ms)
 
     def current_group(self, queue: Queue, consumer: Consumer) -> ConsumerGroup:
@@ -197,9 +197,9 @@ class Consumption:
             group.remove(consumer, now_ms)
         queue = self._directory.of_log(group.log)
         if queue is not None and not queue.consumer_count():
-            queue.used(now_ms)
+            queue.use.note(now_ms)
             queue.watch_use()
-            if queue.auto_delete and queue.had_consumer:
+            if queue.auto_delete and queue.use.had_consumer:
                 self._directory.delete(queue, now_ms)
 
     def wake(self, consumer: Consumer) -> None:

@@ -150,7 +150,7 @@ class QueueDirectory:
             self.check_owner(queue, definition.owner)
             difference = definition.difference(queue.definition())
             if difference is None:
-                queue.used(now_ms)
+                queue.use.note(now_ms)
                 return queue
             if not queue.auto_created:
                 raise difference
@@ -235,15 +235,15 @@ class QueueDirectory:
         self._check_free(definition)
         log = old.log
         messages = log.tail.slice(log.head_offset, len(log.tail))
-        planned = old.take_scheduled()
+        planned = old.rules.take_scheduled()
         bound = self.exchanges.take_bindings(old)
         self.delete(old, now_ms)
         queue = self.declare(definition, now_ms)
         self.exchanges.give_bindings(bound, queue)
         for (due_ms, _), template, body in planned:
             first_id = queue.store([body], len(body))
-            queue.schedule.add(template, first_id, [body], due_ms, now_ms)
-        queue.take_over_identities(old)
+            queue.rules.schedule.add(template, first_id, [body], due_ms, now_ms)
+        queue.rules.take_over_identities(old.rules)
         for message in messages:
             queue.append_one(message.template, message.body or b"", now_ms)
         return queue

@@ -195,7 +195,7 @@ class Publisher:
                 return REFUSED_PAUSED if all(queue.pause.publish for queue in full) else REFUSED_DEPTH
         first_id = self._store(plan, takers, bodies, body_bytes)
         for queue in takers:
-            queue.schedule.add(plan.template, first_id, bodies, due_ms, now_ms)
+            queue.rules.schedule.add(plan.template, first_id, bodies, due_ms, now_ms)
         return REFUSED_IN_PART if full else ACCEPTED
 
     # once
@@ -212,7 +212,7 @@ class Publisher:
             return REFUSED_IDENTITY
         fresh: list[Queue] = []
         for queue in plan.queues:
-            verdict = queue.identities.judge(options, digest, now_ms)
+            verdict = queue.rules.identities.judge(options, digest, now_ms)
             if verdict == ACCEPTED:
                 fresh.append(queue)
             elif verdict != REPEATED:
@@ -230,7 +230,7 @@ class Publisher:
         )
         once.aim_at(fresh, sum(queue.durable for queue in fresh))
         # made before anything is queued: what cannot be written down cannot be taken
-        records = [queue.identities.records(options, digest, now_ms) for queue in fresh]
+        records = [queue.rules.identities.records(options, digest, now_ms) for queue in fresh]
         outcome = self.publish(once, bodies[:1], now_ms)
         if outcome not in (ACCEPTED, *FULL):
             return outcome
@@ -239,11 +239,11 @@ class Publisher:
             plan.note_full(full)
         for queue, rows in zip(fresh, records, strict=True):
             if queue in full:
-                queue.identities.note_refused(options, now_ms)
+                queue.rules.identities.note_refused(options, now_ms)
                 continue
             for row in rows:
                 self._context.commit.put(*row)
-            queue.identities.remember(options, digest, now_ms)
+            queue.rules.identities.remember(options, digest, now_ms)
         return REFUSED_IN_PART if 0 < len(full) < len(plan.queues) else outcome
 
     # staged
@@ -277,7 +277,7 @@ class Publisher:
             return REFUSED_PAUSED
         assert options.stage is not None
         due_ms = options.due_ms(now_ms)
-        queue.stage.stage(options.stage, plan.template, due_ms, bodies, sum(sizes), now_ms, templates)
+        queue.rules.stage.stage(options.stage, plan.template, due_ms, bodies, sum(sizes), now_ms, templates)
         return ACCEPTED
 
 

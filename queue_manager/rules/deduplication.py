@@ -167,18 +167,25 @@ class Identities:
             queue.context.timers.set(self, first.seen_ms + queue.policy.deduplication_window_ms)
 
 
+class HasIdentities(Protocol):
+    """The rules of a queue."""
+
+    @property
+    def identities(self) -> Identities: ...
+
+
 class Remembering(Protocol):
     """A queue that may remember identities."""
 
     @property
-    def identities(self) -> Identities: ...
+    def rules(self) -> HasIdentities: ...
 
 
 def restore_identities(queue: Remembering, rows: Sequence[Sequence[Row]], now_ms: int) -> None:
     """Have a queue remember what it did before the start."""
     seen, producers = rows
     if seen or producers:
-        queue.identities.restore(
+        queue.rules.identities.restore(
             [(identified.parse_key(key)[1], identified.decode(value)) for key, value in seen],
             [(producer.parse_key(key)[1], producer.decode(value)) for key, value in producers],
             now_ms,

@@ -18,6 +18,14 @@ class Later(Protocol):
         """Have messages whose payloads are stored already enter the queue at `due_ms`."""
 
 
+class HasSchedule(Protocol):
+    """The rules of a queue."""
+
+    @property
+    def schedule(self) -> Later:
+        """What is not to enter it yet."""
+
+
 class Host(Protocol):
     """A queue."""
 
@@ -37,8 +45,8 @@ class Host(Protocol):
     def context(self) -> Context: ...
 
     @property
-    def schedule(self) -> Later:
-        """What is not to enter it yet."""
+    def rules(self) -> HasSchedule:
+        """Its rules."""
 
     def has_room(self, count: int, body_bytes: int) -> bool:
         """Whether it takes so many messages of so many bytes in all."""

@@ -345,17 +345,24 @@ def _envelope(template: EnvelopeTemplate, now_ms: int) -> bytes:
     )
 
 
+class HasSchedule(Protocol):
+    """The rules of a queue."""
+
+    def restore_schedule(self) -> None:
+        """The store holds scheduled messages."""
+
+
 class Scheduling(Protocol):
     """A queue that may have scheduled messages."""
 
-    def restore_schedule(self) -> None:
-        """The store holds some."""
+    @property
+    def rules(self) -> HasSchedule: ...
 
 
 def restore_schedule(queue: Scheduling, rows: Sequence[Sequence[Row]], now_ms: int) -> None:
     """Give a queue its schedule back; what is in it is read later."""
     if rows[0]:
-        queue.restore_schedule()
+        queue.rules.restore_schedule()
 
 
 def _held(row: Row) -> list[HeldPayloads]:

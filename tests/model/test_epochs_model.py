@@ -110,12 +110,12 @@ class EpochsModel(ShardModel):
     def staged_in(self, name: str) -> dict[StageTag, Attempt]:
         """What the broker has staged in a queue."""
         queue = self.manager.queues.find(name)
-        return queue.stage._attempts if queue.has_stage else {}
+        return queue.rules.stage._attempts if queue.rules.has_stage else {}
 
     def moving_in(self, name: str) -> Sequence[Sweep]:
         """What is on its way in a queue."""
         queue = self.manager.queues.find(name)
-        return queue.stage._sweeps._pending if queue.has_stage else ()
+        return queue.rules.stage._sweeps._pending if queue.rules.has_stage else ()
 
     def committed(self) -> None:
         self.durable = copy.deepcopy(self.oracle)
@@ -340,10 +340,10 @@ class EpochsModel(ShardModel):
     def counts(self) -> None:
         for queue in self.manager.queues:
             name = queue.name
-            if not queue.has_stage:
+            if not queue.rules.has_stage:
                 assert not [key for key in self.oracle.staged if key[0] == name]
                 continue
-            stage, attempts, sweeps = queue.stage, self.staged_in(name), self.moving_in(name)
+            stage, attempts, sweeps = queue.rules.stage, self.staged_in(name), self.moving_in(name)
             live = {tag for tag, attempt in attempts.items() if not attempt.is_ending}
             assert live == {tag for owner, tag in self.oracle.staged if owner == name}
             assert stage.unmoved_count == sum(sweep.left for sweep in sweeps)
@@ -359,14 +359,14 @@ class EpochsModel(ShardModel):
             self.load()
             if not any(self.moving_in(name) or self.has_due(name) for name in QUEUES):
                 self.commit_all()
-                stages = [queue.stage for queue in self.manager.queues if queue.has_stage]
+                stages = [queue.rules.stage for queue in self.manager.queues if queue.rules.has_stage]
                 assert not any(stage.unmoved_count or stage.unmoved_bytes for stage in stages)
                 return
         raise AssertionError("the rows never arrive")
 
     def has_due(self, name: str) -> bool:
         """Whether the schedule of a queue has something to hand over, or reads on."""
-        schedule = self.manager.queues.find(name)._schedule
+        schedule = self.manager.queues.find(name).rules._schedule
         if schedule is None:
             return False
         is_due = bool(schedule.order) and schedule.order[0][0] <= self.clock.ms
@@ -387,7 +387,7 @@ class EpochsModel(ShardModel):
             later = [body for body in self.read_all(reader) if due_ms_of(body)]
             due = [body for body in self.oracle.later[name] if due_ms_of(body) <= self.clock.ms]
             assert sorted(later) == sorted(due), name
-            assert queue.scheduled_count() == len(self.oracle.later[name]) - len(due), name
+            assert queue.rules.scheduled_count() == len(self.oracle.later[name]) - len(due), name
         self.advance(max(DELAYS_MS))
         self.settle()
         for name, reader in readers.items():

@@ -349,7 +349,7 @@ class ExpiryModel(ShardModel):
             drafts = []
         else:
             self.manager.commit_epoch(self.queue, "job", self.epoch, parts, self.clock.ms)
-        while self.queue.stage._sweeps._pending:
+        while self.queue.rules.stage._sweeps._pending:
             self.commit()
         for draft in drafts:
             self.appended(draft)

@@ -178,9 +178,9 @@ class ScheduleModel(ShardModel):
     def counts(self) -> None:
         for queue in self.manager.queues:
             name = queue.name
-            assert queue.scheduled_count() == len(self.oracle.pending[name]), name
+            assert queue.rules.scheduled_count() == len(self.oracle.pending[name]), name
             assert queue.log.next_offset == len(self.oracle.logs[name]), name
-            schedule = queue._schedule
+            schedule = queue.rules._schedule
             if schedule is not None and schedule.horizon != EVERYTHING:
                 assert len(schedule.order) <= 2 * limits.SCHEDULE_WINDOW_MESSAGES
 

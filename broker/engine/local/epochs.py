@@ -65,22 +65,22 @@ class LocalEpochs:
     def producers(self, queue: str) -> list[str]:
         """See `EpochClient.producers`."""
         found = find(self._shard, queue)
-        return found.stage.producers if found.has_stage else []
+        return found.rules.stage.producers if found.rules.has_stage else []
 
     def views(self, queue: str, producers: Collection[str]) -> list[ProducerView]:
         """See `EpochClient.views`."""
         found = find(self._shard, queue)
-        if not found.has_stage:
+        if not found.rules.has_stage:
             return []
         views = []
-        for producer, staged in found.stage.staged_by(producers).items():
-            last = found.stage.last_epoch(producer)
+        for producer, staged in found.rules.stage.staged_by(producers).items():
+            last = found.rules.stage.last_epoch(producer)
             view = ProducerView(
                 producer=producer,
                 epoch=None if last is None else last.epoch,
                 row_count=None if last is None else last.row_count,
                 committed_at_ms=None if last is None else last.committed_at_ms,
-                is_moving=found.stage.is_moving(producer),
+                is_moving=found.rules.stage.is_moving(producer),
                 staged_attempts=staged.attempts,
                 staged_rows=staged.row_count,
                 staged_bytes=staged.byte_count,

@@ -129,7 +129,7 @@ class LocalQueues:
     def _look(self, name: str, caller: str, is_use: bool) -> QueueStatus:
         queue = find(self._shard, name, caller)
         if is_use:
-            queue.used(self._shard.clock.now_ms())
+            queue.use.note(self._shard.clock.now_ms())
         return status_of(queue)
 
     def purge(self, name: str, caller: str = OPERATOR) -> Answer[Dropped]:

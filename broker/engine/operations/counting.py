@@ -38,7 +38,7 @@ def queue_view(queue: Queue) -> QueueView:
         unmatched=sum(group.serving.unmatched_count() for group in groups),
         delayed=sum(group.delayed_count() for group in groups),
         in_flight=sum(group.in_flight_count() for group in groups),
-        scheduled=queue.scheduled_count(),
+        scheduled=queue.rules.scheduled_count(),
         failed=sum(group.failed_count() for group in groups),
         done=sum(map(done_count, groups)),
         consumers=queue.consumer_count(),

@@ -46,7 +46,8 @@ async def list_scheduled(
 
 
 def _list_memory(queue: Queue, after: Key, limit: int) -> list[ScheduledMessage]:
-    return [ScheduledMessage(*key, row.template) for key, row in queue.schedule.rows_after(after, limit)]
+    rows = queue.rules.schedule.rows_after(after, limit)
+    return [ScheduledMessage(*key, row.template) for key, row in rows]
 
 
 async def cancel_scheduled(shard: Shard, queue_name: str, due_ms: int, message_id: int) -> bool:
@@ -58,10 +59,10 @@ async def cancel_scheduled(shard: Shard, queue_name: str, due_ms: int, message_i
     queue = manager.queues.find(queue_name)
     key = (due_ms, message_id)
     if not queue.durable:
-        if queue.schedule.row(key) is None:
+        if queue.rules.schedule.row(key) is None:
             return False
-        queue.schedule.cancel(key)
-        queue.schedule.cancelled(key)
+        queue.rules.schedule.cancel(key)
+        queue.rules.schedule.cancelled(key)
         return True
     await shard.barrier()
     value = await shard.store.get(scheduled.key(queue_name, *key))
@@ -79,5 +80,5 @@ async def cancel_scheduled(shard: Shard, queue_name: str, due_ms: int, message_i
             manager.context.commit.delete(payload_refs.key(message_id))
     manager.cancel_scheduled(queue, key, keep_payload=left > 0)
     await shard.barrier()
-    queue.schedule.cancelled(key)
+    queue.rules.schedule.cancelled(key)
     return True

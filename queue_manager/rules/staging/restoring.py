@@ -84,6 +84,13 @@ def _restore_stage(
     stage.restore(producers, attempts, sweeps, next_number, now_ms)
 
 
+class HasStage(Protocol):
+    """The rules of a queue."""
+
+    @property
+    def stage(self) -> Stage: ...
+
+
 class Staging(Protocol):
     """A queue in which something may be staged."""
 
@@ -91,7 +98,7 @@ class Staging(Protocol):
     def name(self) -> str: ...
 
     @property
-    def stage(self) -> Stage: ...
+    def rules(self) -> HasStage: ...
 
 
 def restore_stage(queue: Staging, rows: Sequence[Sequence[Row]], now_ms: int) -> None:
@@ -100,7 +107,7 @@ def restore_stage(queue: Staging, rows: Sequence[Sequence[Row]], now_ms: int) ->
     if not (committed or decided or ends):
         return
     _restore_stage(
-        queue.stage,
+        queue.rules.stage,
         queue.name,
         {committed_epoch.parse_key(key)[1]: committed_epoch.decode(value) for key, value in committed},
         [(epoch_record.parse_key(key)[1], epoch_record.decode(value)) for key, value in decided],

@@ -190,9 +190,9 @@ async def test_only_asking_that_is_a_use_keeps_a_queue(client: LocalClient) -> N
     clock = client.shard.clock
     clock.ms += 5_000  # type: ignore[attr-defined]
     client.queues.look("q", "one").result()
-    assert queue.unused_since_ms < clock.now_ms()
+    assert queue.use.unused_since_ms < clock.now_ms()
     client.queues.look("q", "one", is_use=True).result()
-    assert queue.unused_since_ms == clock.now_ms()
+    assert queue.use.unused_since_ms == clock.now_ms()
 
 
 async def test_purging_and_deleting_say_how_many_messages_went(client: LocalClient) -> None:

@@ -121,7 +121,7 @@ def test_messages_for_later_go_to_the_queues_in_memory_that_have_room(
     assert outcomes[0] == ACCEPTED
     assert outcomes[-1] == REFUSED_IN_PART
     assert [queue.name for queue in plan.full] == ["memory"]
-    assert queues[0].scheduled_count() < queues[1].scheduled_count() == 5
+    assert queues[0].rules.scheduled_count() < queues[1].rules.scheduled_count() == 5
 
 
 def test_a_queue_in_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

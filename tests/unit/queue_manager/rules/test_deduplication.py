@@ -97,7 +97,7 @@ def test_the_producer_used_least_makes_room(monkeypatch: pytest.MonkeyPatch) -> 
     publish(manager, b"x", NOW_MS + 2, producer_id="p", producer_sequence=2)
     assert publish(manager, b"", NOW_MS + day_ms, producer_id="r", producer_sequence=1) == REFUSED_WINDOW
     assert publish(manager, b"", NOW_MS + 1 + day_ms, producer_id="r", producer_sequence=1) == ACCEPTED
-    assert list(queue.identities.producers) == ["p", "r"]
+    assert list(queue.rules.identities.producers) == ["p", "r"]
     assert producer.key("jobs", "q") in manager.context.commit.deletes
 
 
@@ -132,7 +132,7 @@ def test_a_delayed_message_is_taken_once_too() -> None:
     queue = make_queue(manager, "jobs")
     for _ in range(2):
         assert publish(manager, b"1", deduplication_id="a", delay_ms=1_000) == ACCEPTED
-    assert queue.scheduled_count() == 1
+    assert queue.rules.scheduled_count() == 1
 
 
 def test_a_queue_that_is_declared_durable_remembers() -> None:

@@ -12,9 +12,9 @@ def test_what_was_staged_before_a_start_is_counted_once_though_the_count_meets_i
     manager = make_manager()
     queue = make_queue(manager)
     first, second = (queue.store([body], 1) for body in (b"x", b"y"))
-    queue.restore_schedule()
+    queue.rules.restore_schedule()
     _, counting = manager.context.loads
-    schedule = queue.schedule
+    schedule = queue.rules.schedule
     for message_id, body in ((first, b"x"), (second, b"y")):  # handed over by an epoch that goes on
         schedule.add(TEMPLATE, message_id, [body], DUE_MS, NOW_MS)
     schedule.cancel((DUE_MS, first))

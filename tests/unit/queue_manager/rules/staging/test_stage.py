@@ -170,7 +170,7 @@ def test_an_epoch_aborted_and_written_again_leaves_nothing(manager, queue, monke
         if manager.context.loads:
             load = manager.context.loads.pop()
             load.then([], NOW_MS)
-    assert queue.stage.unmoved_count == 0
+    assert queue.rules.stage.unmoved_count == 0
     monkeypatch.setattr(limits, "STAGED_BYTES_PER_QUEUE_MAX", 1)
     monkeypatch.setattr(limits, "STAGED_ATTEMPTS_PER_QUEUE_MAX", 1)
     assert stage(manager, queue, b"z", tag=TAG._replace(epoch=1)) == ACCEPTED, "nothing of epoch 0 is counted"
