@@ -28,7 +28,7 @@ from broker.loop_watch import Lag
 from broker.memory import memory_returner
 from broker.mqtt.frontend import MqttFrontends
 from broker.mqtt.passing_groups import delete_left
-from broker.node import Node
+from broker.node import Node, StartView
 from broker.port_owner import has_port
 from broker.properties.readers import READERS
 from broker.reloading import Reloaded, changed_keys, merged, needs_restart
@@ -52,7 +52,7 @@ from queue_manager.address import DEFAULT_VHOST
 from storage.errors import StorageError
 from storage.fast_batch import fast_batch_status
 from storage.open import open_store, storage_holder_pid
-from storage.store import Store
+from storage.store import Replay, Store
 
 _log: Final = structlog.get_logger("sluicemq")
 
@@ -115,6 +115,8 @@ class Broker:
         self.failure: StorageError | None = None
         self.storage_description = ""
         self._is_started = False
+        self._start_begun = 0.0
+        self._replayed: Replay | None = None
         self._hurries = asyncio.Event()
         self._listeners = Listeners(settings.listeners.opened(), self.clock)
         self._tls = TlsContexts({})
@@ -190,6 +192,8 @@ class Broker:
         if self._is_started:
             raise RuntimeError("the broker is started already")
         self._is_started = True
+        self._start_begun = self.clock.monotonic()
+        self._replayed = None
         self.ports = {}
         self.failure = None
         if self._hub is not None:  # again, maybe in another event loop
@@ -235,6 +239,7 @@ class Broker:
                 _log.warning("storage.note", note=note)
             if opened.replayed is not None:
                 _log.info("storage.replayed", **opened.replayed._asdict())
+            self._replayed = opened.replayed
             if fast_batch_status() != "on":
                 _log.warning("storage.slow_batches", status=fast_batch_status())
             store = opened
@@ -270,7 +275,7 @@ class Broker:
             shard.wake()
             self._hub.spawn(delete_left(client.groups))
             starting.step("taking the ports")
-            await self._listen()
+            await self._listen(store)
             shard.ending.check()
         except BaseException:
             await self._shut_down(shard)
@@ -322,7 +327,7 @@ class Broker:
             await self._telemetry.stop()
         self._is_started = False
 
-    async def _listen(self) -> None:
+    async def _listen(self, store: Store) -> None:
         listeners = self._listeners
         if not listeners.ports:  # those of the broker that was taken over from
             await listeners.bind_within(limits.LISTEN_TAKE_OVER_TIMEOUT_S)
@@ -339,7 +344,17 @@ class Broker:
         self._frontends = {name: make(hub) for name, make in FRONTENDS.items()}
         makers = self._protocol_makers()
         node = Node(
-            hub, self.settings, self.storage_description, lambda: self._listeners.ports, lambda: self._lag()
+            hub,
+            self.settings,
+            self.storage_description,
+            lambda: self._listeners.ports,
+            lambda: self._lag(),
+            lambda: store.journal,
+            StartView(
+                seconds=self.clock.monotonic() - self._start_begun,
+                replay_seconds=0.0 if self._replayed is None else self._replayed.took_ms / 1000,
+                replayed_commits=0 if self._replayed is None else self._replayed.commit_count,
+            ),
         )
         makers |= self._websocket_makers()
         listeners.open(makers, room, self._tls, hub.access.addresses)

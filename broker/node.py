@@ -16,6 +16,7 @@ from broker.loop_watch import Lag
 from broker.version import PRODUCT, VERSION
 from config import limits
 from config.settings import ListenerSettings, Settings
+from storage.store import JournalView
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
@@ -59,6 +60,17 @@ class CounterView:
     publishes_unrouted: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartView:
+    """How the start went: how long until clients were let in, and of that what the journal took to hand over
+    what it held.
+    """
+
+    seconds: float
+    replay_seconds: float
+    replayed_commits: int
+
+
 class Node:
     """One broker, as those who operate it see it. There is one per running broker."""
 
@@ -69,13 +81,19 @@ class Node:
         storage: str,
         ports: Callable[[], Mapping[str, int]],
         lag: Callable[[], Lag],
+        journal: Callable[[], JournalView | None],
+        start: StartView,
     ) -> None:
-        """`ports` gives those of the listeners that are open, by name; `lag` what was seen of the loop."""
+        """`ports` gives those of the listeners that are open, by name; `lag` what was seen of the loop;
+        `journal` what the store holds before the database.
+        """
         self._hub = hub
         self._settings = settings
         self._storage = storage
         self._ports = ports
         self.lag = lag
+        self.journal = journal
+        self.start = start
         self._started_at_ms = hub.clock.now_ms()
         self._started = hub.clock.monotonic()
 

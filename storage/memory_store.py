@@ -88,6 +88,11 @@ class MemoryStore:
         """See `storage.store.Store`."""
         return None
 
+    @property
+    def journal(self) -> None:
+        """See `storage.store.Store`."""
+        return None
+
     def describe(self) -> str:
         return "memory, durability by hand" if self._deferred else "memory, lost when the process ends"
 

@@ -156,6 +156,11 @@ class SlateStore:
         """What keeps `make_durable` from its end, as far as that is known."""
         return None if self._durable_watch is None else self._durable_watch.trouble
 
+    @property
+    def journal(self) -> None:
+        """See `storage.store.Store`; SlateDB's own log is none of ours."""
+        return None
+
     async def get(self, key: bytes) -> bytes | None:
         """The value of `key`, or None. Raises StorageError."""
         began = _now()

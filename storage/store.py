@@ -16,6 +16,17 @@ class Replay(NamedTuple):
     took_ms: int
 
 
+class JournalView(NamedTuple):
+    """The journal before the database: its segments, how many of them hold what the database may not have
+    on disk, their size, and how much waits to be handed over or to be on disk there.
+    """
+
+    segment_count: int
+    segments_in_use: int
+    size_bytes: int
+    waiting_bytes: int
+
+
 class Store(Protocol):
     """Keys and values are `bytes`; keys are ordered bytewise. One task writes at a time.
 
@@ -77,6 +88,11 @@ class Store(Protocol):
     @property
     def trouble(self) -> StorageError | None:
         """What keeps the store from working in the background at the moment, if that is known."""
+        ...
+
+    @property
+    def journal(self) -> JournalView | None:
+        """What the journal holds; None where there is none."""
         ...
 
     def describe(self) -> str:

@@ -128,6 +128,7 @@ async def _written(
 ) -> AsyncIterator[str]:
     yield "".join(_node_lines(site, len(views), await totals_of(views)))
     yield "".join(_commit_lines(site))
+    yield "".join(_storage_lines(site))
     families: list[tuple[str, tuple[_QueueMetric, ...], dict[str, str]]] = [("sluicemq_queue_", _QUEUES, {})]
     if detailed:
         families.append(("rabbitmq_queue_", _RABBITMQ, {"vhost": "/"}))
@@ -194,4 +195,25 @@ def _commit_lines(site: Site) -> Iterable[str]:
         ("store_retries_total", "Times the store failed and was asked once more.", stats.retries),
     ):
         yield head(f"sluicemq_{suffix}", "counter", help_text)
+        yield line(f"sluicemq_{suffix}", value)
+
+
+def _storage_lines(site: Site) -> Iterable[str]:
+    """What the last start took, and the journal, where the store has one."""
+    start, journal = site.node.start, site.node.journal()
+    metrics: list[tuple[str, str, float]] = [
+        ("start_seconds", "How long the start took until clients were let in.", start.seconds),
+        ("start_replay_seconds", "What of that the journal took, after a crash.", start.replay_seconds),
+        ("start_replayed_commits", "Commits that it handed over then.", start.replayed_commits),
+    ]
+    if journal is not None:
+        metrics += [
+            ("journal_size_bytes", "Size of the journal's segments.", journal.size_bytes),
+            ("journal_segments", "Segments of the journal.", journal.segment_count),
+            ("journal_segments_max", "As many may be there.", limits.JOURNAL_SEGMENTS_MAX),
+            ("journal_segments_in_use", "Those that cannot be written anew yet.", journal.segments_in_use),
+            ("journal_waiting_bytes", "What the database has not on disk yet.", journal.waiting_bytes),
+        ]
+    for suffix, help_text, value in metrics:
+        yield head(f"sluicemq_{suffix}", "gauge", help_text)
         yield line(f"sluicemq_{suffix}", value)

@@ -92,6 +92,11 @@ class Behind:
         return self._collected is None and not self._applying
 
     @property
+    def waiting_bytes(self) -> int:
+        """How much is in the journal that the database has not, or not on disk yet."""
+        return self._journal_bytes + self._undurable_bytes
+
+    @property
     def is_crowded(self) -> bool:
         """Whether so much waits to be handed over that writers have to wait."""
         return (

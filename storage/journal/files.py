@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from config import limits
 from storage.errors import StorageError, StoreFull, StoreUnavailable
@@ -54,6 +54,14 @@ class _Segment:
     def measure(self) -> None:
         """It was given another size."""
         self.size = os.fstat(self.fd).st_size
+
+
+class Held(NamedTuple):
+    """Segments there are, how many hold what SlateDB may not have on disk, and the size of all."""
+
+    segment_count: int
+    in_use: int
+    size_bytes: int
 
 
 class JournalFiles:
@@ -102,6 +110,13 @@ class JournalFiles:
         return len(self._segments) < limits.JOURNAL_SEGMENTS_MAX or any(
             segment.is_free for segment in self._segments
         )
+
+    def held(self) -> Held:
+        """What there is of segments."""
+        with self._segments_lock:
+            in_use = sum(not segment.is_free or segment is self._current for segment in self._segments)
+            size_bytes = sum(segment.size for segment in self._segments)
+            return Held(len(self._segments), in_use, size_bytes)
 
     def append(self, body: FrameBody) -> EndRecord:
         """Write one commit and sync it; gives its number and checksum.

@@ -15,7 +15,7 @@ from storage.journal.files import JournalFiles
 from storage.journal.frames import EndRecord, FrameBody, encode_body, seed_of
 from storage.records import journal_state
 from storage.slate_store import SlateStore
-from storage.store import Replay
+from storage.store import JournalView, Replay
 
 
 class _Prepared:
@@ -95,6 +95,12 @@ class JournaledStore:
     def trouble(self) -> Trouble | None:
         """See `storage.store.Store`."""
         return self._slate.trouble
+
+    @property
+    def journal(self) -> JournalView:
+        """See `storage.store.Store`."""
+        held = self._files.held()
+        return JournalView(held.segment_count, held.in_use, held.size_bytes, self._behind.waiting_bytes)
 
     async def get(self, key: bytes) -> bytes | None:
         """The value of `key`, or None. Raises StorageError."""

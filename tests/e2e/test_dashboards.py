@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 
 import httpx
 import pytest
@@ -30,6 +31,37 @@ def test_every_metric_asked_for_is_there(
     text = httpx.get(f"{broker.http_url}/metrics", trust_env=False).text
     there = {s.name for family in text_string_to_metric_families(text) for s in family.samples}
     assert names <= there
+
+
+def metric(process: BrokerProcess, name: str) -> float:
+    text = httpx.get(f"{process.http_url}/metrics", trust_env=False).text
+    [value] = [
+        sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == name
+    ]
+    return value
+
+
+def test_journal_and_start_are_told_after_a_crash(own_broker: Callable[..., BrokerProcess]) -> None:
+    process = own_broker({})
+    assert metric(process, "sluicemq_start_replayed_commits") == 0
+    assert 0 < metric(process, "sluicemq_start_seconds") < 60
+    connection = amqp.connect(process.amqp_port)
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.queue_declare("kept", durable=True)
+    amqp.publish(channel, "kept", b"x" * 100_000)
+    assert metric(process, "sluicemq_journal_segments_in_use") > 0
+    segments = metric(process, "sluicemq_journal_segments")
+    assert segments <= metric(process, "sluicemq_journal_segments_max")
+    files = (process.directory / "data" / "journal").iterdir()
+    assert metric(process, "sluicemq_journal_size_bytes") <= sum(file.stat().st_size for file in files)
+    process.kill9()
+    process.start()
+    replayed = re.findall(r"storage.replayed.*commit_count=(\d+)", process.log)
+    assert metric(process, "sluicemq_start_replayed_commits") == (int(replayed[-1]) if replayed else 0)
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
