@@ -111,6 +111,8 @@ def page_routes(pages: Pages) -> list[Route]:
         "/connections": pages.connections,
         "/sessions": pages.sessions,
         "/topics": pages.topics,
+        "/retained": pages.retained,
+        "/epochs": pages.epochs,
     }
     private = {"/users": pages.users}
     doing = {

@@ -15,6 +15,7 @@ from broker.http.site import Site
 from config import limits
 from protocols.mqtt.topics import matches
 from queue_manager.api import ProducerView
+from queue_manager.errors import QueueNotFound
 from queue_manager.patterns import validate
 
 T = TypeVar("T")
@@ -84,6 +85,17 @@ class EpochPage:
     items: list[ProducerView]
     total: int
     next: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagingPage:
+    """Some producers of all queues, each with its queue, by both names; how many there are, and behind which
+    the next page begins; None: the last.
+    """
+
+    items: list[tuple[str, ProducerView]]
+    total: int
+    next: tuple[str, str] | None
 
 
 async def session_page(site: Site, *, after: str, limit: int, away: bool) -> SessionPage:
@@ -163,3 +175,24 @@ async def epoch_page(site: Site, queue: str, *, after: str, limit: int) -> Epoch
     producers = client.producers(queue)
     names, following = await page_of(producers, str, after, limit)
     return EpochPage(items=client.views(queue, names), total=len(producers), next=following)
+
+
+async def staging_page(site: Site, *, after: tuple[str, str], limit: int) -> StagingPage:
+    """Who stages epochs, in all queues; `after` are the names of a queue and a producer."""
+    client = site.hub.client.epochs
+    found: list[tuple[str, str]] = []
+    total = 0
+    for number, view in enumerate(await site.queues(), start=1):
+        if number % limits.LISTED_QUEUES_PER_STEP == 0:
+            await asyncio.sleep(0)
+        try:
+            producers = client.producers(view.name)
+        except QueueNotFound:  # it went meanwhile
+            continue
+        total += len(producers)
+        if len(found) <= limit:
+            behind = [(view.name, producer) for producer in producers if (view.name, producer) > after]
+            found += nsmallest(limit + 1 - len(found), behind)
+    shown = found[:limit]
+    items = [(queue, view) for queue, producer in shown for view in client.views(queue, [producer])]
+    return StagingPage(items=items, total=total, next=shown[-1] if len(found) > limit else None)

@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from broker.admin.views import MessageView, QueueView, State
 from broker.http.drawing import drawing_of
 from broker.http.guard import check_operator, identity_of
-from broker.http.listings import epoch_page, session_page, user_page
+from broker.http.listings import epoch_page, retained_page, session_page, staging_page, user_page
 from broker.http.problems import Problem, problem_of
 from broker.http.site import Site
 from broker.http.values import plain, shown
@@ -26,6 +26,7 @@ from config import limits
 from config.queue_settings import QueueSettings
 from queue_manager.api import STATES
 from queue_manager.errors import QueueManagerError
+from queue_manager.patterns import MATCH_ALL
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 STATIC: Final = Path(__file__).parent / "static"
@@ -50,6 +51,8 @@ PAGES: Final = (
     ("/connections", "Connections"),
     ("/sessions", "MQTT"),
     ("/topics", "Topics"),
+    ("/retained", "Retained"),
+    ("/epochs", "Epochs"),
 )
 PRIVATE_PAGES: Final = (("/users", "Users"),)
 """For administrators."""
@@ -288,6 +291,29 @@ class Pages:
     async def topics(self, request: Request) -> Response:
         """Topics to be followed live."""
         return self._page(request, "topics.html", filter=request.query_params.get("filter", "#")[:1000])
+
+    async def retained(self, request: Request) -> Response:
+        """Retained messages by topic."""
+        query = request.query_params
+        topic_filter = query.get("filter") or MATCH_ALL
+        found, problem = None, ""
+        try:
+            found = await retained_page(
+                self._site,
+                topic_filter,
+                after=query.get("after", ""),
+                limit=limits.HTTP_PAGE_ITEMS_DEFAULT,
+            )
+        except QueueManagerError as error:
+            problem = error.reason
+        return self._page(request, "retained.html", filter=topic_filter, retained=found, problem=problem)
+
+    async def epochs(self, request: Request) -> Response:
+        """Who stages epochs, in all queues."""
+        query = request.query_params
+        after = (query.get("queue", ""), query.get("producer", ""))
+        found = await staging_page(self._site, after=after, limit=limits.HTTP_PAGE_ITEMS_DEFAULT)
+        return self._page(request, "epochs.html", epochs=found)
 
     async def users(self, request: Request) -> Response:
         """Accounts with their permissions."""

@@ -37,6 +37,8 @@ PATHS = (
     "/connections",
     "/sessions",
     "/topics",
+    "/retained",
+    "/epochs",
 )
 
 
@@ -109,6 +111,8 @@ def full_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProc
     mqtt.connect("127.0.0.1", process.mqtt_port)
     mqtt.loop_start()
     mqtt.subscribe("alerts/#", 1)
+    for room in ("cellar", "kitchen"):
+        mqtt.publish(f"rooms/{room}/temperature", b"19.5", 1, retain=True).wait_for_publish(5)
     yield process
     stop.set()
     thread.join()
@@ -225,8 +229,32 @@ def test_topics_are_followed_live(full_broker: BrokerProcess, page: Page) -> Non
 def test_what_is_not_there_and_what_is_refused_is_told(full_broker: BrokerProcess, page: Page) -> None:
     assert page.goto(f"{full_broker.http_url}/queues/nobody").status == 404
     expect(page.get_by_role("alert")).to_contain_text("no queue 'nobody'")
-    page.goto(f"{full_broker.http_url}/queues/events?state=failed&group=nobody")
-    expect(page.locator(".problem")).to_be_visible()
+    for place in ("/queues/events?state=failed&group=nobody", "/retained?filter=rooms/%23/x"):
+        page.goto(full_broker.http_url + place)
+        expect(page.locator(".problem")).to_be_visible()
+
+
+def test_a_page_number_that_nobody_gave_out_is_no_error(full_broker: BrokerProcess, page: Page) -> None:
+    for path in (*PATHS, "/users"):
+        answer = page.goto(f"{full_broker.http_url}{path}?after=~&session=~&queue=~&producer=~&name=~")
+        assert answer.status == 200, path
+
+
+def test_retained_messages_are_found_and_lead_to_their_topic(full_broker: BrokerProcess, page: Page) -> None:
+    page.goto(f"{full_broker.http_url}/retained")
+    expect(page.locator("tbody tr")).to_have_count(2)
+    page.get_by_label("Topic filter").fill("rooms/cellar/#")
+    page.get_by_role("button", name="Find").click()
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.get_by_role("link", name="rooms/cellar/temperature").click()
+    expect(page.locator("input[name=filter]")).to_have_value("rooms/cellar/temperature")
+
+
+def test_staged_epochs_of_all_queues_are_listed(full_broker: BrokerProcess, page: Page) -> None:
+    page.goto(f"{full_broker.http_url}/epochs")
+    expect(page.locator("tbody tr", has_text="spark-job")).to_contain_text("orders")
+    page.get_by_role("link", name="orders").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("orders")
 
 
 def test_pages_can_be_used_by_keyboard(full_broker: BrokerProcess, page: Page) -> None:
