@@ -17,6 +17,7 @@ from broker.commands import (
     backups,
     bench,
     connections,
+    definitions,
     exchanges,
     groups,
     operating,
@@ -51,7 +52,7 @@ app.add_typer(connections.app, name="connection")
 app.add_typer(connections.sessions, name="session")
 app.add_typer(store.app, name="store")
 app.command("pub")(with_api(queues.publish))
-for name, command in {**operating.COMMANDS, **backups.COMMANDS}.items():
+for name, command in {**operating.COMMANDS, **definitions.COMMANDS, **backups.COMMANDS}.items():
     app.command(name)(command)
 config_app.command("show")(with_api(operating.show_config))
 config_app.command("reload")(with_api(operating.reload_config))

@@ -1,4 +1,4 @@
-"""`sluicemq top`, `sub`, `doctor`, `export`, `import`: looking after a broker."""
+"""`sluicemq top`, `sub`, `doctor`: looking after a broker."""
 
 from __future__ import annotations
 
@@ -28,8 +28,6 @@ from config.settings import Settings
 _RATES: Final = ("published", "delivered", "settled")
 _ROOM_BYTES_MIN: Final = 1024 * limits.MIB
 _TOP_ROWS: Final = 25
-
-Output = Annotated[Path | None, typer.Argument(help="A file; without one, standard output.")]
 
 
 def top(
@@ -96,29 +94,6 @@ def follow(
                 return
     except KeyboardInterrupt:
         return
-
-
-def export(api: Api, output: Output = None) -> None:
-    """Write what was declared (queues, exchanges, bindings) as JSON, as RabbitMQ's tools have it."""
-    text = json.dumps(api.call("GET", "/definitions", prefix="/api"), indent=2, ensure_ascii=False)
-    if output is None:
-        typer.echo(text)
-    else:
-        output.write_text(text + "\n", "utf-8")
-
-
-def import_definitions(
-    api: Api,
-    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="What `export` wrote.")],
-) -> None:
-    """Make what a file of definitions has, also one of RabbitMQ; what is there already stays."""
-    try:
-        document = json.loads(file.read_text("utf-8"))
-    except ValueError as error:
-        raise typer.BadParameter(f"{file}: {error}", param_hint="FILE") from None
-    api.call("POST", "/definitions", body=document, prefix="/api")
-    counts = [f"{len(document.get(kind, []))} {kind}" for kind in ("queues", "exchanges", "bindings")]
-    typer.echo(", ".join(counts))
 
 
 def show_config(api: Api) -> None:
@@ -214,7 +189,5 @@ def _ports(settings: Settings) -> list[dict[str, Any]]:
 COMMANDS: Final = {
     "top": with_api(top),
     "sub": with_api(follow),
-    "export": with_api(export),
-    "import": with_api(import_definitions),
     "doctor": doctor,
 }

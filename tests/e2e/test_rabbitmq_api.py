@@ -152,7 +152,7 @@ def test_definitions_of_one_broker_make_another_alike(
     channel.queue_bind("work", "in", "", {"x-match": "any", "a": 1})
     guest = ("guest", "guest")
     exported = httpx.get(f"{first.http_url}/api/definitions", auth=guest, trust_env=False).json()
-    exported["policies"] = [{"name": "p"}]
+    exported["policies"] = [{"name": "p", "pattern": "none", "definition": {"ha-mode": "all"}}]
     loaded = httpx.post(f"{second.http_url}/api/definitions", auth=guest, json=exported, trust_env=False)
     assert loaded.status_code == 204, loaded.text
     assert loaded.headers["x-not-taken"] == "policies (1)"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any, Final
 
 import structlog
 from starlette.responses import Response
 
-from broker.amqp.declarations import queue_declaration
 from broker.http.problems import Problem
 from broker.http.rabbitmq import shapes
 from broker.http.rabbitmq.asking import Asking, answer, flag, nothing, table
 from broker.http.rabbitmq.broker import RABBITMQ_VERSION
+from broker.http.rabbitmq.policies import Policies
 from broker.http.site import Site
 from broker.version import PRODUCT, VERSION
 from config import limits
@@ -28,7 +29,9 @@ NOT_TAKEN: Final = (
     "global_parameters",
     "policies",
 )
-"""What RabbitMQ's file has and this broker keeps elsewhere, or not at all."""
+"""What RabbitMQ's file has and this broker keeps elsewhere, takes in part, or not at all."""
+
+_LIMITS_COMPONENT: Final = "vhost-limits"  # of parameters: these are taken
 
 
 class Definitions:
@@ -38,20 +41,10 @@ class Definitions:
         self._site = site
 
     async def export(self, asking: Asking) -> Response:
-        """All that is kept on the store."""
+        """All that is kept on the store, of one virtual host or of all."""
         asking.check_administrator()
-        admin = self._site.admin
-        queues = [view for view in await self._site.queues() if view.durable]
-        exchanges = [view for view in await admin.exchanges() if view.durable]
-        names = {view.name for view in queues}
-        made = [view for view in exchanges if view.name and not view.name.startswith("amq.")]
-        bindings = [
-            each
-            for each in await admin.bindings()
-            if each.destination_type == "exchange" or each.destination in names
-        ]
         is_of_vhost = bool(asking.part("vhost"))
-        place = {} if is_of_vhost else {"vhost": shapes.VHOST}
+        names = [shapes.VHOST] if is_of_vhost else self._site.hub.vhosts()
         document: dict[str, Any] = {
             "rabbit_version": RABBITMQ_VERSION,
             "rabbitmq_version": RABBITMQ_VERSION,
@@ -59,24 +52,47 @@ class Definitions:
             "product_version": VERSION,
             "parameters": [],
             "policies": [],
-            "queues": [_queue_entry(view, place) for view in queues],
-            "exchanges": [_exchange_entry(view, place) for view in made],
-            "bindings": [_binding_entry(each, place) for each in bindings],
+            "queues": [],
+            "exchanges": [],
+            "bindings": [],
         }
+        for vhost in names:
+            for kind, entries in (await self._kept(vhost, is_told=not is_of_vhost)).items():
+                document[kind] += entries
         if not is_of_vhost:
             document |= {
                 "users": [],
-                "vhosts": [{"name": shapes.VHOST}],
+                "vhosts": [{"name": name} for name in names],
                 "permissions": [],
                 "topic_permissions": [],
                 "global_parameters": [],
             }
         return answer(document)
 
+    async def _kept(self, vhost: str, *, is_told: bool) -> dict[str, list[dict[str, Any]]]:
+        """The entries of a virtual host, which they name if that `is_told`."""
+        client = self._site.hub.of_vhost(vhost).client
+        queues = [view for view in await client.queues.views() if view.durable]
+        exchanges = [view for view in await client.exchanges.views() if view.durable]
+        names = {view.name for view in queues}
+        made = [view for view in exchanges if view.name and not view.name.startswith("amq.")]
+        bindings = [
+            each
+            for each in await client.exchanges.bindings()
+            if each.destination_type == "exchange" or each.destination in names
+        ]
+        place = {"vhost": vhost} if is_told else {}
+        return {
+            "queues": [_queue_entry(view, place) for view in queues],
+            "exchanges": [_exchange_entry(view, place) for view in made],
+            "bindings": [_binding_entry(each, place) for each in bindings],
+        }
+
     async def load(self, asking: Asking) -> Response:
         """Make what a document has and is not there yet. What exists otherwise is an error.
 
-        Users, permissions and policies are not taken: the header `x-not-taken` and a line in the log say so.
+        What is not taken is told by the header `x-not-taken` and a line in the log; with `?verbose=true` the
+        answer says it one by one.
         """
         asking.check_administrator()
         try:
@@ -85,33 +101,94 @@ class Definitions:
             if problem.error == "not_json":
                 raise Problem(400, "bad_request", "failed_to_parse_json") from None
             raise
-        made = [_read(kind, entry) for kind in _READERS for entry in _entries(document, kind)]
-        for kind, name, wanted in made:
+        policies = Policies(_entries(document, "policies", is_plain=True))
+        vhosts = _vhosts(document)
+        known = {*self._site.hub.vhosts(), *vhosts}
+        made = [_read(kind, entry, known) for kind in _READERS for entry in _entries(document, kind)]
+        for name, bounds in vhosts.items():
+            await self._make_vhost(name, bounds)
+        for kind, vhost, name, wanted in made:
             try:
-                await self._make(kind, wanted)
+                await self._make(kind, vhost, wanted, policies)
             except QueueManagerError as error:
                 raise error.at(f"{kind} {name!r}") from error
-        left = {kind: len(_entries(document, kind, is_plain=True)) for kind in NOT_TAKEN}
-        told = ", ".join(f"{kind} ({count})" for kind, count in left.items() if count)
+        await self._site.hub.client.commits.durable()
+        counts, lines = _not_taken(document, policies)
+        told = ", ".join(f"{kind} ({count})" for kind, count in counts.items() if count)
         if told:
             _log.warning("definitions.not_taken", kinds=told)
+        if asking.query.get("verbose") == "true":
+            kinds = {kind: sum(each[0] == kind for each in made) for kind in _READERS}
+            return answer({"made": {"vhosts": len(vhosts), **kinds}, "not_taken": lines})
         return nothing(204, {"x-not-taken": told} if told else None)
 
-    async def _make(self, kind: str, wanted: Any) -> None:
-        admin = self._site.admin
+    async def _make_vhost(self, name: str, bounds: dict[str, int]) -> None:
+        if bounds or name not in self._site.hub.vhosts():
+            await self._site.admin.vhosts.declare(
+                name, max_connections=bounds.get("max-connections"), max_queues=bounds.get("max-queues")
+            )
+
+    async def _make(self, kind: str, vhost: str, wanted: Any, policies: Policies) -> None:
+        hub = self._site.hub.of_vhost(vhost)
+        client = hub.client
         if kind == "queues":
-            declaration = queue_declaration(
-                wanted["name"],
-                wanted["arguments"],
-                self._site.hub.default_policy,
+            declaration = policies.declaration(
+                wanted,
+                vhost,
+                hub.default_policy,
                 durable=wanted["durable"],
                 auto_delete=wanted["auto_delete"],
             )
-            await admin.declare_queue(declaration)
+            await client.queues.declare(declaration)
         elif kind == "exchanges":
-            await admin.declare_exchange(wanted)
+            await client.exchanges.declare(wanted)
         else:
-            await admin.bind(wanted)
+            await client.exchanges.bind(wanted)
+
+
+def _vhosts(document: dict[str, Any]) -> dict[str, dict[str, int]]:
+    """The virtual hosts that a document asks for, each with its limits."""
+    found: dict[str, dict[str, int]] = {}
+    for entry in _entries(document, "vhosts"):
+        if not isinstance(entry.get("name"), str):
+            raise Problem(400, "bad_request", "vhosts: an entry has no name")
+        found[entry["name"]] = {}
+    for entry in _entries(document, "parameters", is_plain=True):
+        if _is_limits(entry):
+            bounds = {key: int(value) for key, value in entry["value"].items() if int(value) >= 0}
+            found.setdefault(str(entry.get("vhost", shapes.VHOST)), {}).update(bounds)
+    return found
+
+
+def _is_limits(entry: Any) -> bool:
+    if not isinstance(entry, dict) or entry.get("component") != _LIMITS_COMPONENT:
+        return False
+    value = entry.get("value")
+    return isinstance(value, dict) and all(isinstance(each, int) for each in value.values())
+
+
+def _not_taken(document: dict[str, Any], policies: Policies) -> tuple[dict[str, int], list[str]]:
+    """What of a document was not taken: how many of each kind, and a line for each."""
+    lines: list[str] = []
+    counts: dict[str, int] = {}
+    for kind in NOT_TAKEN:
+        if kind == "policies":
+            counts[kind] = len(policies.untaken_names)
+            lines += policies.not_taken
+            continue
+        left = [entry for entry in _entries(document, kind, is_plain=True) if not _is_limits(entry)]
+        counts[kind] = len(left)
+        lines += [f"{kind}: {_title(entry)}" for entry in left]
+    return counts, lines
+
+
+def _title(entry: Any) -> str:
+    """What an entry is about, without what might be a secret."""
+    if not isinstance(entry, dict):
+        return "?"
+    return " ".join(
+        str(entry[key]) for key in ("component", "name", "user", "vhost", "exchange") if key in entry
+    )
 
 
 def _entries(document: dict[str, Any], kind: str, *, is_plain: bool = False) -> list[Any]:
@@ -121,14 +198,15 @@ def _entries(document: dict[str, Any], kind: str, *, is_plain: bool = False) -> 
     return entries
 
 
-def _read(kind: str, entry: dict[str, Any]) -> tuple[str, str, Any]:
-    """What an entry asks for, before anything is made; raises Problem."""
-    if entry.get("vhost", shapes.VHOST) != shapes.VHOST:
-        raise Problem(400, "bad_request", f"{kind}: no vhost {entry['vhost']!r}; there is only /")
+def _read(kind: str, entry: dict[str, Any], vhosts: Container[str]) -> tuple[str, str, str, Any]:
+    """What an entry asks for, and where, before anything is made; raises Problem."""
+    vhost = entry.get("vhost", shapes.VHOST)
+    if vhost not in vhosts:
+        raise Problem(400, "bad_request", f"{kind}: there is no vhost {vhost!r}")
     name = entry.get("name", entry.get("source"))
     if not isinstance(name, str):
         raise Problem(400, "bad_request", f"{kind}: an entry has no name")
-    return kind, name, _READERS[kind](entry, name)
+    return kind, vhost, name, _READERS[kind](entry, name)
 
 
 def _queue(entry: dict[str, Any], name: str) -> dict[str, Any]:

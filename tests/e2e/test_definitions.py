@@ -1,0 +1,147 @@
+"""Definitions of a RabbitMQ: what of them is taken, and what is told."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+from typer.testing import CliRunner
+
+from broker.cli import app
+from config.users_file import load_users
+from tests.e2e.broker_process import BrokerProcess
+
+pytestmark = pytest.mark.timeout(90)
+
+HASH = "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"
+
+
+def policy(
+    name: str, pattern: str, priority: int = 0, apply_to: str = "queues", **definition: Any
+) -> dict[str, Any]:
+    keys = {key.replace("_", "-"): value for key, value in definition.items()}
+    place = {"vhost": "/", "apply-to": apply_to, "priority": priority}
+    return {"name": name, "pattern": pattern, "definition": keys, **place}
+
+
+def queue(name: str, vhost: str = "/", **arguments: Any) -> dict[str, Any]:
+    named = {"x-" + key.replace("_", "-"): value for key, value in arguments.items()}
+    return {"name": name, "vhost": vhost, "durable": True, "auto_delete": False, "arguments": named}
+
+
+DOCUMENT = {
+    "rabbit_version": "3.10.8",
+    "users": [
+        {"name": "ann", "password_hash": HASH, "hashing_algorithm": "x", "tags": "administrator"},
+        {"name": "bob", "password_hash": HASH, "hashing_algorithm": "x", "tags": ["monitoring", "own"]},
+    ],
+    "vhosts": [{"name": "/"}, {"name": "shop"}],
+    "permissions": [
+        {"user": "bob", "vhost": "/", "configure": "", "write": "^work", "read": ".*"},
+        {"user": "bob", "vhost": "shop", "configure": ".*", "write": ".*", "read": ".*"},
+    ],
+    "topic_permissions": [{"user": "bob", "vhost": "/", "exchange": "amq.topic", "write": "a", "read": "b"}],
+    "parameters": [
+        {"component": "vhost-limits", "name": "limits", "vhost": "shop", "value": {"max-queues": 7}},
+        {"component": "shovel", "name": "mine", "vhost": "/", "value": {"src-uri": "amqp://me:secret@host"}},
+    ],
+    "policies": [
+        policy(
+            "retry", "^work", 1, message_ttl=60_000, dead_letter_exchange="", dead_letter_routing_key="dead"
+        ),
+        policy("big", "^work", 0, max_length=5),
+        policy("mirror", "^other", ha_mode="all", max_length=9),
+        policy("broken", "("),
+        policy("wrong", "^stream", apply_to="streams", delivery_limit=3),
+        policy("beside", ".*", apply_to="exchanges", alternate_exchange="x"),
+    ],
+    "queues": [
+        queue("work-a"),
+        queue("work-b", message_ttl=1_000),
+        queue("other"),
+        queue("stream", queue_type="stream"),
+        queue("theirs", "shop"),
+    ],
+    "exchanges": [{"name": "in", "vhost": "shop", "type": "topic", "durable": True}],
+    "bindings": [
+        {
+            "source": "in",
+            "vhost": "shop",
+            "destination": "theirs",
+            "destination_type": "queue",
+            "routing_key": "a.#",
+        }
+    ],
+}
+
+
+def test_definitions_of_rabbitmq_are_taken_as_far_as_they_can_be_and_the_rest_is_named(
+    own_broker: Callable[..., BrokerProcess],
+    amqp_connect: Callable[..., pika.BlockingConnection],
+    tmp_path: Path,
+) -> None:
+    broker = own_broker()
+    file, users = tmp_path / "definitions.json", tmp_path / "users.yaml"
+    file.write_text(json.dumps(DOCUMENT))
+    arguments = ["import", str(file), "--users", str(users), "--url", broker.http_url, "--json"]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert told["made"] == {"vhosts": 2, "queues": 5, "exchanges": 1, "bindings": 1, "users": 2}
+    left = "\n".join(told["not_taken"])
+    for line in (
+        "password of ann: ",
+        "password of bob: ",
+        "topic_permissions: bob / amq.topic",
+        "parameters: shovel mine /",
+        "policy mirror: ha-mode",
+        "policy broken: cannot be read",
+        "policy wrong: for queue stream: ",
+        "policy beside: is for exchanges",
+    ):
+        assert line in left
+    assert len(told["not_taken"]) == 8
+    assert "secret" not in left + broker.log
+    accounts = {user.name: user for user in load_users(users).users}
+    assert (accounts["ann"].tags, accounts["ann"].password) == (("administrator",), None)
+    assert accounts["bob"].tags == ("monitoring",)
+    assert [(each.vhost, each.write) for each in accounts["bob"].permissions] == [
+        ("/", "^work"),
+        ("shop", ".*"),
+    ]
+
+    policies = {}
+    for name in ("work-a", "work-b", "other"):
+        shown = CliRunner().invoke(app, ["queue", "show", name, "--url", broker.http_url, "--json"])
+        policies[name] = json.loads(shown.stdout)["policy"]
+    assert [policies[name]["message_ttl_ms"] for name in policies] == [60_000, 1_000, 0]
+    assert [policies[name]["dead_letter"] for name in policies] == ["dead", "dead", ""]
+    assert [policies[name]["depth_max"] for name in policies] == [0, 0, 9]
+    channel = amqp_connect(broker).channel()
+    channel.queue_declare("work-a", durable=True)  # as its client always did
+    shop = amqp_connect(broker, vhost="shop").channel()
+    shop.basic_publish("in", "a.b", b"x")
+    assert shop.basic_get("theirs")[2] == b"x"
+    exported = json.loads(CliRunner().invoke(app, ["export", "--url", broker.http_url]).stdout)
+    assert {(each["vhost"], each["name"]) for each in exported["queues"]} == {
+        (each["vhost"], each["name"]) for each in DOCUMENT["queues"]
+    }
+    again = CliRunner().invoke(app, arguments)
+    assert "user ann: is there already" in json.loads(again.stdout)["not_taken"]
+
+
+def test_import_without_a_users_file_names_the_users_it_leaves(
+    own_broker: Callable[..., BrokerProcess], tmp_path: Path
+) -> None:
+    broker = own_broker()
+    file = tmp_path / "definitions.json"
+    file.write_text(json.dumps({"users": DOCUMENT["users"], "queues": [queue("a", "nowhere")]}))
+    refused = CliRunner().invoke(app, ["import", str(file), "--url", broker.http_url])
+    assert (refused.exit_code, "no vhost 'nowhere'" in refused.output) == (1, True)
+    file.write_text(json.dumps({"users": DOCUMENT["users"]}))
+    done = CliRunner().invoke(app, ["import", str(file), "--url", broker.http_url])
+    assert done.exit_code == 0
+    assert "not taken: users: ann" in done.output
+    assert HASH not in done.output + broker.log
