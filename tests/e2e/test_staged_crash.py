@@ -100,5 +100,6 @@ def test_scheduled_rows_are_queued_once_and_not_early_whenever_the_broker_is_kil
     connection, channel = opened(broker.amqp_port)
     assert amqp.count(channel, "q") == 0 or time.time() * 1_000 >= due_ms
     amqp.close_quietly(connection)
-    assert drained(broker.amqp_port, ROWS) == rows
+    # if the restarts last longer than that, some rows are due before they are in the schedule
+    assert sorted(drained(broker.amqp_port, ROWS)) == sorted(rows)
     assert time.time() * 1_000 >= due_ms
