@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from slatedb.uniffi import AdminBuilder, CompactionSpec, ObjectStoreBuilder, ObjectStoreType, SourceId
 
 from config.settings import StorageSettings
 from storage.errors import FormatTooNew, StorageError
@@ -14,6 +15,7 @@ from storage.local_sync import wal_name
 from storage.open import open_store
 from storage.torn_files import BOOT_FILE
 from tests.storage_faults.children import Writer, check_rows
+from tests.unit.storage.store_conformance import batch
 
 CONFIRMED = 30
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id").read_text()
@@ -209,4 +211,25 @@ async def test_reading_whole_tables_is_left_out_while_the_machine_runs(database)
     tear(table, "hole")  # would be found after a power cut
     store = await reopen(database)
     assert store.notes == ()
+    await store.close()
+
+
+async def test_compaction_of_newer_tables_alone_is_not_gone_on_with(tmp_path):
+    """A state newer than the manifest: gone on with, it has the older tables dropped, as if compacted."""
+    store = await reopen(tmp_path / "db", "os")
+    for number in range(3):
+        await store.write(batch({b"k%d" % number: b"v"}))
+        await store._flush_tables()
+    await store.close()
+    local = ObjectStoreBuilder(ObjectStoreType.LOCAL)
+    local.with_config("local_path", str(tmp_path))
+    admin = AdminBuilder("db", local.build()).build()
+    manifest = await admin.read_manifest(None)
+    assert len(manifest.l0) == 3
+    newest_alone = CompactionSpec.TIERED(b"", [SourceId.SST_VIEW(manifest.l0[0].id)], 0)
+    submitted = await admin.submit_compaction(newest_alone)
+    store = await reopen(tmp_path / "db", "os")
+    left = (await admin.read_compactor_state_view()).compactions
+    assert left is None or submitted.id not in [one.id for one in left.recent_compactions]
+    assert len(await store.scan(b"k", None, limit=9)) == 3
     await store.close()
