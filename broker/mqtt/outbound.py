@@ -380,9 +380,7 @@ class Outbound:
             end = start + 1
             while end < count and len(payloads[end]) == size:
                 end += 1
-            topic, properties = outgoing.topic_bytes, outgoing.properties
-            if self._aliases is not None:
-                topic, properties = self._with_alias(topic, properties)
+            topic, properties = self.aliased(outgoing.topic_bytes, outgoing.properties)
             version = connection.protocol_version
             head = hot.encode_publish_head(
                 version, topic, outgoing.qos, outgoing.retain, False, properties, size
@@ -391,20 +389,27 @@ class Outbound:
             ids = packet_ids[start:end]
             if len(head) + len(tail) + size + 2 <= connection.client_maximum_packet_size:
                 hot.encode_publish_run(connection.output, head, ids, tail, payloads[start:end])
-                if self._aliases is not None and topic and not self._aliases.find(topic):
-                    self._aliases.take(topic)
+                self.note_sent(topic)
             else:
                 self._skip_too_large(outgoing.part(start, end), ids)
             start = end
 
-    def _with_alias(self, topic: bytes, properties: bytes) -> tuple[bytes, bytes]:
-        """Topic and properties of the next publish: with the topic's alias alone if the client knows it."""
-        assert self._aliases is not None
+    def aliased(self, topic: bytes, properties: bytes) -> tuple[bytes, bytes]:
+        """Topic and properties of the next publish: with an alias where the client allows one, with that
+        alone if it knows it.
+        """
+        if self._aliases is None:
+            return topic, properties
         known = self._aliases.find(topic)
         alias = known or self._aliases.next_free()
         if not alias:
             return topic, properties
         return b"" if known else topic, encode_alias(alias) + properties
+
+    def note_sent(self, topic: bytes) -> None:
+        """A publish went out with what `aliased` gave: the client knows the alias of its topic now."""
+        if self._aliases is not None and topic and not self._aliases.find(topic):
+            self._aliases.take(topic)
 
     def _skip_too_large(self, skipped: Outgoing, packet_ids: list[int]) -> None:
         """[MQTT-3.1.2-25]: as if it had been sent. Claims fail, or they would come back again and again."""

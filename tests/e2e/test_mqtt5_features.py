@@ -179,9 +179,10 @@ def test_topic_alias_of_a_queue_stands_for_it(raw_mqtt, channel, queue):
     assert [channel.basic_get(queue, auto_ack=True)[2] for _ in range(2)] == [b"1", b"2"]
 
 
-def test_aliases_are_used_with_clients_that_allow_them(raw_mqtt, mqtt, name):
+@pytest.mark.parametrize("session", [b"", b"\x11\x00\x00\x00\x3c"], ids=["passing", "lasting"])
+def test_aliases_are_used_with_clients_that_allow_them(raw_mqtt, mqtt, name, session):
     """Section 3.1.2.11.5: the first topics get them, within the maximum [MQTT-3.1.2-26]"""
-    connection = raw_mqtt(props=b"\x22\x00\x01")
+    connection = raw_mqtt(props=b"\x22\x00\x01" + session)
     connection.send_bytes(wire.subscribe(f"{name}/#", 1))
     connection.expect(wire.SUBACK)
     publisher = mqtt()

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from broker.tls.making import Authority, write_pair
 from tests.e2e.mqtt import payloads, user_properties
 
 WAIT_S = 20
@@ -95,6 +96,24 @@ def test_messages_go_both_ways_under_their_prefixes(own_broker, mqtt):
     assert payloads(there.take(1)) == ["down"]
     assert there.quiet()
     assert here.quiet()
+
+
+def test_a_bridge_over_tls_trusts_only_its_ca(own_broker, mqtt, tmp_path):
+    authority = Authority.made()
+    write_pair(tmp_path, "ca", authority.key, authority.certificate)
+    write_pair(tmp_path, "server", *authority.issue("localhost", ["127.0.0.1"], is_server=True))
+    tls = {"cert": str(tmp_path / "server.crt"), "key": str(tmp_path / "server.key")}
+    central = own_broker({"listeners": {"mqtts": {"port": 0, "tls": tls}}})
+    port = central.ports["mqtts"]
+    trusting = bridge(port, tls=True, ca_file=str(tmp_path / "ca.crt"))
+    edge = own_broker(config(trusting, bridge(port, name="doubting", client_id="edge-8", tls=True)))
+    connected(edge)
+    there = mqtt(central)
+    there.subscribe("#", 1)
+    mqtt(edge).publish("sensors/1", "up", 1)
+    assert payloads(there.take(1, WAIT_S)) == ["up"]
+    eventually(lambda: "CERTIFICATE_VERIFY_FAILED" in edge.log)
+    assert edge.log.count("bridge.connected") == 1
 
 
 def test_what_goes_out_waits_for_the_other_broker_over_a_kill_9(own_broker, mqtt):

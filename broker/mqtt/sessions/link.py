@@ -81,7 +81,7 @@ class SessionLink:
                 properties = as_mqtt_at(message.template, message.received_at_ms, now_ms)
                 for identifier in first.identifiers:
                     properties += encode_identifier(identifier)
-            topic = message.template.topic.encode()
+            topic, properties = self._outbound.aliased(message.template.topic.encode(), properties)
             version = connection.protocol_version
             size = len(message.body)
             head = hot.encode_publish_head(
@@ -96,6 +96,7 @@ class SessionLink:
                 self._outbound.window.sent_again(packet_ids)
             bodies = [d.merged.message.body for d in alike]
             hot.encode_publish_run(connection.output, head, packet_ids, tail, bodies)
+            self._outbound.note_sent(topic)
         self._client.transport.want_flush()
 
     def _skip_too_large(self, deliveries: list[Delivery]) -> None:
