@@ -23,7 +23,7 @@ class AttemptLog:
     def __init__(self, storage_id: str) -> None:
         self._key_prefix = attempts.prefix(storage_id)
         self._logs: dict[int, list[Attempt]] = {}
-        self._dirty: set[int] = set()
+        self._dirty: dict[int, None] = {}
 
     def __contains__(self, message_id: int) -> bool:
         return message_id in self._logs
@@ -38,7 +38,7 @@ class AttemptLog:
         history.append((claimed_at_ms, consumer_id))
         if len(history) > limits.ATTEMPTS_KEPT_MAX:
             del history[0]
-        self._dirty.add(message_id)
+        self._dirty[message_id] = None
 
     def restore(self, message_id: int, attempts_before: Sequence[tuple[int, str]]) -> None:
         """Take in what was written before the start."""
@@ -46,7 +46,7 @@ class AttemptLog:
 
     def forget(self, message_id: int) -> bool:
         """Forget a message in memory; give whether it was known."""
-        self._dirty.discard(message_id)
+        self._dirty.pop(message_id, None)
         return self._logs.pop(message_id, None) is not None
 
     def erase(self, message_id: int, commit: Commit) -> None:

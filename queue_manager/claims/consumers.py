@@ -34,7 +34,7 @@ class Consumers:
         self.is_ranked = False
         self.active: Consumer | None = None
         self._ready: OrderedDict[Consumer, None] = OrderedDict()
-        self._spent: set[Consumer] = set()
+        self._spent: dict[Consumer, None] = {}
 
     def __iter__(self) -> Iterator[Consumer]:
         """Everybody who may hold claims."""
@@ -140,7 +140,7 @@ class Consumers:
         """A consumer may have credit again; give whether it was known to have none."""
         if consumer not in self._spent:
             return False
-        self._spent.remove(consumer)
+        del self._spent[consumer]
         self._ready[consumer] = None
         return True
 
@@ -155,7 +155,7 @@ class Consumers:
             if consumer.credit() > 0:
                 return consumer
             del self._ready[consumer]
-            self._spent.add(consumer)
+            self._spent[consumer] = None
         return None
 
     def had_turn(self, consumer: Consumer) -> None:
@@ -165,7 +165,7 @@ class Consumers:
 
     def _forget_turn(self, consumer: Consumer) -> None:
         self._ready.pop(consumer, None)
-        self._spent.discard(consumer)
+        self._spent.pop(consumer, None)
 
     def first_takers(self) -> list[Consumer]:
         """Where not everybody with credit may have messages: who may now, in turn."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
@@ -37,7 +36,7 @@ class DonePurges(Generic[H]):
         self._log = retention.log
         self._holder = holder
         self._claims = claims
-        self._due: deque[Purge] = deque()
+        self._due: list[Purge] = []
 
     def __iter__(self) -> Iterator[Purge]:
         return iter(self._due)
@@ -58,7 +57,7 @@ class DonePurges(Generic[H]):
 
     def release_shared(self, runs: list[Run]) -> None:
         """Let go of payloads that other queues hold too: their reference counts have to be read first."""
-        self._due.appendleft(Purge(self, NO_BUCKET, 0, runs))
+        self._due.insert(0, Purge(self, NO_BUCKET, 0, runs))
         self.want()
 
     def take_purges(self, now_ms: int, count_max: int) -> tuple[list[Purge], bool]:
@@ -68,10 +67,12 @@ class DonePurges(Generic[H]):
         taken: list[Purge] = []
         count = 0
         due = self._due
-        while due and due[0].due_ms <= now_ms and count < count_max:
-            purge = due.popleft()
+        for purge in due:
+            if purge.due_ms > now_ms or count >= count_max:
+                break
             count += purge.message_count()
             taken.append(purge)
+        del due[: len(taken)]
         retention_ms = self._log.policy.done_retention_ms
         attempt_log = self._claims.buckets.attempt_log
         more = bool(due)
@@ -105,14 +106,12 @@ class DonePurges(Generic[H]):
 
     def restore(self, purges: list[Purge]) -> None:
         """Take in purges of done records that were written before the start, oldest first."""
-        self._due.extendleft(reversed(purges))
+        self._due[:0] = purges
         self.want()
 
     def cancel(self, bucket_id: int) -> None:
         """A closed bucket is opened again."""
-        kept = [purge for purge in self._due if purge.bucket_id != bucket_id]
-        if len(kept) < len(self._due):
-            self._due = deque(kept)
+        self._due = [purge for purge in self._due if purge.bucket_id != bucket_id]
 
     def clear(self) -> None:
         """The group is gone: a removal lets go of what it kept."""

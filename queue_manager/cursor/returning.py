@@ -70,7 +70,7 @@ class Returning(Generic[H]):
         self._log = log
         self._claims = claims
         self._failures = failures
-        self._waiting: deque[tuple[Verdict, deque[Claim]]] = deque()
+        self._waiting: list[tuple[Verdict, deque[Claim]]] = []
         self.count = 0
         self._put_count = 0  # since the state of the cursor was written
         self._is_paused = False
@@ -173,7 +173,7 @@ class Returning(Generic[H]):
         for _ in part:
             claims.popleft()
         if not claims:
-            self._waiting.popleft()
+            self._waiting.pop(0)
         self.count -= len(part)
         self._put_count += len(part)
         self._put_back(part, verdict)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -61,7 +60,7 @@ class Reader:
         self._loaded_next = 0
         self._loaded_end = 0
         self._loaded_sequence = 0
-        self._marks: deque[tuple[int, int]] = deque()
+        self._marks: list[tuple[int, int]] = []
 
     # in memory
 
@@ -217,7 +216,7 @@ class Reader:
         sequence = self._log.sequence_at(position) or 0
         marks = self._marks
         while marks and marks[0][0] <= position:
-            sequence = max(sequence, marks.popleft()[1])
+            sequence = max(sequence, marks.pop(0)[1])
         self.sequence = max(self.sequence, sequence)
 
     def begin_at(self, sequence: int) -> None:
