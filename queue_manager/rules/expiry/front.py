@@ -18,7 +18,7 @@ from queue_manager.shard.loads import LogLoad, PayloadLoad
 class Walker(Protocol):
     """Who goes through a log by fronts."""
 
-    def walked(self, now_ms: int) -> None:
+    def on_timer(self, now_ms: int) -> None:
         """Something was read for one of them."""
 
 
@@ -76,7 +76,7 @@ class Front:
         self.reader.go_on()
         self.reader.loaded(load, rows, next_offset, sequence, self._release_gone)
         if not self.log.deleted:
-            self._on_loaded.walked(now_ms)
+            self._on_loaded.on_timer(now_ms)
         self.reader.forget()
 
     def payloads_loaded(

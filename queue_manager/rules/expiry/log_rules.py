@@ -3,8 +3,8 @@
 A log has rules if its queue's policy lets messages expire, bounds their bytes, drops the oldest or says how
 much is kept for groups to come, or once a message came that expires by itself; others pay nothing for it.
 
-The queue's own TTL ends in the order of the log, so each group only looks at what is next for it. Messages
-with an expiry of their own are let go of by all groups at once, also ahead of where they are.
+The queue's own TTL ends in the order of the log (`queue_ttl.py`). Messages with an expiry of their own are
+let go of by all groups at once, also ahead of where they are (`own_expiry.py`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from queue_manager.rules.expiry.front import FutureGroups
 from queue_manager.rules.expiry.fronts import Fronts, Source
 from queue_manager.rules.expiry.oldest import Oldest
 from queue_manager.rules.expiry.own_expiry import OwnExpiry
+from queue_manager.rules.expiry.queue_ttl import QueueTtl
 from queue_manager.rules.expiry.times import expires_at, has_expired
 from queue_manager.rules.expiry.waiting import WaitingClaims
 from queue_manager.shard.commit import Commit
@@ -73,6 +74,24 @@ class Levels:
             return [[(rule, rule.retention.members[key]) for rule in rules] for key in members]
         return [[(rule, rule.fronts.future()) for rule in rules]]
 
+    def drop_too_many(self, now_ms: int) -> None:
+        """Give up the oldest of what is more than the policy lets wait, or keeps for groups to come."""
+        policy = self._log.policy
+        if policy.overflow == DROP_HEAD:
+            self._drop_oldest(MAXLEN, now_ms)
+        if policy.retains() and not self.ascending()[0].retention.members:
+            self._drop_oldest(RETENTION, now_ms)
+
+    def _drop_oldest(self, reason: str, now_ms: int) -> None:
+        if all(overflow.Excess(readers, reason).is_over() for readers in self.readers()):
+            return
+        for rules in self.ascending():  # what has expired is not too much
+            rules.end_expired(now_ms)
+            if rules.has_due(now_ms):
+                return  # we are called again
+        for readers in self.readers():
+            overflow.drop_oldest(readers, reason, now_ms)
+
     def waiting_bytes(self) -> int:
         """The bytes of payload that wait, in the group with most of them."""
         return max(map(overflow.waiting_bytes, self.readers())) if self._by_priority else 0
@@ -88,6 +107,7 @@ class LogRules:
     __slots__ = (
         "_levels",
         "_own",
+        "_ttl",
         "_waiting",
         "bytes",
         "dead_letters",
@@ -105,6 +125,7 @@ class LogRules:
         self.bytes: ByteCount | None = None
         self.oldest = Oldest()
         self._own = OwnExpiry(retention, self, dead_letters)
+        self._ttl = QueueTtl(retention, self.fronts, self)
         self._waiting = WaitingClaims()
         self._levels = levels
         levels.add(priority_of(self.log.head_offset), self)
@@ -143,7 +164,7 @@ class LogRules:
             self.call_at(now_ms)
             return
         try:
-            self._drop_too_many(now_ms)
+            self._levels.drop_too_many(now_ms)
         finally:
             self._levels.end()
 
@@ -273,10 +294,6 @@ class LogRules:
         if not any(cursor.consumers):
             cursor.backlog.forget_read()
 
-    def walked(self, now_ms: int) -> None:
-        """See `Walker`."""
-        self.on_timer(now_ms)
-
     # time
 
     def call_at(self, due_ms: int) -> None:
@@ -293,8 +310,8 @@ class LogRules:
         try:
             self._end_waiting(now_ms)
             self._own.end_due(now_ms)
-            self._sweep_all(now_ms)
-            self._drop_too_many(now_ms)
+            self._ttl.end_due(now_ms)
+            self._levels.drop_too_many(now_ms)
         finally:
             self._levels.end()
 
@@ -307,81 +324,16 @@ class LogRules:
         for cursor, claims in due.items():
             self.discard_waiting(cursor, claims, EXPIRED, now_ms)
 
-    def _sweep_all(self, now_ms: int) -> None:
-        policy = self.log.policy
-        if policy.message_ttl_ms:
-            for holder in self.fronts.holders():
-                self._sweep(holder, policy.message_ttl_ms, EXPIRED, now_ms)
-        if policy.retention_age_ms and not self.retention.members and not self._has_due(now_ms):
-            self._sweep(self.fronts.future(), policy.retention_age_ms, RETENTION, now_ms)
+    def end_expired(self, now_ms: int) -> None:
+        """Give up what has expired by the queue's TTL, or waits."""
+        self._end_waiting(now_ms)
+        self._ttl.end_due(now_ms)
 
-    def _sweep(self, holder: Holder, ttl_ms: int, reason: str, now_ms: int) -> None:
-        """Give up what is next for the group as long as it has been here for `ttl_ms`."""
-        source = self.fronts.source(holder)
-        seen_due_ms = self.fronts.seen_due_ms(source, ttl_ms, honours_until=reason == EXPIRED)
-        if seen_due_ms > now_ms:
-            self.call_at(max(seen_due_ms, now_ms + limits.EXPIRY_READ_INTERVAL_MS))
-            return
-        step = 1
-        while front := source.peek(step):
-            step = limits.EXPIRY_STEP_MESSAGES
-            count = 0
-            expired = []
-            for message in front:
-                if not self.fronts.is_over_for(holder, message):
-                    if message.received_at_ms + ttl_ms > now_ms:
-                        break
-                    expired.append(message)
-                count += 1
-            discarded = holder.discard_fresh(expired, reason, now_ms)
-            self.note_passed(holder, expired[:discarded])
-            passed = count if discarded == len(expired) else front.index(expired[discarded])
-            if passed:
-                self.pass_over(holder, source, passed)
-            if passed < count:
-                retry_ms = now_ms + limits.EXPIRY_RETRY_MS
-                self.fronts.see(source, front[passed], retry_ms)
-                self.call_at(retry_ms)
-                return
-            if count < len(front):
-                self.fronts.see(source, front[count], 0)
-                due_ms = front[count].received_at_ms + ttl_ms
-                if source.position < self.log.tail.first_offset:
-                    due_ms = max(due_ms, now_ms + limits.EXPIRY_READ_INTERVAL_MS)
-                self.call_at(due_ms)
-                return
-
-    def _drop_too_many(self, now_ms: int) -> None:
-        policy = self.log.policy
-        if policy.overflow == DROP_HEAD:
-            self._drop_oldest(MAXLEN, now_ms)
-        if policy.retains() and not self.retention.members:
-            self._drop_oldest(RETENTION, now_ms)
-
-    def _drop_oldest(self, reason: str, now_ms: int) -> None:
-        if all(overflow.Excess(readers, reason).is_over() for readers in self._levels.readers()):
-            return
-        for rules in self._levels.ascending():  # what has expired is not too much
-            rules._end_waiting(now_ms)
-            rules._sweep_all(now_ms)
-            if rules._has_due(now_ms):
-                return  # we are called again
-        for readers in self._levels.readers():
-            overflow.drop_oldest(readers, reason, now_ms)
-
-    def _has_due(self, now_ms: int) -> bool:
+    def has_due(self, now_ms: int) -> bool:
         """Whether something may have expired that could not be given up yet."""
-        if self._waiting.has_due(now_ms) or self._own.has_due(now_ms):
-            return True
-        policy = self.log.policy
-        lives = policy.message_ttl_ms or (policy.retention_age_ms and not self.retention.members)
-        return lives > 0 and self.fronts.is_loading()
+        return self._waiting.has_due(now_ms) or self._own.has_due(now_ms) or self._ttl.is_reading()
 
     # see `overflow.Level`
-
-    def source(self, holder: Holder) -> Source:
-        """See `Level`."""
-        return self.fronts.source(holder)
 
     def is_over_for(self, holder: Holder, message: Message) -> bool:
         """See `Level`."""

@@ -15,7 +15,7 @@ from queue_manager.log.queue_log import QueueLog
 from queue_manager.model import Message
 from queue_manager.rules.expiry.byte_count import ByteCount, Holder
 from queue_manager.rules.expiry.front import Front
-from queue_manager.rules.expiry.fronts import Source
+from queue_manager.rules.expiry.fronts import Fronts, Source
 from queue_manager.rules.expiry.oldest import Oldest
 
 FRONT_MESSAGES_MIN: Final = 16  # of the log are looked at for what is too much
@@ -31,10 +31,11 @@ class Level(Protocol):
     def bytes(self) -> ByteCount | None: ...
 
     @property
-    def oldest(self) -> Oldest: ...
+    def fronts(self) -> Fronts:
+        """Who goes through the log for each group."""
 
-    def source(self, holder: Holder) -> Source:
-        """Who goes through the log for the group."""
+    @property
+    def oldest(self) -> Oldest: ...
 
     def is_over_for(self, holder: Holder, message: Message) -> bool:
         """Whether the group has taken the message, or let go of it."""
@@ -107,7 +108,7 @@ def drop_oldest(readers: Sequence[Reader], reason: str, now_ms: int) -> None:
     """
     for level, holder in readers:
         while not (excess := Excess(readers, reason)).is_over():
-            source = level.source(holder)
+            source = level.fronts.source(holder)
             step = min(max(excess.count, FRONT_MESSAGES_MIN), limits.EXPIRY_STEP_MESSAGES)
             # out of order, something older than what came back may never have been claimed
             is_out_of_order = isinstance(source, Front) and source is not holder

@@ -1,0 +1,59 @@
+"""What is next for a group is given up as long as it is too old."""
+
+from queue_manager.cursor.cursor import Cursor
+from queue_manager.cursor.no_rules import NO_RULES
+from queue_manager.manager import QueueManager
+from queue_manager.model import Message
+from queue_manager.rules.expiry.byte_count import Holder
+from queue_manager.rules.expiry.fronts import Fronts, Source
+from queue_manager.rules.expiry.queue_ttl import QueueTtl
+from tests.unit.queue_manager.managers import NOW_MS, make_manager, make_queue
+
+
+class Passed:
+    """The rules of a log, as far as a TTL knows them: notes what it is told."""
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+        self.due_ms: list[int] = []
+
+    def note_passed(self, holder: Holder, messages: list[Message]) -> None:
+        self.offsets += [message.offset for message in messages]
+
+    def pass_over(self, holder: Holder, source: Source, count: int) -> None:
+        source.pass_by(count)
+
+    def has_due(self, now_ms: int) -> bool:
+        return False
+
+    def call_at(self, due_ms: int) -> None:
+        self.due_ms.append(due_ms)
+
+    def on_timer(self, now_ms: int) -> None:
+        """See `Walker`."""
+
+
+def begin(ttl_ms: int) -> tuple[QueueManager, Cursor, QueueTtl, Passed]:
+    """The cursor of a group with two messages published a second apart, and a TTL for it."""
+    manager = make_manager()
+    queue = make_queue(manager, message_ttl_ms=ttl_ms)
+    cursor = queue.group("").cursors[0]
+    cursor.follow(NO_RULES)
+    plan = manager.plan("$queue/jobs", 0, b"", True)
+    plan.aim(manager.publisher.route("$queue/jobs", NOW_MS))
+    for at_ms in (NOW_MS, NOW_MS + 1_000):
+        manager.publish(plan, [b"x"], at_ms)
+    rules = Passed()
+    retention = cursor.retention
+    return manager, cursor, QueueTtl(retention, Fronts(retention, rules, queue.dead_letters), rules), rules
+
+
+def test_messages_go_in_order_of_the_log_and_the_next_one_is_waited_for() -> None:
+    _, cursor, ttl, rules = begin(500)
+    ttl.end_due(NOW_MS + 499)
+    assert (rules.offsets, cursor.position, rules.due_ms) == ([], 0, [NOW_MS + 500])
+    ttl.end_due(NOW_MS + 500)
+    assert (rules.offsets, cursor.position, rules.due_ms[1:]) == ([0], 1, [NOW_MS + 1_500])
+    ttl.end_due(NOW_MS + 1_500)
+    assert (rules.offsets, cursor.position) == ([0, 1], 2)
+    assert not ttl.is_reading()
