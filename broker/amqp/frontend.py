@@ -11,8 +11,8 @@ from typing import Any, Final
 import structlog
 
 from broker.access.credentials import Certificate, Credentials, LoginRefused, Password, VhostRefused
-from broker.amqp.channel_frontend import ChannelFrontend
 from broker.amqp.client import AmqpClient
+from broker.amqp.open_channels import OpenChannels
 from broker.amqp.shared import Shared
 from broker.connection_views import Description
 from broker.entrance import Found, log_in
@@ -73,15 +73,15 @@ class AmqpFrontend(Frontend):
         )
         super().__init__(connection)
         self.client = AmqpClient(hub, transport, connection, shared)
-        self.channels: dict[int, ChannelFrontend] = {}
+        self.channels = OpenChannels(self.client, self._fail)
         self._is_end_logged = False
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.AuthRequested: self._on_auth,
             ev.OpenRequested: self._on_open,
             ev.SecretChanged: self._on_secret,
-            ev.ChannelOpened: self._on_channel_opened,
-            ev.ChannelClosed: self._on_channel_closed,
-            ev.ChannelFailed: self._on_channel_failed,
+            ev.ChannelOpened: self.channels.on_opened,
+            ev.ChannelClosed: self.channels.on_closed,
+            ev.ChannelFailed: self.channels.on_failed,
             ev.ConnectionLost: self._on_lost,
         }
 
@@ -98,14 +98,11 @@ class AmqpFrontend(Frontend):
 
     def pause(self) -> None:
         """See `Frontend.pause`."""
-        for channel in self.channels.values():
-            channel.set_paused(True)
+        self.channels.pause()
 
     def resume(self) -> None:
         """See `Frontend.resume`."""
-        transport = self.client.transport
-        for channel in self.channels.values():
-            channel.set_paused(transport.paused)  # what the one before was waiting for may have filled it
+        self.channels.resume()
 
     def held_back(self, reason: str) -> None:
         """See `Frontend.held_back`: connection.blocked."""
@@ -117,7 +114,7 @@ class AmqpFrontend(Frontend):
 
     def gone(self) -> None:
         """See `Frontend.gone`."""
-        self._close_channels()
+        self.channels.close()
         self.channels.clear()
         self.client.leave()
         self.client.hub.client.queues.forget_caller(self.client.caller)
@@ -134,7 +131,7 @@ class AmqpFrontend(Frontend):
             user=client.username if hasattr(client, "login") else "",
             vhost=client.vhost if hasattr(client, "identity") else "",
             client=client.client_properties,
-            channels=tuple([channel.describe() for channel in self.channels.values()]),
+            channels=self.channels.describe(),
         )
 
     def dismiss(self, reason: str) -> None:
@@ -169,13 +166,8 @@ class AmqpFrontend(Frontend):
     def _end(self, code: int, text: str, class_id: int = 0, method_id: int = 0) -> None:
         self._is_end_logged = True
         self.connection.fail(code, text, class_id, method_id)
-        self._close_channels()
+        self.channels.close()
         self.client.transport.want_flush()
-
-    def _close_channels(self) -> None:
-        """Nothing may be given to a client any more who was told that the connection ends."""
-        for channel in list(self.channels.values()):
-            channel.close()
 
     def _on_auth(self, event: ev.AuthRequested) -> None:
         client = self.client
@@ -232,29 +224,8 @@ class AmqpFrontend(Frontend):
             return
         self.connection.accept_open()
 
-    def _on_channel_opened(self, event: ev.ChannelOpened) -> None:
-        self.channels[event.channel] = ChannelFrontend(self.client, event.channel, self._fail)
-
-    def _on_channel_closed(self, event: ev.ChannelClosed) -> None:
-        channel = self.channels.pop(event.channel, None)
-        if channel is not None:
-            channel.end()
-
-    def _on_channel_failed(self, event: ev.ChannelFailed) -> None:
-        _log.warning(
-            "amqp.channel_error",
-            peer=self.client.transport.peer,
-            channel=event.channel,
-            code=event.code,
-            reason=event.reason,
-        )
-        channel = self.channels.get(event.channel)
-        if channel is not None:
-            channel.close()
-
     def _on_lost(self, event: ev.ConnectionLost) -> None:
         if event.code and not event.by_peer and not self._is_end_logged:
             peer = self.client.transport.peer
             _log.warning("amqp.connection_closed", peer=peer, code=event.code, reason=event.reason)
-        for channel in list(self.channels.values()):
-            channel.end()
+        self.channels.end()

@@ -1,0 +1,73 @@
+"""The channels of one AMQP connection that are open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from broker.amqp.channel_frontend import ChannelFrontend
+from broker.amqp.client import AmqpClient
+from broker.connection_views import ChannelView
+from protocols.amqp091 import events as ev
+
+_log: Final = structlog.get_logger("sluicemq.amqp")
+
+
+class OpenChannels(dict[int, ChannelFrontend]):
+    """Channels by number, as they come and go."""
+
+    def __init__(self, client: AmqpClient, fail: Callable[[int, str, int, int], None]) -> None:
+        """`fail` closes the connection with a reply code."""
+        super().__init__()
+        self._client = client
+        self._fail = fail
+
+    def on_opened(self, event: ev.ChannelOpened) -> None:
+        """The client opened one."""
+        self[event.channel] = ChannelFrontend(self._client, event.channel, self._fail)
+
+    def on_closed(self, event: ev.ChannelClosed) -> None:
+        """One is closed on both sides."""
+        channel = self.pop(event.channel, None)
+        if channel is not None:
+            channel.end()
+
+    def on_failed(self, event: ev.ChannelFailed) -> None:
+        """We closed one for an error of the client's."""
+        _log.warning(
+            "amqp.channel_error",
+            peer=self._client.transport.peer,
+            channel=event.channel,
+            code=event.code,
+            reason=event.reason,
+        )
+        channel = self.get(event.channel)
+        if channel is not None:
+            channel.close()
+
+    def pause(self) -> None:
+        """Deliver nothing more."""
+        for channel in self.values():
+            channel.set_paused(True)
+
+    def resume(self) -> None:
+        """Deliveries may go on, until the peer has too much to read again."""
+        transport = self._client.transport
+        for channel in self.values():
+            channel.set_paused(transport.paused)  # what the one before was waiting for may have filled it
+
+    def close(self) -> None:
+        """Nothing may be given to a client any more who was told that the connection ends."""
+        for channel in list(self.values()):
+            channel.close()
+
+    def end(self) -> None:
+        """The connection is lost: what channels held returns."""
+        for channel in list(self.values()):
+            channel.end()
+
+    def describe(self) -> tuple[ChannelView, ...]:
+        """What each of them does."""
+        return tuple([channel.describe() for channel in self.values()])
