@@ -1,11 +1,13 @@
 """What AMQP can do besides a plain stream of messages, beside RabbitMQ.
 
-    python -m benchmarks.amqp_methods [--only rpc,transactions,bodies,connections] [--seconds 3] [--runs 3]
+    python -m benchmarks.amqp_methods [--only rpc,transactions,bodies,connections,storms]
+        [--seconds 3] [--runs 3]
 
 `rpc`: round trips over direct reply-to, one at a time and many at once. `transactions`: ten persistent
 messages and a commit, one after the other. `bodies`: 50 MB from a publisher to a consumer, and how long
 somebody else had to wait for an answer meanwhile. `connections`: 200 with five channels each, every channel
-with one persistent message at a time, confirmed.
+with one persistent message at a time, confirmed. `storms`: a thousand times a second a durable queue is
+declared, bound and deleted, while others publish with one confirm at a time.
 """
 
 from __future__ import annotations
@@ -38,6 +40,9 @@ CONNECTIONS = 200
 CHANNELS = 5
 QUEUES = 10
 _ACK_BYTES = 21
+STORM_PER_S = 1_000
+STORM_STEP_S = 0.02
+STORM_PUBLISHERS = 4
 
 
 def with_properties(routing_key: str, properties: commands.Basic.Properties) -> bytes:
@@ -259,11 +264,94 @@ def _on_channel(frames: bytes, channel: int) -> bytes:
     return bytes(moved)
 
 
+# storms
+
+
+def storm(target: Target, going: Event, rates: mp.Queue[float]) -> None:
+    """Declare, bind and delete queues at a steady rate while `going` is set; put how many a second."""
+    client = AmqpClient(target.host, target.amqp_port, wait_s=60)
+    step = round(STORM_PER_S * STORM_STEP_S)
+    steps = []
+    for start in range(0, 50 * step, step):
+        names = [f"storm{number}" for number in range(start, start + step)]
+        methods: list[base.Frame] = []
+        for name in names:
+            methods.append(commands.Queue.Declare(queue=name, durable=True))
+            methods.append(commands.Queue.Bind(queue=name, exchange="amq.topic", routing_key=f"{name}.#"))
+            methods.append(commands.Queue.Delete(queue=name))
+        steps.append(b"".join(frame.marshal(method, 1) for method in methods))
+    rates.put(0.0)
+    going.wait(30)
+    count = 0
+    began = due = time.perf_counter()
+    while going.is_set():
+        client.sock.sendall(steps[count // step % len(steps)])
+        for _ in range(3 * step):
+            client.next_frame()
+        count += step
+        due = max(due + STORM_STEP_S, time.perf_counter() - 1)  # what a stall kept back comes again
+        time.sleep(max(0.0, due - time.perf_counter()))
+    rates.put(count / (time.perf_counter() - began))
+    client.close()
+
+
+def _confirmed(target: Target, seconds: float) -> list[float]:
+    """How long confirms took, in ms, sorted, of publishers with one message at a time."""
+    waiting = selectors.DefaultSelector()
+    clients = [AmqpClient(target.host, target.amqp_port, wait_s=60) for _ in range(STORM_PUBLISHERS)]
+    sent: dict[socket.socket, float] = {}
+    message = publish_frames("storm-published", BODY, delivery_mode=2)
+    clients[0].declare_queue("storm-published", durable=True)
+    for client in clients:
+        client.select_confirms()
+        waiting.register(client.sock, selectors.EVENT_READ)
+    took = []
+    end = time.perf_counter() + seconds
+    for client in clients:
+        sent[client.sock] = time.perf_counter()
+        client.sock.sendall(message)
+    while time.perf_counter() < end:
+        for key, _ in waiting.select(1):
+            sock = key.fileobj
+            assert isinstance(sock, socket.socket)
+            sock.recv(1 << 16)
+            now = time.perf_counter()
+            took.append(1000 * (now - sent[sock]))
+            sent[sock] = now
+            sock.sendall(message)
+    clients[0].delete_queue("storm-published")
+    for client in clients:
+        client.sock.close()
+    return sorted(took)
+
+
+def storms(target: Target, seconds: float) -> Figures:
+    quiet = _confirmed(target, seconds)
+    going = mp.Event()
+    rates: mp.Queue[float] = mp.Queue()
+    stormer = mp.Process(target=storm, args=(target, going, rates), daemon=True)
+    stormer.start()
+    rates.get()
+    going.set()
+    stormy = _confirmed(target, seconds)
+    going.clear()
+    rate = rates.get()
+    stormer.join()
+    return {
+        "storm: queues declared, bound and deleted/s": rate,
+        "storm: confirms of others, p50 ms": stormy[len(stormy) // 2],
+        "storm: confirms of others, p99 ms": stormy[len(stormy) * 99 // 100],
+        "no storm: confirms, p50 ms": quiet[len(quiet) // 2],
+        "no storm: confirms, p99 ms": quiet[len(quiet) * 99 // 100],
+    }
+
+
 MEASURES: dict[str, Callable[[Target, float], Figures]] = {
     "rpc": rpc,
     "transactions": transactions,
     "bodies": bodies,
     "connections": connections,
+    "storms": storms,
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from storage.layout import BUCKET_EXPONENT_DEFAULT
@@ -100,4 +100,7 @@ class QueuePolicy:
 
     def fields(self) -> dict[str, Any]:
         """Everything by name."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in _NAMES}
+
+
+_NAMES: Final = tuple(field.name for field in fields(QueuePolicy))
