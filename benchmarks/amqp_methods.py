@@ -99,11 +99,12 @@ def respond(target: Target, ready: Event) -> None:
     client.sock.sendall(reply)
     client.consume("rpc", prefetch=0, no_ack=True)
     requests = DeliveryCounter(client.take_buffered())
+    requests.scan()  # one may have come with consume-ok
     answered = 0
     while True:
-        requests.receive(client.sock)
         client.sock.sendall(reply * (requests.count - answered))
         answered = requests.count
+        requests.receive(client.sock)
 
 
 def rpc(target: Target, seconds: float) -> Figures:
@@ -136,6 +137,7 @@ def rpc(target: Target, seconds: float) -> Figures:
     rate = (replies.count - first) / (now - began)
     responder.kill()
     responder.join()
+    client.delete_queue("rpc")  # with what is left of the responder: it takes no request of the next run
     client.close()
     return {
         "rpc one at a time, round trips/s": len(trips_s) / seconds,
