@@ -6,8 +6,9 @@
 `rpc`: round trips over direct reply-to, one at a time and many at once. `transactions`: ten persistent
 messages and a commit, one after the other. `bodies`: 50 MB from a publisher to a consumer, and how long
 somebody else had to wait for an answer meanwhile. `connections`: 200 with five channels each, every channel
-with one persistent message at a time, confirmed. `storms`: a thousand times a second a durable queue is
-declared, bound and deleted, while others publish with one confirm at a time.
+with one persistent message at a time, confirmed. `storms`: twenty clients declare, bind and
+delete a durable queue each, a thousand times a second in all, while others publish with one confirm at a
+time.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ CHANNELS = 5
 QUEUES = 10
 _ACK_BYTES = 21
 STORM_PER_S = 1_000
-STORM_STEP_S = 0.02
+STORM_CLIENTS = 20
 STORM_PUBLISHERS = 4
 
 
@@ -270,31 +271,35 @@ def _on_channel(frames: bytes, channel: int) -> bytes:
 
 
 def storm(target: Target, going: Event, rates: mp.Queue[float]) -> None:
-    """Declare, bind and delete queues at a steady rate while `going` is set; put how many a second."""
-    client = AmqpClient(target.host, target.amqp_port, wait_s=60)
-    step = round(STORM_PER_S * STORM_STEP_S)
-    steps = []
-    for start in range(0, 50 * step, step):
-        names = [f"storm{number}" for number in range(start, start + step)]
-        methods: list[base.Frame] = []
-        for name in names:
-            methods.append(commands.Queue.Declare(queue=name, durable=True))
-            methods.append(commands.Queue.Bind(queue=name, exchange="amq.topic", routing_key=f"{name}.#"))
-            methods.append(commands.Queue.Delete(queue=name))
-        steps.append(b"".join(frame.marshal(method, 1) for method in methods))
+    """Have many clients declare, bind and delete a queue each at a steady rate while `going` is set; put how
+    many queues a second.
+    """
+    clients = [AmqpClient(target.host, target.amqp_port, wait_s=60) for _ in range(STORM_CLIENTS)]
+    asked = []
+    for number in range(STORM_CLIENTS):
+        name = f"storm{number}"
+        methods: list[base.Frame] = [
+            commands.Queue.Declare(queue=name, durable=True),
+            commands.Queue.Bind(queue=name, exchange="amq.topic", routing_key=f"{name}.#"),
+            commands.Queue.Delete(queue=name),
+        ]
+        asked.append([frame.marshal(method, 1) for method in methods])
     rates.put(0.0)
     going.wait(30)
     count = 0
     began = due = time.perf_counter()
     while going.is_set():
-        client.sock.sendall(steps[count // step % len(steps)])
-        for _ in range(3 * step):
-            client.next_frame()
-        count += step
-        due = max(due + STORM_STEP_S, time.perf_counter() - 1)  # what a stall kept back comes again
+        for step in range(len(asked[0])):
+            for client, methods_of_it in zip(clients, asked, strict=True):
+                client.sock.sendall(methods_of_it[step])
+            for client in clients:
+                client.next_frame()
+        count += STORM_CLIENTS
+        due = max(due + STORM_CLIENTS / STORM_PER_S, time.perf_counter() - 1)  # what was late comes again
         time.sleep(max(0.0, due - time.perf_counter()))
     rates.put(count / (time.perf_counter() - began))
-    client.close()
+    for client in clients:
+        client.sock.close()
 
 
 def _confirmed(target: Target, seconds: float) -> list[float]:
