@@ -12,7 +12,7 @@ from queue_manager.queue.records import LOG_TYPES, PLACE_TYPES
 from queue_manager.shard.record_types import HeldPayloads, RecordType
 from storage.envelope import SHARED, read_head
 from storage.metadata_log import listing_key, log_key
-from storage.records import claim_state, group_position, log_cursor, metadata, payload
+from storage.records import claim_state, group_position, log_cursor, metadata, payload, skipped_offsets
 from storage.store import Store
 
 
@@ -29,6 +29,26 @@ class QueueRemover:
 
     async def remove(self, removal: QueueRemoval) -> None:
         """Do it to the end; a repetition finds what was left."""
+        if not removal.is_untouched:
+            await self._remove_log(removal)
+        manager = self._manager
+        for storage_id in removal.storage_ids:
+            commit = manager.context.commit
+            commit.delete(claim_state.key(storage_id))
+            commit.delete(group_position.key(storage_id))
+            commit.delete(log_cursor.key(storage_id, removal.log_id))
+            if removal.is_untouched:
+                commit.delete(skipped_offsets.key(storage_id))  # a reset of the empty queue
+                continue
+            for kind in PLACE_TYPES:
+                await self._remove_rows(removal, storage_id, kind)
+        for segment in manager.context.metadata_log.segments:
+            listed = log_key(manager.context.metadata_log.instance_id, removal.log_id)
+            manager.context.commit.delete(listing_key(segment.segment_id, listed))
+        manager.queues.removed(removal)
+
+    async def _remove_log(self, removal: QueueRemoval) -> None:
+        """Delete the entries of the log with their payloads, and the records of its rules."""
         manager = self._manager
         for scan in manager.context.metadata_log.scan_bounds(removal.log_id):
             start = scan.start
@@ -48,17 +68,6 @@ class QueueRemover:
                 start = rows[-1][0] + b"\x00"
         for kind in LOG_TYPES:
             await self._remove_rows(removal, removal.name, kind)
-        for storage_id in removal.storage_ids:
-            commit = manager.context.commit
-            commit.delete(claim_state.key(storage_id))
-            commit.delete(group_position.key(storage_id))
-            commit.delete(log_cursor.key(storage_id, removal.log_id))
-            for kind in PLACE_TYPES:
-                await self._remove_rows(removal, storage_id, kind)
-        for segment in manager.context.metadata_log.segments:
-            listed = log_key(manager.context.metadata_log.instance_id, removal.log_id)
-            manager.context.commit.delete(listing_key(segment.segment_id, listed))
-        manager.queues.removed(removal)
 
     async def _remove_rows(self, removal: QueueRemoval, owner: str, kind: RecordType) -> None:
         """Delete the rows of one type; each with what goes with it in one commit."""

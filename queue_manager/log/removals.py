@@ -71,10 +71,19 @@ class QueueRemoval(Removal):
     go.
 
     `released` are the offsets from `head_offset` on whose payloads were let go of already; None after a
-    restart, when that is not known and shared payloads are left alone.
+    restart, when that is not known and shared payloads are left alone. `is_untouched`: there was never
+    anything in it, so its groups' places are all there is to delete.
     """
 
-    __slots__ = ("_released_ids", "head_offset", "log_id", "name", "released", "storage_ids")
+    __slots__ = (
+        "_released_ids",
+        "head_offset",
+        "is_untouched",
+        "log_id",
+        "name",
+        "released",
+        "storage_ids",
+    )
 
     def __init__(
         self,
@@ -83,12 +92,15 @@ class QueueRemoval(Removal):
         storage_ids: tuple[str, ...],
         head_offset: int,
         released: RangeSet | None,
+        *,
+        is_untouched: bool = False,
     ) -> None:
         self.name = name
         self.log_id = log_id
         self.storage_ids = storage_ids
         self.head_offset = head_offset
         self.released = released
+        self.is_untouched = is_untouched
         self._released_ids: set[int] = set()  # of payloads that only the groups' records told of
 
     def releases_now(self, message_id: int) -> bool:

@@ -301,9 +301,17 @@ class Part:
             free = free.intersection(other.progress.released)
         retention.release_ranges(self.log.name if cursor is None else cursor.storage_id, free)
 
-    def delete(self, storage_ids: tuple[str, ...], now_ms: int) -> QueueRemoval | None:
+    def is_untouched(self) -> bool:
+        """Whether there was never a message in it, nor a rule that keeps records."""
+        log = self.log
+        is_new = log.next_offset == log.head_offset == 0
+        return is_new and self._rules is None and not log.policy.stream and not self.retention.removals
+
+    def delete(
+        self, storage_ids: tuple[str, ...], now_ms: int, *, is_untouched: bool = False
+    ) -> QueueRemoval | None:
         """End with the queue. The records go with this commit as far as memory knows them, the rest by the
-        removal this gives.
+        removal this gives. `is_untouched`: so is the whole queue.
         """
         log = self.log
         context = log.context
@@ -328,7 +336,9 @@ class Part:
             purged = [r.start for r in context.removals if isinstance(r, RangeRemoval) and r.log is log]
         head_offset = min(self._kept_from(), *purged, log.next_offset)
         released = self.retention.released if self.retention.is_known else None
-        queue_removal = QueueRemoval(log.name, log.log_id, storage_ids, head_offset, released)
+        queue_removal = QueueRemoval(
+            log.name, log.log_id, storage_ids, head_offset, released, is_untouched=is_untouched
+        )
         context.removals.append(queue_removal)
         return queue_removal
 

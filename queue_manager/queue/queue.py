@@ -322,12 +322,13 @@ class Queue:
                 if cursor.stored.is_dirty and cursor.claims.buckets.failed_count:
                     # where the log no longer stands for a payload, its failed record tells the removal of it
                     cursor.write(self.context.commit, now_ms)
+        is_untouched = not self.rules.are_used and all(part.is_untouched() for part in self.parts)
         self.deleted = True
         self.use.end()
         self.rules.end()
         self._surroundings.book.forget(self.name)
         for part in self.parts:
             storage_ids = [part.log.name, *(cursor.storage_id for cursor in part.cursors.values())]
-            part.delete(tuple(dict.fromkeys(storage_ids)), now_ms)
+            part.delete(tuple(dict.fromkeys(storage_ids)), now_ms, is_untouched=is_untouched)
         for group in self.groups:
             group.delete(f"queue {self.name!r} was deleted")

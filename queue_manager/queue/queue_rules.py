@@ -79,6 +79,11 @@ class QueueRules:
 
     # the queue's end
 
+    @property
+    def are_used(self) -> bool:
+        """Whether there may be records of any of them."""
+        return (self._schedule, self._identities, self._stage) != (None, None, None)
+
     def end(self) -> None:
         """Have nothing done any more."""
         for rule in (self._schedule, self._identities, self._stage):

@@ -7,7 +7,7 @@ import pytest
 from broker.engine.removals import Removals
 from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import QueueBusy
-from queue_manager.log.removals import Removal
+from queue_manager.log.removals import QueueRemoval, Removal
 from storage import metadata_log
 from storage.memory_store import MemoryStore
 from storage.records import payload, payload_refs
@@ -228,3 +228,35 @@ def test_a_failed_message_of_a_deleted_group_goes_though_its_queue_is_deleted_at
         drive(shard.sweep_once())
     drive(shard.commit_once(everything=True))
     assert not [key for key, _ in all_rows(store) if key.startswith((payload.PREFIX, payload_refs.PREFIX))]
+
+
+@pytest.mark.parametrize("is_touched", [False, True])
+def test_a_deleted_queue_is_searched_only_if_there_was_something_in_it(is_touched: bool) -> None:
+    store = MemoryStore()
+    clock = FakeClock()
+    shard = open_shard(store, clock)
+    manager = shard.manager
+    policy_of_it = managers.make_policy(done_retention_ms=0)
+    manager.queues.declare(
+        QueueDefinition("other", durable=True, policy=policy_of_it, topics=("other/#",)), clock.ms
+    )
+    managers.publish(manager, 1, "other/x")  # what a shard has once, it has
+    drive(shard.commit_once(everything=True))
+    before = {key for key, _ in all_rows(store)}
+    it = manager.queues.declare(
+        QueueDefinition("it", durable=True, policy=policy_of_it, topics=("shop/#",)), clock.ms
+    )
+    for group in ("", "a"):
+        managers.consume(manager, it, group)
+    manager.dispatch(clock.ms)
+    drive(shard.commit_once(everything=True))
+    if is_touched:
+        managers.publish(manager, 1, "shop/x")
+    manager.queues.delete(it, clock.ms)
+    [removal] = [each for each in manager.context.removals if isinstance(each, QueueRemoval)]
+    assert removal.is_untouched == (not is_touched)
+    for _ in range(3):
+        drive(shard.sweep_once())
+        drive(shard.commit_once(everything=True))
+    assert {key for key, _ in all_rows(store)} == before
+    assert not manager.queues.is_busy("it")
