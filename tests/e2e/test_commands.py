@@ -166,3 +166,72 @@ def test_doctor_says_what_is_wrong_and_what_to_do(tmp_path: Path, broker: Broker
     done = CliRunner().invoke(app, ["doctor", "--config", str(config)])
     assert done.exit_code == 1
     assert "log.level" in done.stdout
+
+
+def findings_of(config: Path, text: str) -> dict[str, dict[str, Any]]:
+    """What `doctor` says of a configuration, by what it looked at."""
+    config.write_text(text)
+    done = CliRunner().invoke(app, ["doctor", "--config", str(config), "--json"])
+    findings = {each["what"]: each for each in json.loads(done.stdout)}
+    assert done.exit_code == (0 if all(each["ok"] for each in findings.values()) else 1)
+    assert all(each["ok"] == (not each["do"]) for each in findings.values())
+    return findings
+
+
+def test_doctor_knows_the_ports_of_the_broker_that_has_the_storage(
+    tmp_path: Path, broker: BrokerProcess
+) -> None:
+    found = findings_of(
+        tmp_path / "broker.yaml",
+        f"storage: {{url: {broker.storage}}}\nlisteners: {{mqtt: {{port: {broker.mqtt_port}}}}}\n",
+    )
+    assert (found["port mqtt"]["ok"], str(broker.pid) in found["port mqtt"]["found"]) == (True, True)
+    assert "in use by" in found["storage"]["found"]
+    assert found["storage time"]["ok"]
+    assert found["disk sync"]["found"].endswith("ms)")
+    assert found["file system"]["found"] != ""
+
+
+def test_doctor_looks_at_users_and_certificates(tmp_path: Path) -> None:
+    config = tmp_path / "broker.yaml"
+    found = findings_of(config, "storage: {url: 'memory:'}\nlisteners: {amqp: {bind: 0.0.0.0, port: 0}}\n")
+    assert "amqp lets in nobody" in found["users"]["do"]
+    users = tmp_path / "users.yaml"
+    CliRunner().invoke(app, ["user", "add", "ann", "--file", str(users), "--password-stdin"], input="pw\n")
+    CliRunner().invoke(app, ["tls", "init", "--dir", str(tmp_path / "tls")])
+    tls = f"{{cert: {tmp_path}/tls/server.crt, key: {tmp_path}/tls/server.key}}"
+    text = (
+        f"storage: {{url: 'memory:'}}\naccess: {{users_file: {users}}}\n"
+        f"listeners: {{amqps: {{port: 0, tls: {tls}}}}}\n"
+    )
+    found = findings_of(config, text)
+    assert (found["users"]["ok"], found["users"]["found"].endswith("1 users")) == (True, True)
+    assert found["certificate amqps"]["found"].startswith("until ")
+    (tmp_path / "tls" / "server.key").chmod(0o644)
+    assert "chmod 600" in findings_of(config, text)["key amqps"]["do"]
+    users.chmod(0o644)
+    assert "chmod 600" in findings_of(config, text)["users"]["do"]
+    Path(tmp_path, "tls", "server.crt").write_text("none")
+    assert not findings_of(config, text)["certificates"]["ok"]
+
+
+def test_doctor_says_that_an_object_store_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+    monkeypatch.setattr("config.limits.STORE_OPEN_TIMEOUT_S", 0.5)
+    found = findings_of(tmp_path / "broker.yaml", "storage: {url: 's3://none/here'}\n")
+    assert "network" in found["storage"]["do"]
+
+
+def test_top_shows_what_each_queue_does(run: Run, name: str) -> None:
+    run("queue", "declare", name)
+    run("queue", "pause", name, "--deliver")
+    for order in ("waiting", "busy", "failed", "name"):
+        told = run("top", "--count", "2", "--interval", "0.2", "--sort", order)
+        assert "processor" in told
+        assert "in/s" in told
+    assert name in told
+    assert "paused" in told
