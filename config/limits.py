@@ -265,6 +265,7 @@ WRITE_TURN_BYTES_MAX: Final = 1 * MIB  # of a connection's large messages, befor
 SUBSCRIBER_BUFFER_BYTES_MAX: Final = 64 * MIB  # beyond it plain messages to a slow subscriber are dropped
 SUBSCRIBER_BUFFER_BYTES_MIN: Final = 64 * KIB  # the least that may be configured instead, and the most
 SUBSCRIBER_BUFFER_BYTES_CEILING: Final = 1_024 * MIB
+SESSION_RETAINED_SENT_MAX: Final = 10_000  # retained messages that a subscription has a lasting session keep
 SESSION_PENDING_MESSAGES_MAX: Final = 100_000  # QoS 1 and 2 messages waiting for a client's Receive Maximum
 DEADLINE_CHECK_INTERVAL_MS: Final = 500
 DRAIN_TIMEOUT_S: Final = 10  # SIGTERM: how long the last commit and goodbyes may take

@@ -496,6 +496,16 @@ class SessionClient(Protocol):
         """Subscribe a session to a filter no more; whether it was."""
         ...
 
+    def send_own(
+        self,
+        session: Session,
+        topic_filter: str,
+        messages: Sequence[tuple[EnvelopeTemplate, int, int, bytes]],
+    ) -> None:
+        """Send a session what was retained, of QoS 1 or 2, as its subscription to a filter wants it; it stays
+        in flight over connections. Each message is given with QoS, time and body.
+        """
+
     def publish(
         self,
         logs: Sequence[Log],

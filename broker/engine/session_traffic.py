@@ -151,6 +151,10 @@ class SessionSubscription(Protocol):
     def is_logged(self) -> bool:
         """Whether messages are kept for it."""
 
+    @property
+    def is_own(self) -> bool:
+        """Whether it is what brings the client retained messages for another subscription."""
+
 
 class Log(Protocol):
     """The log of a filter that sessions are subscribed to with QoS 1 or 2."""

@@ -238,6 +238,14 @@ class _NoSessions:
         """See `SessionClient`."""
         return False
 
+    def send_own(
+        self,
+        session: Session,
+        topic_filter: str,
+        messages: Sequence[tuple[EnvelopeTemplate, int, int, bytes]],
+    ) -> None:
+        """See `SessionClient`."""
+
     def publish(
         self,
         logs: Sequence[Log],

@@ -113,7 +113,7 @@ def _session_view(session: Session) -> SessionView:
         client_id=session.client_id,
         user=session.user,
         connected=session.link is not None,
-        subscriptions=len(session.subscriptions),
+        subscriptions=sum(not each.is_own for each in session.subscriptions.values()),
         queued=queued,
         queued_bytes=queued_bytes,
         dropped=session.dropped_count,

@@ -38,6 +38,7 @@ from queue_manager import address
 from queue_manager.address import PASSING_GROUP_PREFIX
 from queue_manager.errors import InvalidAddress, InvalidArgument, QueueManagerError
 from queue_manager.patterns import MATCH_ALL
+from storage.envelope import EnvelopeTemplate
 
 _log: Final = structlog.get_logger("sluicemq.mqtt")
 
@@ -261,9 +262,18 @@ class Subscriptions:
     def _send_retained(self, subscription: Subscription) -> None:
         now_ms = self._client.hub.clock.now_ms()
         retained = self._client.hub.client.retained.matching(subscription.filter)
+        lasting: list[tuple[EnvelopeTemplate, int, int, bytes]] = []
         for message in chain(retained, self._system.matching(subscription.filter)):
-            if self._outbound.may_read(message.topic):
+            if not self._outbound.may_read(message.topic):
+                continue
+            is_lasting = self._link is not None and message.qos and subscription.qos
+            if is_lasting and len(lasting) < limits.SESSION_RETAINED_SENT_MAX:
+                lasting.append((message.template, message.qos, message.received_at_ms, message.body))
+            else:
                 self._outbound.send_retained(message, subscription, now_ms)
+        if lasting and self._link is not None and self._link.session.subscriptions.get(subscription.filter):
+            sessions = self._client.hub.client.sessions
+            sessions.send_own(self._link.session, subscription.filter, lasting)
 
     def _subscribe_queue(
         self, event: SubscribeReceived, request: SubscriptionRequest, share: str, topic_filter: str

@@ -10,7 +10,7 @@ from config import limits
 from queue_manager.errors import LimitReached
 from queue_manager.sessions.blocks import Blocks
 from queue_manager.sessions.bounds import OLDEST, REJECT, Bounds, BoundsInForce
-from queue_manager.sessions.filter_log import FilterLog
+from queue_manager.sessions.filter_log import OWN, FilterLog
 from queue_manager.sessions.losses import Losses
 from queue_manager.sessions.session import Session
 from queue_manager.sessions.subscription import SessionSubscription, SubscriptionOptions, options_of
@@ -63,7 +63,7 @@ class Sessions:
     @property
     def logs(self) -> Sequence[FilterLog]:
         """The logs that are there."""
-        return list(self._logs.values())
+        return [log for log in self._logs.values() if not log.is_own]
 
     def find(self, client_id: str, now_ms: int) -> Session | None:
         """The session of a client; one that has expired is none."""
@@ -181,12 +181,14 @@ class Sessions:
             end_bytes,
         )
         self._logs[topic_filter] = log
-        self.on_log(log, True)
+        if not log.is_own:
+            self.on_log(log, True)
         return log
 
     def _unused(self, log: FilterLog) -> None:
         del self._logs[log.filter]
-        self.on_log(log, False)
+        if not log.is_own:
+            self.on_log(log, False)
         log.remove()
 
     # publishing
@@ -226,6 +228,47 @@ class Sessions:
             log.append(messages, body_bytes)
             self._trim(log)
         return True
+
+    def send_own(
+        self,
+        session: Session,
+        topic_filter: str,
+        messages: Sequence[tuple[EnvelopeTemplate, int, int, bytes]],
+    ) -> None:
+        """Have a session sent messages that were retained, as its subscription to a filter wants them and
+        whatever becomes of its connection meanwhile. Each is given with QoS, time and body.
+        """
+        log = self._own_log(session, topic_filter)
+        context = self._context
+        if self._bounds.bounds.drop != OLDEST and not self._with_room([log], len(messages)):
+            session.note_dropped(len(messages))
+            return
+        first_id, put = context.message_ids.allocate(len(messages))
+        if put is not None:
+            context.commit.put(*put)
+        kept = [
+            Kept(message_id, qos | RETAIN, NO_PUBLISHER, template, received_at_ms, body)
+            for message_id, (template, qos, received_at_ms, body) in enumerate(messages, first_id)
+        ]
+        body_bytes = sum([len(each.body) for each in kept])
+        context.commit.hold(body_bytes)
+        log.append(kept, body_bytes)
+        self._trim(log)
+
+    def _own_log(self, session: Session, topic_filter: str) -> FilterLog:
+        options = session.subscriptions[topic_filter].options
+        wanted = options._replace(no_local=False, retain_as_published=True)
+        name = OWN + topic_filter
+        known = session.subscriptions.get(name)
+        if known is not None and known.log is not None:
+            known.change(wanted)
+            session.add(known)
+            return known.log
+        log = self._log_of(f"{OWN}{session.number}{name}")
+        subscription = SessionSubscription(session, name, wanted, log, self._next_id)
+        subscription.begin_at(log.end_count, log.end_bytes)
+        session.add(subscription)
+        return log
 
     def _trim(self, log: FilterLog) -> None:
         """Have the oldest deleted that no session would get, now and then."""
@@ -300,7 +343,7 @@ class Sessions:
 
     def restored(self, now_ms: int) -> None:
         """All sessions are there: remove what a crash left behind, have those end whose time is over."""
-        for log in self.logs:
+        for log in list(self._logs.values()):
             if not log.readers:
                 self._unused(log)
                 continue

@@ -41,6 +41,10 @@ class LogReader(Protocol):
         """Older messages of the log are gone."""
 
 
+OWN: Final = "\0"
+"""Begins the names of logs and subscriptions that nobody subscribed to: no filter has it."""
+
+
 class FilterLog:
     """What one filter matched, in order of message IDs: the newest in memory, the rest on the store.
 
@@ -68,6 +72,7 @@ class FilterLog:
         "filter",
         "head_bytes",
         "head_count",
+        "is_own",
         "last_id",
         "live",
         "number",
@@ -92,6 +97,7 @@ class FilterLog:
         self._unused = unused
         self.number = number
         self.filter = topic_filter
+        self.is_own = topic_filter.startswith(OWN)  # of one subscription, and nothing is published to it
         self.readers: dict[LogReader, None] = {}
         self.live: dict[LogReader, None] = {}
         self.waiting: dict[LogReader, None] = {}

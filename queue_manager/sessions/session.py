@@ -8,7 +8,7 @@ from typing import Protocol
 from config import limits
 from queue_manager.sessions.blocks import END
 from queue_manager.sessions.bounds import NEWEST, OLDEST, Bounds, BoundsInForce
-from queue_manager.sessions.filter_log import FilterLog
+from queue_manager.sessions.filter_log import OWN, FilterLog
 from queue_manager.sessions.losses import Losses
 from queue_manager.sessions.merging import Merged, merge
 from queue_manager.sessions.sent import Unfinished
@@ -145,6 +145,9 @@ class Session:
         """A connection is there: everything the client may not have is sent (again), then what waits."""
         self.link = link
         self.ended_at_ms = CONNECTED
+        if not len(self.unfinished):
+            for each in [s for s in self.subscriptions.values() if s.is_own and s.is_drained]:
+                self.remove(each)
         self._held = None
         self._next_id = self.position
         self._unrepeated = {s.message_id for s in self.unfinished if s.state != RECEIVED_QOS_2}
@@ -199,7 +202,11 @@ class Session:
 
     def remove(self, subscription: SessionSubscription) -> None:
         """Unsubscribe: what waits because of this filter alone is not sent."""
-        del self.subscriptions[subscription.filter]
+        if self.subscriptions.pop(subscription.filter, None) is None:
+            return
+        own = self.subscriptions.get(OWN + subscription.filter)
+        if own is not None:
+            self.remove(own)
         self._behind.pop(subscription, None)
         if subscription.log is not None:
             subscription.log.forget_reader(subscription)

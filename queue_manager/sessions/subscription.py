@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, Protocol
 
-from queue_manager.sessions.filter_log import FilterLog
+from queue_manager.sessions.filter_log import OWN, FilterLog
 from storage.records import session_subscription
 from storage.records.session_subscription import NO_LOG, SubscriptionValue
 
@@ -81,6 +81,16 @@ class SessionSubscription:
     def low_id(self) -> int:
         """The session needs nothing of the log below this ID."""
         return max(self.from_id, self.session.position)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is what brings the client retained messages for another subscription."""
+        return self.filter.startswith(OWN)
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether the session was given everything in its log."""
+        return self.log is None or self.read_count >= self.log.end_count
 
     def begin_at(self, count: int, body_bytes: int) -> None:
         """So much of what the log ever got is not for it, or done."""

@@ -418,3 +418,36 @@ def test_what_a_member_of_a_kept_share_did_not_acknowledge_goes_to_who_comes_nex
     assert sender.publish(name, "nobody's") == 0x10
     back.subscribe(f"$share/g/{name}", 1)
     assert back.quiet()
+
+
+def test_retained_messages_that_were_not_acknowledged_stay_in_flight(own_broker, mqtt):
+    """[MQTT-4.4.0-1], over a crash of the broker, too; those that were are not sent again"""
+    broker = own_broker()
+    sender = mqtt(broker)
+    for number in range(4):
+        sender.publish(f"r/{number}", str(number), number % 2, retain=True)
+    client = lasting(mqtt, V5, "c", broker, manual_ack=True)
+    client.subscribe("r/#", 2)
+    first = {message.payload: message for message in client.take(4)}
+    assert all(message.retain for message in first.values())
+    assert {payload: message.qos for payload, message in first.items()} == {
+        b"0": 0,
+        b"1": 1,
+        b"2": 0,
+        b"3": 1,
+    }
+    client.drop()
+    again = lasting(mqtt, V5, "c", broker, manual_ack=True)
+    assert {(m.payload, m.qos, m.dup, m.retain) for m in again.take(2)} == {
+        (b"1", 1, True, True),
+        (b"3", 1, True, True),
+    }
+    broker.restart(kill=True)
+    back = lasting(mqtt, V5, "c", broker)
+    assert {(m.payload, m.qos) for m in back.take(2)} == {(b"1", 1), (b"3", 1)}
+    assert back.quiet()
+    back.disconnect()
+    back = lasting(mqtt, V5, "c", broker)
+    assert back.quiet()
+    back.subscribe("r/#", 1)
+    assert {m.payload: m.qos for m in back.take(4)} == {b"0": 0, b"1": 1, b"2": 0, b"3": 1}

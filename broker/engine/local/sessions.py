@@ -90,6 +90,15 @@ class LocalSessions:
             taken.remove(known)
         return known is not None
 
+    def send_own(
+        self,
+        session: traffic.Session,
+        topic_filter: str,
+        messages: Sequence[tuple[EnvelopeTemplate, int, int, bytes]],
+    ) -> None:
+        """See `SessionClient.send_own`."""
+        self._sessions.send_own(cast(Session, session), topic_filter, messages)
+
     def publish(
         self,
         logs: Sequence[traffic.Log],
