@@ -101,9 +101,13 @@ class PublishDecoder:
         ) and not self._learn(data, start, end):
             return None
         shape = self._shape
+        prefix = self._prefix
         stride = self._stride
         offset = self._payload_offset
-        count = self._count(data, start, end) if start + 2 * stride <= end else 1
+        if start + 2 * stride <= end and data.startswith(prefix, start + stride):
+            count = self._count(data, start, end)
+        else:
+            count = self._window = 1
         stop = start + count * stride
         id_offset = 0
         ids: list[int] = []
