@@ -28,12 +28,14 @@ async def read_from(shard: Shard, log: QueueLog, offset: int) -> AsyncIterator[l
     offset = max(offset, log.head_offset)
     if offset < log.tail.first_offset:
         sequence = await sequence_of(shard, log, offset)
+        entry_count = 1  # who wants a page may have it with the first
         for scan in shard.manager.context.metadata_log.scan_bounds(log.log_id, sequence):
             start = scan.start
             while offset < log.tail.first_offset and not log.deleted:
-                rows = await shard.store.scan(start, scan.end, limit=ENTRIES_PER_SCAN)
+                rows = await shard.store.scan(start, scan.end, limit=entry_count)
                 if not rows:
                     break
+                entry_count = min(2 * entry_count, ENTRIES_PER_SCAN)
                 part = []
                 for _, value in rows:
                     for message_id, envelope in metadata.decode(value):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.engine.log_reader import LogReader
+from broker.engine.operations.browsing import read_page
 from config import limits
 from queue_manager.policy import QueuePolicy
 from storage.batch import WriteOps
@@ -43,6 +44,25 @@ def backlog(sizes: list[int], *, count: int = 10, policy: QueuePolicy = DEFAULT_
         h.commit(everything=True)
     h.crash()
     return h
+
+
+def test_a_page_of_a_listing_reads_little_more_than_its_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    h = backlog([0] * 20, count=100)
+    scan = h.shard.store.scan
+    entries: list[int] = []
+
+    async def counted(start: bytes, end: bytes | None, *, limit: int) -> list[tuple[bytes, bytes]]:
+        rows = await scan(start, end, limit=limit)
+        entries.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(h.shard.store, "scan", counted)
+    queue = h.manager.queues.find("jobs")
+    for after in (None, "149", "1749"):
+        page = drive(read_page(h.shard, queue, None, "ready", after=after, limit=100, bodies=False))
+        assert len(page.messages) == 100
+    # each message of an entry is decoded: finding the place reads one at a time, the page a few
+    assert sum(count for count in entries if count > 1) <= 3 * 3, entries
 
 
 def jobs(h: Harness) -> OracleQueue:
