@@ -365,7 +365,13 @@ class Broker:
             hub.spawn(self._open_http(node, over_http))
 
     async def _open_http(self, node: Node, names: Collection[str]) -> None:
-        self._listeners.let_wait_in(await self._http.load(self.hub, self.admin, node, names))
+        try:
+            makers = await self._http.load(self.hub, self.admin, node, names)
+        except Exception:
+            _log.exception("http.not_started")
+            self._listeners.leave_out(names)  # so that nobody waits for it
+        else:
+            self._listeners.let_wait_in(makers)
 
     def _protocol_makers(self) -> dict[str, MakeProtocol]:
         """What serves the clients of each listener, with TLS or without."""

@@ -7,7 +7,7 @@ import errno
 import os
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -156,15 +156,17 @@ class Listeners:
 
     def close(self) -> None:
         """Give the ports back. Who was let in stays; `let_in` tells when nobody comes any more."""
+        self.leave_out(list(self._sockets))
+
+    def leave_out(self, names: Iterable[str]) -> None:
+        """Give the ports of these back."""
         loop = asyncio.get_running_loop()
-        for sockets in self._sockets.values():
-            for listening in sockets:
-                if listening in self._open_to:
+        for name in names:
+            for listening in self._sockets.pop(name, ()):
+                if self._open_to.pop(listening, None) is not None:
                     loop.remove_reader(listening)
                 unlink_unix(listening)
                 listening.close()
-        self._sockets = {}
-        self._open_to = {}
 
     async def let_in(self) -> None:
         """Return once all who were accepted are driven by what was made for them."""

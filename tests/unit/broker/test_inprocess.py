@@ -7,8 +7,16 @@ import threading
 
 import pika
 import pytest
+from structlog.testing import capture_logs
 
 from broker.app import Broker
+from config.settings import (
+    HttpListenerSettings,
+    ListenersSettings,
+    MqttListenerSettings,
+    Settings,
+    StorageSettings,
+)
 from queue_manager.policy import QueuePolicy
 from storage.batch import WriteOps
 from storage.errors import FormatTooNew, StorageError, StoreInUse
@@ -153,3 +161,26 @@ async def test_queue_of_a_newer_release_ends_the_start_and_is_told_as_such():
     await store.write(ops)
     with pytest.raises(FormatTooNew, match="policy has colour .written by a newer release"):
         await Broker().start(store)
+
+
+async def test_http_that_cannot_be_put_together_is_told_and_refused_while_others_are_served(monkeypatch):
+    is_connected = threading.Event()
+
+    def fail(*arguments):
+        is_connected.wait(10)
+        raise OSError("no templates")
+
+    monkeypatch.setattr("broker.http.application.http_servers", fail)
+    listeners = ListenersSettings(mqtt=MqttListenerSettings(port=0), http=HttpListenerSettings(port=0))
+    settings = Settings(storage=StorageSettings(url="memory:"), listeners=listeners)
+    with capture_logs() as logged:
+        async with Broker(settings) as broker:
+            reader, _ = await asyncio.open_connection("127.0.0.1", broker.ports["http"])
+            is_connected.set()
+            with pytest.raises(ConnectionResetError):
+                await asyncio.wait_for(reader.read(), 5)
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection("127.0.0.1", broker.ports["http"])
+            _, writer = await asyncio.open_connection("127.0.0.1", broker.ports["mqtt"])
+            writer.close()
+    assert "http.not_started" in [line["event"] for line in logged]
