@@ -147,6 +147,7 @@ class MetadataLog:
         "_allocator",
         "_entry_prefixes",
         "_listed",
+        "_listed_ids",
         "_segment_bytes",
         "_starts",
         "instance_id",
@@ -174,6 +175,7 @@ class MetadataLog:
         self._allocator = SequenceAllocator(SEQ_BLOCK_KEY, stored_block)
         self._segment_bytes = 0
         self._listed: set[bytes] = set(listed)  # keys of listings of the newest segment
+        self._listed_ids: set[str] = set()  # of logs that were looked for there
         self._entry_prefixes: dict[str, bytes] = {}  # likewise of the newest segment
         ids = [segment.segment_id for segment in self.segments]
         if ids != sorted(set(ids)) or len(set(self._starts)) != len(ids):
@@ -225,6 +227,9 @@ class MetadataLog:
 
     def listing(self, log_id: str) -> tuple[bytes, bytes] | None:
         """The put that lists this log in the newest segment, or None if that was done."""
+        if log_id in self._listed_ids:
+            return None
+        self._listed_ids.add(log_id)
         key = listing_key(self.segments[-1].segment_id, log_key(self.instance_id, log_id))
         if key in self._listed:
             return None
@@ -309,6 +314,7 @@ class MetadataLog:
         self._starts.append(start_sequence)
         self._segment_bytes = 0
         self._listed.clear()
+        self._listed_ids.clear()
         self._entry_prefixes.clear()
         return segment_meta_key(segment_id), encode_segment_meta(segment)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from itertools import repeat
 
@@ -178,14 +179,7 @@ class QueueLog:
         index = self._index
         if not index or index[0][0] > offset:
             return None
-        low, high = 0, len(index)
-        while low + 1 < high:
-            middle = (low + high) // 2
-            if index[middle][0] <= offset:
-                low = middle
-            else:
-                high = middle
-        return index[low][1]
+        return index[bisect_left(index, (offset + 1, 0)) - 1][1]
 
     # where it begins
 

@@ -183,7 +183,7 @@ class Retention(Generic[M]):
         """See `InMemory`: messages that every group is past go, and the oldest of what is durable."""
         log = self.log
         tail = log.tail
-        if not len(tail):
+        if tail.first_offset == tail.next_offset:
             return False
         if self.members:
             floor = tail.next_offset
@@ -195,7 +195,7 @@ class Retention(Generic[M]):
             tail.drop_bytes(tail_bytes_max, log.durable_offset)
         else:
             log.move_head(tail.first_offset)
-        return len(tail) > 0 and not log.deleted
+        return tail.first_offset < tail.next_offset and not log.deleted
 
     def delete(self) -> None:
         """The queue is deleted."""

@@ -117,13 +117,13 @@ class Tail:
 
     def drop_before(self, offset: int) -> None:
         """Forget messages below `offset`."""
-        count = min(offset - self.first_offset, len(self))
+        count = offset - self.first_offset
         if count <= 0:
             return
-        if count == len(self):
+        if offset >= self.next_offset:
             self._messages = []
             self._start = 0
-            self.first_offset += count
+            self.first_offset = self.next_offset
             self.memory_bytes = 0
             self._released_count = 0
             self._overhead_bytes = MESSAGE_OVERHEAD_BYTES
