@@ -373,6 +373,7 @@ RATE_SPAN_S_MAX: Final = 60  # an older sample tells nothing of now
 LISTED_QUEUES_PER_STEP: Final = 128  # looked at before others have their turn
 LISTED_CONNECTIONS_PER_STEP: Final = 128
 LISTED_NAMES_PER_STEP: Final = 4_096  # compared
+MERGED_VIEWS_PER_STEP: Final = 1_024  # put in order
 METRICS_QUEUES_MAX: Final = 1_000  # with series of their own in /metrics; the others are summed up
 MQCORE_STORE_TIMEOUT_S: Final = 10  # then a publisher is told to try again
 MQCORE_WAIT_MS_MAX: Final = 60_000  # longest wait for a message to come

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
+from heapq import merge
+from itertools import islice
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from starlette.datastructures import QueryParams
@@ -15,6 +19,7 @@ from broker.http.totals import in_steps
 from config import limits
 
 V = TypeVar("V")
+_Order = tuple[int, float, str]
 
 
 async def listing(
@@ -25,7 +30,7 @@ async def listing(
 ) -> Response:
     """The views as the query wants them, in the form that `shape` gives them: all, or one page as an object.
 
-    Only what is shown is given its form, unless it is to be sorted. Raises Problem.
+    Only what is shown is given its form, and what has to be looked at to sort it. Raises Problem.
     """
     total = len(views)
     name = query.get("name", "")
@@ -33,18 +38,27 @@ async def listing(
         views = _named(views, name, name_of, is_pattern=query.get("use_regex") == "true")
     sort = query.get("sort")
     if sort:
-        items: list[dict[str, Any]] = []
-        async for part in in_steps(views):
-            items += map(shape, part)
-        items.sort(key=lambda item: _order(value_of(item, sort)), reverse=query.get("sort_reverse") == "true")
-        return await listing(items, lambda item: item, _without(query, "sort", "name"))
+        views = await _sorted(views, shape, sort, is_reverse=query.get("sort_reverse") == "true")
     if "page" in query:
         return answer(_page(views, total, shape, query))
     return answer_in_parts(views, lambda view: with_columns(shape(view), query))
 
 
-def _without(query: QueryParams, *names: str) -> QueryParams:
-    return QueryParams([(name, value) for name, value in query.multi_items() if name not in names])
+async def _sorted(
+    views: Sequence[V], shape: Callable[[V], dict[str, Any]], path: str, *, is_reverse: bool
+) -> list[V]:
+    """The views by what stands at `path` of their form; sorted a part at a time, then merged in steps."""
+    runs: list[list[tuple[_Order, V]]] = []
+    async for part in in_steps(views):
+        run = [(_order(value_of(shape(view), path)), view) for view in part]
+        run.sort(key=itemgetter(0), reverse=is_reverse)
+        runs.append(run)
+    merged = merge(*runs, key=itemgetter(0), reverse=is_reverse)
+    found: list[V] = []
+    while step := list(islice(merged, limits.MERGED_VIEWS_PER_STEP)):
+        found += [view for _, view in step]
+        await asyncio.sleep(0)
+    return found
 
 
 def with_columns(item: dict[str, Any], query: QueryParams) -> dict[str, Any]:
@@ -114,7 +128,7 @@ def _named(views: Sequence[V], name: str, name_of: Callable[[V], str], *, is_pat
     return [view for view in views if pattern.search(name_of(view))]
 
 
-def _order(value: Any) -> tuple[int, float, str]:
+def _order(value: Any) -> _Order:
     if isinstance(value, int | float):
         return 1, float(value), ""
     return (0, 0.0, "") if value is None else (2, 0.0, str(value))
