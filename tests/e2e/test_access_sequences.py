@@ -113,7 +113,29 @@ def transact(channel, key):
     other.tx_commit()
 
 
+def call_http(url, kind, queue, other, address):
+    """What administration and RabbitMQ's API would let somebody reach another's queue by."""
+    calls = {
+        "declare": ("PUT", f"/api/v1/queues/{queue}", {"dlq": other, "topics": [address], "capture": True}),
+        "publish": ("POST", f"/api/v1/queues/{queue}/messages", {"body": "intruder", "topic": address}),
+        "move": ("POST", f"/api/v1/queues/{queue}/move", {"to": other}),
+        "copy": ("POST", f"/api/v1/queues/{queue}/copy", {"to": other}),
+        "purge": ("POST", f"/api/v1/queues/{queue}/purge", None),
+        "delete": ("DELETE", f"/api/v1/queues/{queue}", None),
+        "redrive": ("POST", f"/api/v1/queues/{queue}/redrive-dead-letters", {"to": None}),
+        "bind": ("POST", f"/api/bindings/%2f/e/theirs-x/q/{queue}", {"routing_key": "#"}),
+        "look": ("GET", f"/api/v1/queues/{queue}/messages", None),
+    }
+    method, path, body = calls[kind]
+    answer = httpx.request(method, url + path, json=body, auth=("narrow", PASSWORD), trust_env=False)
+    assert SECRET.decode() not in answer.text
+
+
+HTTP_KINDS = st.sampled_from(
+    ["declare", "publish", "move", "copy", "purge", "delete", "redrive", "bind", "look"]
+)
 OPERATIONS = st.one_of(
+    st.tuples(st.just(call_http), HTTP_KINDS, queues.filter(bool), queues, filters),
     st.tuples(st.just(declare), queues, exchanges, keys),
     st.tuples(st.just(publish), exchanges, keys, keys),
     st.tuples(st.just(alternate), exchanges, exchanges),
@@ -151,6 +173,9 @@ def run(process, operations):
     device = MqttClient(process.mqtt_port, username="narrow", password=PASSWORD).connect()
     channel = None
     for operation, *arguments in operations:
+        if operation is call_http:
+            call_http(process.http_url, *arguments)
+            continue
         if isinstance(operation, str):
             run_mqtt(process, device, operation, *arguments)
             continue

@@ -1,7 +1,9 @@
 """Tokens and SCRAM with a real broker: who comes in, and who is sent away when a token ends."""
 
+import json
 import time
 
+import httpx
 import jwt
 import pika
 import pytest
@@ -46,8 +48,9 @@ def guarded(tmp_path_factory):
         assert secret not in process.log
 
 
-def token(seconds, user="device", **granted):
-    claims = {"sub": user, "exp": time.time() + seconds, "sluicemq": {"permissions": [granted or EVERYTHING]}}
+def token(seconds, user="device", tags=(), **granted):
+    may = {"permissions": [granted or EVERYTHING], "tags": list(tags)}
+    claims = {"sub": user, "exp": time.time() + seconds, "sluicemq": may}
     return jwt.encode(claims, SECRET, "HS256")
 
 
@@ -79,6 +82,14 @@ def test_a_connection_ends_with_its_token(guarded):
     with pytest.raises(amqp.ConnectionClosedByBroker, match="expired"):
         connection.sleep(15)
     client.end()
+
+
+def test_a_topic_is_followed_no_longer_than_its_token_lasts(guarded):
+    headers = {"authorization": f"Bearer {token(3, tags=['monitoring'])}"}
+    url = f"{guarded.http_url}/api/v1/topics/tail"
+    with httpx.stream("GET", url, headers=headers, timeout=30, trust_env=False) as answer:
+        lines = [json.loads(line) for line in answer.iter_lines()]
+    assert lines == [{}, {"error": "refused", "reason": "the login has expired"}]
 
 
 def renew_and_wait(connection, secret):
