@@ -1,19 +1,21 @@
-"""The log of a busy broker does not pile up."""
+"""The log of a busy broker does not pile up, and what a backup reads stays meanwhile."""
 
 import asyncio
 import os
 
 from config import limits
 from config.settings import StorageSettings
+from storage.backup.source import CutSource
 from storage.batch import WriteOps
 from storage.local_sync import wal_ids
 from storage.open import open_store
 from tests.unit.storage.store_conformance import batch
 
 COMMITS = 400
+CUT_AT = 100
 
 
-async def test_log_objects_are_collected_while_rows_come_and_go(tmp_path, monkeypatch):
+async def test_log_objects_are_collected_while_rows_come_and_go_and_a_cut_is_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "STORE_GARBAGE_INTERVAL_S", 1)
     monkeypatch.setattr(limits, "STORE_GARBAGE_AGE_MIN_S", 1)
     monkeypatch.setattr(limits, "STORE_TABLE_BYTES", 256 * limits.KIB)
@@ -27,6 +29,8 @@ async def test_log_objects_are_collected_while_rows_come_and_go(tmp_path, monkey
             if commit > 20:
                 ops.delete(b"k%08d-%d" % (commit - 20, row))
         await store.write(ops)
+        if commit == CUT_AT:
+            cut = await store.cuts.make()
         if commit % 10 == 9:
             await asyncio.sleep(0.03)  # SlateDB gets them in batches of some 20 ms
 
@@ -48,6 +52,11 @@ async def test_log_objects_are_collected_while_rows_come_and_go(tmp_path, monkey
         assert loop.time() < give_up, f"garbage is left: {left}, {tables} tables at first"
         await asyncio.sleep(0.3)
     assert len(await store.scan(b"k", b"l", limit=1_000)) in range(200, 220)
+    source = await CutSource.open(str(tmp_path), cut.id)
+    found = [key async for page in source.pages() for key, _ in page if key.startswith(b"k")]
+    kept = [0, *range(CUT_AT - 19, CUT_AT + 1)]  # the first are never deleted
+    assert found == [b"k%08d-%d" % (commit, row) for commit in kept for row in range(10)]
+    await source.close()
     await store.close()
     store = await open_store(StorageSettings(url=str(tmp_path)))
     assert store.notes == ()
