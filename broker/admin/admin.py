@@ -60,6 +60,10 @@ class Admin:
         self._settings = settings
         self._clock = clock
 
+    def within(self, client: ShardClient) -> Admin:
+        """The same for what is in a virtual host: `client` is its way to the shard."""
+        return Admin(client, self._settings, self._clock, self._reload, self.vhosts)
+
     @property
     def _client(self) -> ShardClient:
         """The way to the shard, as long as it lives; raises BrokerStopped."""

@@ -39,7 +39,7 @@ def publish(
     outcome = publishing.publish(plan, [body], now_ms)
     if outcome != ACCEPTED:
         raise LimitReached(outcomes.REASONS[outcome])
-    return Published(queues=tuple([queue.name for queue in plan.queues]))
+    return Published(queues=tuple([addresses.local_name(queue.name) for queue in plan.queues]))
 
 
 def publish_through(
@@ -62,7 +62,7 @@ def publish_through(
     outcome = publishing.publish(plan, [body], now_ms)
     if outcome not in (ACCEPTED, outcomes.UNROUTED):
         raise LimitReached(outcomes.REASONS[outcome])
-    return Published(queues=tuple([queue.name for queue in plan.queues]))
+    return Published(queues=tuple([addresses.local_name(queue.name) for queue in plan.queues]))
 
 
 def _plan(

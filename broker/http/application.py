@@ -54,6 +54,9 @@ _SUBJECTS: Final = (
 )
 ENDPOINTS: Final[tuple[Endpoint, ...]] = tuple(chain.from_iterable(subject.all for subject in _SUBJECTS))
 
+IN_VHOSTS: Final[tuple[Endpoint, ...]] = (*queues.all, *groups.all, *messages.all, *exchanges.all)
+"""What there is in each virtual host, too."""
+
 
 def http_servers(hub: Hub, admin: Admin, node: Node, names: Collection[str]) -> dict[str, HttpServer]:
     """The servers of those of the HTTP listeners that are open, by name."""
@@ -90,6 +93,7 @@ def application(site: Site) -> ASGIApp:
             Route(f"{V1}/openapi.json", openapi),
             Route(f"{V1}/topics/tail", tails.serve_lines),
             *routes_of(site, ENDPOINTS, V1),
+            *routes_of(site, IN_VHOSTS, f"{V1}/vhosts/{{vhost}}"),
             Route(f"{V1}/{{rest:path}}", _nowhere),
             *rabbitmq_routes(site),
         ],

@@ -192,14 +192,15 @@ class Endpoints:
 
 
 def routes_of(site: Site, endpoints: Iterable[Endpoint], prefix: str) -> list[Route]:
-    """What Starlette serves them by."""
+    """What Starlette serves them by. With `{vhost}` in the prefix they are about what is in that one."""
+    in_vhost = "{vhost}" in prefix
     return [
-        Route(prefix + endpoint.path, _served(site, endpoint), methods=[endpoint.method])
+        Route(prefix + endpoint.path, _served(site, endpoint, in_vhost=in_vhost), methods=[endpoint.method])
         for endpoint in endpoints
     ]
 
 
-def _served(site: Site, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+def _served(site: Site, endpoint: Endpoint, *, in_vhost: bool) -> Callable[[Request], Awaitable[Response]]:
     adapter = None if endpoint.answer is None else TypeAdapter(endpoint.answer)
 
     async def serve(request: Request) -> Response:
@@ -207,7 +208,8 @@ def _served(site: Site, endpoint: Endpoint) -> Callable[[Request], Awaitable[Res
             ask = await _read(request, endpoint)
             if ask.caller is not None:
                 endpoint.check(ask.caller, ask)
-            given = await endpoint.call(site, ask)
+            where = site.of_vhost(ask.path["vhost"]) if in_vhost else site
+            given = await endpoint.call(where, ask)
         except Exception as error:
             return answer_of(error)
         if adapter is None:

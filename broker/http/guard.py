@@ -7,7 +7,7 @@ import binascii
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -34,6 +34,8 @@ IDENTITY: Final = "identity"
 OPERATORS: Final = frozenset((ADMINISTRATOR, MONITORING))
 """One of these tags is enough to look at everything."""
 DEFAULT_VHOST: Final = "/"
+IN_VHOSTS: Final = b"/api/v1/vhosts/"
+"""What paths begin with that lead into a virtual host, whose name follows."""
 CHALLENGE: Final = {"www-authenticate": 'Basic realm="SluiceMQ"'}
 
 _HARMLESS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -53,7 +55,7 @@ class Guard:
         self._app = app
         self._access = access
         self._open_paths = open_paths
-        self._identities: dict[Login, Identity] = {}
+        self._identities: dict[tuple[Login, str], Identity] = {}
         access.on_reload(self._identities.clear)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -83,20 +85,29 @@ class Guard:
                 _check_host(told.host)
                 if not self._access.has_users and peer.is_local:
                     login = guest()
-            return self._known(login)
+            return self._known(login, _vhost_of(scope))
         except LoginRefused as refused:
             raise Problem(401, "not_authorised", refused.told, headers=CHALLENGE) from None
         except VhostRefused as refused:
             raise Problem(403, "refused", refused.reason) from None
 
-    def _known(self, login: Login) -> Identity:
+    def _known(self, login: Login, vhost: str) -> Identity:
         """The identity of who logged in so, with what it was allowed before; raises VhostRefused."""
-        identity = self._identities.get(login)
+        identity = self._identities.get((login, vhost))
         if identity is None:
             if len(self._identities) >= limits.HTTP_IDENTITIES_KEPT_MAX:
                 self._identities.clear()
-            identity = self._identities[login] = login.enter(DEFAULT_VHOST)
+            identity = self._identities[login, vhost] = login.enter(vhost)
         return identity
+
+
+def _vhost_of(scope: Scope) -> str:
+    """Where a request leads: to `/`, or into the virtual host that its path names."""
+    path: bytes = scope["raw_path"]
+    if not path.startswith(IN_VHOSTS):
+        return DEFAULT_VHOST
+    name, separator, _ = path[len(IN_VHOSTS) :].partition(b"/")
+    return unquote_to_bytes(name).decode(errors="replace") if separator else DEFAULT_VHOST
 
 
 class _Told:

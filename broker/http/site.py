@@ -25,6 +25,11 @@ class Site:
         self._views: list[QueueView] = []
         self._viewed_at = -math.inf
 
+    def of_vhost(self, name: str) -> Site:
+        """The same for what is in a virtual host; raises VhostNotFound."""
+        hub = self.hub.of_vhost(name)
+        return Site(hub, self.admin.within(hub.client), self.node)
+
     @property
     def settings(self) -> Settings:
         """The settings that hold."""

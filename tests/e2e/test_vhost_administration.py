@@ -3,8 +3,10 @@
 import subprocess
 import sys
 
+import argon2
 import httpx
 import pytest
+import yaml
 from pika.exceptions import AMQPConnectionError, ProbableAccessDeniedError
 
 from tests.e2e import amqp
@@ -145,6 +147,58 @@ def test_rabbitmqs_api_makes_bounds_and_deletes(process, rabbitmq, name):
     assert rabbitmq.put(f"/vhost-limits/{name}/max-cats", json={"value": 1}).status_code == 400
     assert rabbitmq.delete(f"/vhosts/{name}").status_code == 204
     assert rabbitmq.get(f"/vhosts/{name}").status_code == 404
+
+
+def test_what_is_in_it_is_administered_over_http(process, api, name):
+    api.put(f"/vhosts/{name}", json={})
+    inside = f"/vhosts/{name}"
+    assert api.put(f"{inside}/queues/{name}", json={"groups": ["kitchen"]}).json()["name"] == name
+    assert api.put(f"{inside}/exchanges/{name}-x", json={"type": "topic"}).status_code == 204
+    binding = {"source": f"{name}-x", "destination": name, "routing_key": "#"}
+    assert api.post(f"{inside}/bindings", json=binding).status_code == 204
+    assert api.post(f"{inside}/queues/{name}/messages", json={"body": "x"}).json() == {"queues": [name]}
+    connection, channel = enter(process, name)
+    channel.confirm_delivery()
+    channel.basic_publish(f"{name}-x", "k", b"y", mandatory=True)
+    page = api.get(f"{inside}/queues/{name}/messages", params={"group": "kitchen"}).json()
+    assert [each["body"] for each in page["items"]] == ["x", "y"]
+    assert [each["name"] for each in api.get(f"{inside}/queues").json()["items"]] == [name]
+    [group] = api.get(f"{inside}/queues/{name}/groups").json()
+    assert (group["queue"], group["group_id"], group["ready"]) == (name, "kitchen", 2)
+    for path in (f"/queues/{name}", f"/vhosts/fixed/queues/{name}", "/vhosts/nope/queues"):
+        assert api.get(path).status_code == 404, path
+    assert api.get("/bindings", params={"queue": name}).status_code == 404
+    connection.close()
+    api.delete(inside)
+
+
+def test_who_may_enter_is_let_in_there_and_nowhere_else(own_broker, tmp_path):
+    hashed = argon2.PasswordHasher(time_cost=1, memory_cost=1024).hash("secret")
+    tenant = {"vhost": "acme", "configure": "", "write": "", "read": "^jobs$"}
+    path = tmp_path / "users.yaml"
+    users = [
+        {"name": "tenant", "password": hashed, "permissions": [tenant]},
+        {"name": "boss", "password": hashed, "tags": ["administrator"], "permissions": [{"vhost": "/"}]},
+    ]
+    path.write_text(yaml.safe_dump({"users": users}))
+    broker = own_broker(
+        {
+            "access": {"users_file": str(path), "anonymous": "never"},
+            "vhosts": [{"name": "acme"}, {"name": "other"}],
+            "queues": [{"name": "jobs"}],
+        }
+    )
+    with httpx.Client(base_url=f"{broker.http_url}/api/v1", trust_env=False, timeout=20) as client:
+        for user, path, status in (
+            ("tenant", "/vhosts/acme/queues/jobs/messages", 404),
+            ("tenant", "/vhosts/acme/queues/mine/messages", 403),
+            ("tenant", "/vhosts/other/queues/jobs/messages", 403),
+            ("tenant", "/queues/jobs/messages", 403),
+            ("tenant", "/vhosts", 403),
+            ("boss", "/vhosts/acme/queues", 403),
+            ("boss", "/queues/jobs/messages", 200),
+        ):
+            assert client.get(path, auth=(user, "secret")).status_code == status, (user, path)
 
 
 def test_command_adds_lists_and_removes(process, name):
