@@ -6,27 +6,24 @@ import asyncio
 import secrets
 from collections.abc import Callable, Collection
 from dataclasses import asdict
-from functools import partial
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 import structlog
 
 from broker.access.access import GUEST_FROM_ELSEWHERE, Access
 from broker.access.loopback import is_loopback_host
 from broker.admin.admin import Admin
-from broker.amqp.frontend import AmqpFrontends
 from broker.clock import Clock
 from broker.configured import declare_configured, default_policy
 from broker.descriptors import connection_room, open_file_count, open_files_limit
+from broker.drivers import Drivers
 from broker.engine.local.client import LocalClient
 from broker.engine.shard import Shard
-from broker.frontend import Frontend
 from broker.http.late import LateHttp
 from broker.hub import Hub, Peer
-from broker.listening import AddressInUse, ListenError, Listeners, MakeProtocol
+from broker.listening import AddressInUse, ListenError, Listeners
 from broker.loop_watch import Lag
 from broker.memory import memory_returner
-from broker.mqtt.frontend import MqttFrontends
 from broker.mqtt.passing_groups import delete_left
 from broker.node import Node, StartView
 from broker.port_owner import has_port
@@ -35,39 +32,23 @@ from broker.reloading import Reloaded, changed_keys, merged, needs_restart
 from broker.start_log import StartLog
 from broker.telemetry.telemetry import Telemetry, telemetry_of
 from broker.tls.contexts import TlsContexts
-from broker.transport import Transport
 from broker.trouble_log import TroubleLog
 from broker.vhost_directory import VhostDirectory
 from config import limits
 from config.loader import ConfigError
 from config.settings import (
     AmqpListenerSettings,
-    AnyMqttListenerSettings,
     ListenersSettings,
     MqttListenerSettings,
     Settings,
     StorageSettings,
 )
-from queue_manager.address import DEFAULT_VHOST
 from storage.errors import StorageError
 from storage.fast_batch import fast_batch_status
 from storage.open import open_store, storage_holder_pid
 from storage.store import Replay, Store
 
 _log: Final = structlog.get_logger("sluicemq")
-
-
-class Frontends(Protocol):
-    """What makes the front-ends of a protocol."""
-
-    def accept(self, transport: Transport) -> Frontend:
-        """The front-end of a client that connected."""
-
-    def of_vhost(self, name: str) -> Frontends:
-        """What makes those of clients that come into a virtual host."""
-
-
-FRONTENDS: Final[dict[str, Callable[[Hub], Frontends]]] = {"mqtt": MqttFrontends, "amqp": AmqpFrontends}
 
 
 class Broker:
@@ -120,7 +101,7 @@ class Broker:
         self._hurries = asyncio.Event()
         self._listeners = Listeners(settings.listeners.opened(), self.clock)
         self._tls = TlsContexts({})
-        self._frontends: dict[str, Frontends] = {}  # of the virtual host /, by protocol
+        self._drivers: Drivers
         self._http = LateHttp()
         self._lag: Callable[[], Lag] = lambda: Lag(0, 0, 0)
         self._telemetry: Telemetry | None = None
@@ -341,8 +322,8 @@ class Broker:
             if not hub.access.admits_others and not is_loopback_host(listener.bind):
                 reason = GUEST_FROM_ELSEWHERE
                 _log.warning("listener.local_only", listener=name, bind=listener.bind, reason=reason)
-        self._frontends = {name: make(hub) for name, make in FRONTENDS.items()}
-        makers = self._protocol_makers()
+        self._drivers = Drivers(hub, self.settings.listeners)
+        makers = self._drivers.makers()
         node = Node(
             hub,
             self.settings,
@@ -356,7 +337,6 @@ class Broker:
                 replayed_commits=0 if self._replayed is None else self._replayed.commit_count,
             ),
         )
-        makers |= self._websocket_makers()
         listeners.open(makers, room, self._tls, hub.access.addresses)
         self.ports = listeners.ports
         self._http = LateHttp()
@@ -372,35 +352,6 @@ class Broker:
             self._listeners.leave_out(names)  # so that nobody waits for it
         else:
             self._listeners.let_wait_in(makers)
-
-    def _protocol_makers(self) -> dict[str, MakeProtocol]:
-        """What serves the clients of each listener, with TLS or without."""
-        return {
-            listener: self._transport_maker(name, listener)
-            for name in FRONTENDS
-            for listener in (name, f"{name}s")
-        }
-
-    def _websocket_makers(self) -> dict[str, MakeProtocol]:
-        """What lets in who comes by WebSocket, by listener."""
-        listeners = self.settings.listeners
-        makers: dict[str, MakeProtocol] = {}
-        for name, settings in {"mqtt_ws": listeners.mqtt_ws, "mqtt_wss": listeners.mqtt_wss}.items():
-            if settings is not None:
-                from broker.websocket import gate_maker  # brings a library along
-
-                hub = self.hub.of_vhost(settings.vhost)
-                make = self._transport_maker("mqtt", name)
-                makers[name] = gate_maker(hub, make, settings.path, settings.origins)
-        return makers
-
-    def _transport_maker(self, protocol: str, listener: str) -> Callable[[Callable[[], None]], Transport]:
-        """What serves the clients of a listener, in its virtual host."""
-        settings = self.settings.listeners.opened().get(listener)
-        vhost = settings.vhost if isinstance(settings, AnyMqttListenerSettings) else DEFAULT_VHOST
-        hub = self.hub.of_vhost(vhost)
-        frontends = self._frontends[protocol].of_vhost(vhost)
-        return partial(Transport, hub, frontends.accept)
 
     async def _drain(self, hub: Hub) -> Collection[Peer]:
         """Have what came confirmed, for who is told nothing publishes it again; gives the transports that are

@@ -1,0 +1,66 @@
+"""What drives the connections of each listener of a messaging protocol: a transport with a front-end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol
+
+from broker.amqp.frontend import AmqpFrontends
+from broker.frontend import Frontend
+from broker.hub import Hub
+from broker.listening import MakeProtocol
+from broker.mqtt.frontend import MqttFrontends
+from broker.transport import Transport
+from config.settings import AnyMqttListenerSettings, ListenersSettings
+from queue_manager.address import DEFAULT_VHOST
+
+
+class Frontends(Protocol):
+    """What makes the front-ends of a protocol."""
+
+    def accept(self, transport: Transport) -> Frontend:
+        """The front-end of a client that connected."""
+
+    def of_vhost(self, name: str) -> Frontends:
+        """What makes those of clients that come into a virtual host."""
+
+
+FRONTENDS: Final[dict[str, Callable[[Hub], Frontends]]] = {"mqtt": MqttFrontends, "amqp": AmqpFrontends}
+
+
+class Drivers:
+    """The front-ends of one broker, by protocol, and what leads to them."""
+
+    def __init__(self, hub: Hub, settings: ListenersSettings) -> None:
+        self._hub = hub
+        self._settings = settings
+        self.frontends = {name: make(hub) for name, make in FRONTENDS.items()}
+
+    def makers(self) -> dict[str, MakeProtocol]:
+        """What drives who comes, by listener: plainly, over TLS, or by WebSocket."""
+        plain: dict[str, MakeProtocol] = {
+            listener: self._transport_maker(name, listener)
+            for name in FRONTENDS
+            for listener in (name, f"{name}s")
+        }
+        return plain | self._websocket_makers()
+
+    def _websocket_makers(self) -> dict[str, MakeProtocol]:
+        settings = self._settings
+        makers: dict[str, MakeProtocol] = {}
+        for name, listener in {"mqtt_ws": settings.mqtt_ws, "mqtt_wss": settings.mqtt_wss}.items():
+            if listener is not None:
+                from broker.websocket import gate_maker  # brings a library along
+
+                hub = self._hub.of_vhost(listener.vhost)
+                make = self._transport_maker("mqtt", name)
+                makers[name] = gate_maker(hub, make, listener.path, listener.origins)
+        return makers
+
+    def _transport_maker(self, protocol: str, listener: str) -> Callable[[Callable[[], None]], Transport]:
+        """What serves the clients of a listener, in its virtual host."""
+        settings = self._settings.opened().get(listener)
+        vhost = settings.vhost if isinstance(settings, AnyMqttListenerSettings) else DEFAULT_VHOST
+        frontends = self.frontends[protocol].of_vhost(vhost)
+        return partial(Transport, self._hub.of_vhost(vhost), frontends.accept)
