@@ -26,6 +26,9 @@ _OF_THE_STORAGE: Final = frozenset({format_marker.key(), holder.key(), journal_s
 """Records that say what the storage is, not what is in it: a restored one gets its own."""
 
 
+_JOURNAL: Final = journal_state.key()
+
+
 class Source(Protocol):
     """What is copied."""
 
@@ -48,11 +51,8 @@ async def copy_cut(source: Source, sink: FileSink, about: About, tell: Tell = la
     parts = _Parts(sink, tell)
     journal = None
     async for page in source.pages():
-        for key, value in page:
-            if key not in _OF_THE_STORAGE:
-                await parts.add((key, value))
-            elif key == journal_state.key():
-                journal = journal_state.decode(value)
+        journal = next((journal_state.decode(value) for key, value in page if key == _JOURNAL), journal)
+        await parts.add([encode_row(row) for row in page if row[0] not in _OF_THE_STORAGE])
     await parts.finish()
     index = Index(
         made_by=about.made_by,
@@ -78,10 +78,9 @@ class _Parts:
         self._done_bytes = 0
         self.files: list[PartFile] = []
 
-    async def add(self, row: Row) -> None:
-        encoded = encode_row(row)
-        self._rows.append(encoded)
-        self._bytes += len(encoded)
+    async def add(self, rows: list[bytes]) -> None:
+        self._rows += rows
+        self._bytes += sum(map(len, rows))
         if self._bytes >= limits.BACKUP_PART_BYTES:
             await self._write()
 
