@@ -34,7 +34,7 @@ class ContentReaders:
     def install(self, manager: QueueManager) -> None:
         """Have a manager read messages so."""
         manager.context.fields.read_by(self.fields_of)
-        manager.queues.find_group_keys_by(self.group_key_of)
+        manager.queues.maker.find_group_keys_by(self.group_key_of)
         manager.queues.read_headers_by(self.headers_of)
         manager.queues.dead_letters.install(
             self.stamp_death, self.origin_of, self.copies_of, self.note_refused_death

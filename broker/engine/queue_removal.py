@@ -45,7 +45,7 @@ class QueueRemover:
         for segment in manager.context.metadata_log.segments:
             listed = log_key(manager.context.metadata_log.instance_id, removal.log_id)
             manager.context.commit.delete(listing_key(segment.segment_id, listed))
-        manager.queues.removed(removal)
+        manager.queues.removing.end(removal)
 
     async def _remove_log(self, removal: QueueRemoval) -> None:
         """Delete the entries of the log with their payloads, and the records of its rules."""

@@ -114,7 +114,7 @@ class Sweeper:
     async def removal_done(self, name: str) -> None:
         """Wait until nothing is left of a deleted queue of that name."""
         gone = self._ending.future()
-        if not self._manager.queues.when_removed(name, partial(resolve, gone)):
+        if not self._manager.queues.removing.when_removed(name, partial(resolve, gone)):
             resolve(gone)
             return
         self._wakeups.wake()

@@ -32,7 +32,7 @@ class Wakeups:
         self.commit.set()
         if manager.context.loads:
             self.load.set()
-        if manager.queues.is_removing or manager.context.awaiting_history:
+        if manager.queues.removing or manager.context.awaiting_history:
             self.sweep.set()
         if manager.context.has_steps():
             self.step.set()

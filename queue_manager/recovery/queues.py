@@ -48,14 +48,14 @@ def restore_queue(
         arguments=stored.arguments,
         description=stored.description,
     )
-    queue = directory.restore(_restore_log(context, name, logs[name]), definition, now_ms)
+    queue = directory.maker.restore(_restore_log(context, name, logs[name]), definition, now_ms)
     for part in queue.parts:
         part.retention.begin_unknown()
     if isinstance(queue, PriorityQueue):
         for priority in range(1, stored.policy.priority_max + 1):
             level = level_name(name, priority)
             log = _restore_log(context, level, logs[level])
-            directory.note_log_id(log.log_id)
+            directory.maker.note_log_id(log.log_id)
             part = queue.make_part(log)
             part.retention.begin_unknown()
             queue.add_part(part)

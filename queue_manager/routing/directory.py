@@ -8,33 +8,28 @@ from collections.abc import Callable, Iterator, Sequence
 from config import limits
 from queue_manager.address import vhost_of
 from queue_manager.definitions import QueueDefinition
-from queue_manager.dispatch.by_key.keys import GroupKeyOf, no_key
 from queue_manager.errors import (
     InUse,
     LimitReached,
     NotEmpty,
     PreconditionFailed,
-    QueueBusy,
     QueueNotFound,
     ResourceLocked,
 )
-from queue_manager.log.levels import level_name
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.removals import QueueRemoval
-from queue_manager.log.stream_log import StreamLog
 from queue_manager.policy import QueuePolicy
 from queue_manager.queue.memory import EphemeralMemory
 from queue_manager.queue.part import Part
-from queue_manager.queue.priority import PriorityQueue
-from queue_manager.queue.queue import Queue, Surroundings
-from queue_manager.queue.stream import Stream
+from queue_manager.queue.queue import Queue
 from queue_manager.routing.bindings import NOWHERE, Bindings, Route
 from queue_manager.routing.exchange_types.base import NO_HEADERS, Headers
 from queue_manager.routing.exchanges import Exchanges
+from queue_manager.routing.maker import QueueMaker
+from queue_manager.routing.removing import Removing
 from queue_manager.rules.dead_letters import DeadLetterBook
 from queue_manager.shard.context import Context
 from storage.envelope import EnvelopeTemplate
-from storage.records import removal
 
 HeadersOf = Callable[[EnvelopeTemplate], Headers]
 """The headers of messages of a template, by name."""
@@ -48,7 +43,7 @@ def no_headers(template: EnvelopeTemplate) -> Headers:
 class QueueDirectory:
     """All queues by name, what is bound to them, and the exchanges it is bound to.
 
-    Queues that were deleted, but of which records are left, are `removing`: with who waits for their names.
+    `maker` makes them; `removing` are those that were deleted, but of which records are left.
     """
 
     def __init__(self, context: Context, default_policy: QueuePolicy, *, auto_create: bool) -> None:
@@ -60,19 +55,12 @@ class QueueDirectory:
         self.dead_letters = DeadLetterBook()
         self._queues: dict[str, Queue] = {}
         self._parts: dict[str, Part] = {}  # by the names of their logs
-        self._removing: dict[str, list[Callable[[], None]]] = {}
-        self._next_log_number = 1
         self._counts: Counter[str] = Counter()  # queues by virtual host, and how many there may be
         self._counts_max: dict[str, int] = {}
-        self._group_key_of: GroupKeyOf = no_key
+        self.removing = Removing(context)
         self._headers_of: HeadersOf = no_headers
-        self._surroundings = Surroundings(
-            context,
-            self,
-            self.dead_letters,
-            EphemeralMemory(self._queues.values),
-            self._key_of,
-            self._delete_unused,
+        self.maker = QueueMaker(
+            context, self, self.dead_letters, EphemeralMemory(self._queues.values), self._delete_unused
         )
 
     def __iter__(self) -> Iterator[Queue]:
@@ -83,13 +71,6 @@ class QueueDirectory:
 
     def __contains__(self, name: object) -> bool:
         return name in self._queues
-
-    def find_group_keys_by(self, group_key_of: GroupKeyOf) -> None:
-        """Have the keys of message groups found so."""
-        self._group_key_of = group_key_of
-
-    def _key_of(self, template: EnvelopeTemplate) -> tuple[str, bool]:
-        return self._group_key_of(template)
 
     # finding
 
@@ -160,8 +141,8 @@ class QueueDirectory:
                 )
             return self._adopt_auto_created(queue, definition, now_ms)
         self._check_room(vhost_of(definition.name))
-        self._check_free(definition)
-        queue = self._make(definition, now_ms)
+        self.removing.check_free(definition)
+        queue = self.maker.make(definition, now_ms)
         queue.begin()
         self.adopt(queue)
         queue.watch_use()
@@ -181,47 +162,6 @@ class QueueDirectory:
         if queues_max:
             self._counts_max[vhost] = queues_max
 
-    def _make(self, definition: QueueDefinition, now_ms: int) -> Queue:
-        policy = definition.policy
-        sequence = self._context.metadata_log.next_sequence if definition.durable else 0
-        make_log = StreamLog if policy.stream else QueueLog
-        log = make_log(
-            self._context,
-            definition.name,
-            definition.name,
-            durable=definition.durable,
-            policy=policy,
-            log_id=self._log_id(definition.durable),
-            head_sequence=sequence,
-            mixes_payloads=policy.priority_max > 0,
-        )
-        queue = self._queue_on(log, definition, now_ms)
-        if isinstance(queue, PriorityQueue):
-            for priority in range(1, policy.priority_max + 1):
-                queue.make_level(priority, self._log_id(definition.durable), sequence)
-        return queue
-
-    def _queue_on(self, log: QueueLog, definition: QueueDefinition, now_ms: int) -> Queue:
-        """A queue of the kind that its policy asks for."""
-        kind = (
-            Stream if definition.policy.stream else PriorityQueue if definition.policy.priority_max else Queue
-        )
-        return kind(self._surroundings, definition, log, now_ms)
-
-    def _log_id(self, durable: bool) -> str:
-        log_id = f"q{self._next_log_number}"
-        if durable:
-            self._next_log_number += 1
-        return log_id
-
-    def _check_free(self, definition: QueueDefinition) -> None:
-        """Raise QueueBusy while something of a queue of this name is still being removed."""
-        if definition.durable:
-            for priority in range(definition.policy.priority_max + 1):
-                name = level_name(definition.name, priority)
-                if name in self._removing:
-                    raise QueueBusy(name)
-
     def adopt(self, queue: Queue) -> None:
         """Take in a queue that was made or recovered."""
         self._queues[queue.name] = queue
@@ -232,7 +172,7 @@ class QueueDirectory:
 
     def _adopt_auto_created(self, old: Queue, definition: QueueDefinition, now_ms: int) -> Queue:
         """Declare properly what was only published to so far; the messages come along, in order."""
-        self._check_free(definition)
+        self.removing.check_free(definition)
         log = old.log
         messages = log.tail.slice(log.head_offset, len(log.tail))
         planned = old.rules.take_scheduled()
@@ -281,7 +221,7 @@ class QueueDirectory:
         for part in queue.parts:
             del self._parts[part.log.name]
             if queue.durable:
-                self._removing[part.log.name] = []
+                self.removing.begin(part.log.name)
         self.bindings.remove(queue)
         self.exchanges.forget(queue)
         queue.delete(now_ms)
@@ -290,52 +230,18 @@ class QueueDirectory:
     def _delete_unused(self, queue: Queue, now_ms: int) -> None:
         self.delete(queue, now_ms)
 
-    @property
-    def is_removing(self) -> bool:
-        """Whether records of deleted queues are left."""
-        return bool(self._removing)
-
-    def is_busy(self, name: str) -> bool:
-        """Whether records of a deleted queue of that name are left."""
-        return name in self._removing
-
-    def when_removed(self, name: str, call: Callable[[], None]) -> bool:
-        """Have `call` called when the name may be used again; False: it may be already."""
-        waiting = self._removing.get(name)
-        if waiting is None:
-            return False
-        waiting.append(call)
-        return True
-
-    def removed(self, done: QueueRemoval) -> None:
-        """Nothing of a deleted queue is left: its name may be used again."""
-        self._context.commit.delete(removal.key(done.log_id))
-        for call in self._removing.pop(done.name, []):
-            call()
-
     # after a start
 
     def restore_removal(self, pending: QueueRemoval) -> None:
-        """The deletion of a queue that was under way goes on."""
-        self._removing[pending.name] = []
-        self._context.removals.append(pending)
-        self.note_log_id(pending.log_id)
+        """The deletion of a queue that was under way goes on; its log ID is not given out again."""
+        self.removing.restore(pending)
+        self.maker.note_log_id(pending.log_id)
 
     def resume_removals(self) -> None:
         """Have gone on with what was being removed of groups when the process before ended."""
         for queue in self:
             for part in queue.parts:
                 self._context.removals += part.retention.removals
-
-    def note_log_id(self, log_id: str) -> None:
-        """Do not give out a log ID again."""
-        number = int(log_id[1:]) if log_id[1:].isdigit() else 0
-        self._next_log_number = max(self._next_log_number, number + 1)
-
-    def restore(self, log: QueueLog, definition: QueueDefinition, now_ms: int) -> Queue:
-        """A queue on a log that was read back; it is not adopted yet."""
-        self.note_log_id(log.log_id)
-        return self._queue_on(log, definition, now_ms)
 
     def history_known(self, now_ms: int) -> None:
         """It is known now what the queues had let go of before the start."""

@@ -437,7 +437,7 @@ class Harness:
 
     def sweep(self) -> None:
         self._expiring(lambda: drive(self.shard.sweep_once()))
-        if not self.manager.queues.is_removing:
+        if not self.manager.queues.removing:
             self.oracle.busy = set()
 
     def _expiring(self, call: Any) -> None:
@@ -563,7 +563,7 @@ class Harness:
             for purge in cursor.done_purges
         ]
         return bool(
-            manager.queues.is_removing
+            manager.queues.removing
             or any(isinstance(removal, RangeRemoval) for removal in manager.context.removals)
             or manager.context.skipping
             or manager._unread_purges

@@ -118,7 +118,7 @@ def check_memory(manager: QueueManager) -> None:
     for table in (
         context.loads,
         context.removals,
-        manager.queues.is_removing,
+        manager.queues.removing,
         context.skipping,
         context.trimmable,
         context.state_writes,

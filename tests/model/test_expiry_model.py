@@ -178,7 +178,7 @@ class ExpiryModel(ShardModel):
     def attach(self, store: MemoryStore) -> None:
         super().attach(store)
         READERS.install(self.manager)
-        self.manager.queues.find_group_keys_by(key_of)
+        self.manager.queues.maker.find_group_keys_by(key_of)
         plain = QueuePolicy(visibility_timeout_ms=LEASE_MS, message_bytes_max=1_000, done_retention_ms=0)
         for definition in (
             QueueDefinition(

@@ -89,7 +89,7 @@ class GroupKindsModel(ShardModel):
     def attach(self, store: MemoryStore) -> None:
         super().attach(store)
         self.manager.context.fields.read_by(lambda template: {"n": int(template.topic.split("/")[-1])})
-        self.manager.queues.find_group_keys_by(_key_of)
+        self.manager.queues.maker.find_group_keys_by(_key_of)
         self.takers: dict[str, list[tuple[Taker, Consumer, str]]] = {}
         self.entries: dict[tuple[str, int], Claim] = {}
 

@@ -133,11 +133,11 @@ def test_what_was_redriven_goes_with_its_queue() -> None:
             await shard.barrier()
             shard.manager.queues.delete(queue, CLOCK.now_ms())
             for _ in range(300):
-                if not shard.manager.queues.is_removing:
+                if not shard.manager.queues.removing:
                     break
                 shard.wake()
                 await asyncio.sleep(0.01)
-            assert not shard.manager.queues.is_removing
+            assert not shard.manager.queues.removing
             await shard.barrier()
             rows = await shard.store.scan(payload.PREFIX, None, limit=100)
             assert not [key for key, _ in rows if key.startswith(payload.PREFIX)]

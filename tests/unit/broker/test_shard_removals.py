@@ -259,4 +259,4 @@ def test_a_deleted_queue_is_searched_only_if_there_was_something_in_it(is_touche
         drive(shard.sweep_once())
         drive(shard.commit_once(everything=True))
     assert {key for key, _ in all_rows(store)} == before
-    assert not manager.queues.is_busy("it")
+    assert not manager.queues.removing

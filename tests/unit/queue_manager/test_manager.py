@@ -299,8 +299,8 @@ def test_a_queue_made_by_use_can_be_declared_durable_only_when_its_name_is_free(
         make_queue(manager)
     assert manager.queues.find("jobs").ready_count() == 3
     [removal] = [done for done in manager.context.removals if isinstance(done, QueueRemoval)]
-    manager.queues.removed(removal)
-    assert not manager.queues.is_removing
+    manager.queues.removing.end(removal)
+    assert not manager.queues.removing
     assert make_queue(manager).durable
     assert manager.queues.find("jobs").ready_count() == 3
 

@@ -67,7 +67,7 @@ class Side:
 
     def __init__(self, kind):
         self.manager = make_manager()
-        self.manager.queues.find_group_keys_by(lambda template: ("one", False))
+        self.manager.queues.maker.find_group_keys_by(lambda template: ("one", False))
         self.manager.context.fields.read_by(lambda template: {"region": "eu"})
         self.queue = make_queue(self.manager, **KINDS[kind])
         self.options = {"wanted": consumer_filter("region = 'eu'", {})} if "filters" in kind else {}

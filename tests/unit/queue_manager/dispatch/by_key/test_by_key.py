@@ -28,7 +28,7 @@ def key_of(template):
 
 def make(mode="sticky", **fields):
     manager = make_manager()
-    manager.queues.find_group_keys_by(key_of)
+    manager.queues.maker.find_group_keys_by(key_of)
     return manager, make_queue(manager, message_groups=mode, **fields)
 
 
@@ -256,7 +256,7 @@ def test_switching_it_off_gives_what_waited_for_an_owner_to_others() -> None:
 
 def test_a_queue_in_memory_without_acknowledgements() -> None:
     manager = make_manager()
-    manager.queues.find_group_keys_by(key_of)
+    manager.queues.maker.find_group_keys_by(key_of)
     queue = make_queue(manager, durable=False, message_groups="sticky")
     _, first = consume(manager, queue, no_ack=True)
     _, second = consume(manager, queue, no_ack=True)

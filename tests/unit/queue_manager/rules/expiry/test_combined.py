@@ -55,7 +55,9 @@ def bodies(sink: Sink) -> str:
 
 def keyed(manager: QueueManager, **fields: Any) -> tuple[Queue, Queue]:
     """A queue whose keys are the letters of the last level, closed by one with `!`, and its dead letters."""
-    manager.queues.find_group_keys_by(lambda template: (template.topic[-2], template.topic.endswith("!")))
+    manager.queues.maker.find_group_keys_by(
+        lambda template: (template.topic[-2], template.topic.endswith("!"))
+    )
     return make_queue(manager, message_groups="sticky", dead_letter="dead", **fields), make_queue(
         manager, "dead"
     )
@@ -255,7 +257,7 @@ def test_bytes_count_over_all_priorities(manager: QueueManager, durable: bool, g
 def test_bytes_that_are_too_many_go_from_the_least_urgent(
     manager: QueueManager, durable: bool, groups: list[str], keyed_too: bool
 ) -> None:
-    manager.queues.find_group_keys_by(lambda template: ("k", False))
+    manager.queues.maker.find_group_keys_by(lambda template: ("k", False))
     queue = make_queue(
         manager, durable=durable, priority_max=2, bytes_max=30, overflow=DROP_HEAD,
         message_groups="sticky" if keyed_too else "",
