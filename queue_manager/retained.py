@@ -52,6 +52,19 @@ class _Node:
         self.children: dict[str, _Node] | None = None
         self.message: RetainedMessage | None = None
 
+    def child(self, level: str) -> _Node:
+        """The level below, made if it is not there."""
+        if self.children is None:
+            self.children = {}
+        child = self.children.get(level)
+        if child is None:
+            child = self.children[level] = _Node()
+        return child
+
+    def keep(self, message: RetainedMessage | None) -> None:
+        """Have this message here; None: no message any more."""
+        self.message = message
+
 
 class RetainedMessages:
     """All retained messages of a shard, in a tree by levels: a filter looks only where it may match."""
@@ -129,13 +142,8 @@ class RetainedMessages:
         self.held_bytes += message.held_bytes
         node = self._root
         for level in message.topic.split("/"):
-            if node.children is None:
-                node.children = {}
-            child = node.children.get(level)
-            if child is None:
-                child = node.children[level] = _Node()
-            node = child
-        node.message = message
+            node = node.child(level)
+        node.keep(message)
         if message.expires_at_ms:
             heappush(self._ends, (message.expires_at_ms, message.topic))
             self._context.timers.set(self, message.expires_at_ms)
@@ -151,7 +159,7 @@ class RetainedMessages:
             assert node.children is not None
             path.append((node, level))
             node = node.children[level]
-        node.message = None
+        node.keep(None)
         for parent, level in reversed(path):
             assert parent.children is not None
             child = parent.children[level]

@@ -92,6 +92,17 @@ class Claim:
         """Whether a consumer holds it."""
         return self.state == IN_FLIGHT
 
+    def wait_until(self, due_ms: int) -> None:
+        """It may be claimed at that time; 0: at once."""
+        self.deadline_ms = due_ms
+
+    def forget_body(self) -> None:
+        """Let go of the payload, which the store has; other groups and the tail may use the same message."""
+        message = self.message
+        self.message = Message(
+            message.message_id, message.offset, None, message.template, message.received_at_ms
+        )
+
     def __lt__(self, other: Claim) -> bool:
         return self.claim_number < other.claim_number
 

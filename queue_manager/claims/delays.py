@@ -8,7 +8,6 @@ from heapq import heapify, heappop, heappush
 from config import limits
 from queue_manager.claims.claim import AVAILABLE, Claim
 from queue_manager.log.queue_log import QueueLog
-from queue_manager.model import Message
 
 
 class Delays:
@@ -31,7 +30,7 @@ class Delays:
 
     def add(self, claim: Claim, due_ms: int) -> None:
         """Have `claim` wait until `due_ms`."""
-        claim.deadline_ms = due_ms
+        claim.wait_until(due_ms)
         message = claim.message
         if (
             message.body
@@ -39,10 +38,7 @@ class Delays:
             and self._log.durable
             and message.offset < self._log.durable_offset
         ):
-            # other groups and the tail may use the same object
-            claim.message = Message(
-                message.message_id, message.offset, None, message.template, message.received_at_ms
-            )
+            claim.forget_body()
         else:
             self._body_bytes += len(message.body or b"")
         heappush(self.heap, (due_ms, claim.claim_number, claim))
@@ -64,7 +60,7 @@ class Delays:
         while heap and heap[0][0] <= now_ms:
             _, _, claim = heappop(heap)
             self._body_bytes -= len(claim.message.body or b"")
-            claim.deadline_ms = 0
+            claim.wait_until(0)
             if claim.state == AVAILABLE:
                 due.append(claim)
         if heap:

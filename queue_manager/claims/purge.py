@@ -36,23 +36,28 @@ class Purge:
     __slots__ = ("attempt_ids", "bucket_id", "due_ms", "items", "owner", "shared_items", "was_open")
 
     def __init__(
-        self, owner: PurgeOwner, bucket_id: int, due_ms: int, shared_items: list[Run] | None = None
+        self,
+        owner: PurgeOwner,
+        bucket_id: int,
+        due_ms: int,
+        shared_items: list[Run] | None = None,
+        *,
+        items: list[Run] | None = None,
+        was_open: bool = False,
     ) -> None:
         self.owner = owner
         self.bucket_id = bucket_id
         self.due_ms = due_ms
-        self.items: list[Run] = []
+        self.items: list[Run] = items or []
         self.shared_items: list[Run] = shared_items or []
         self.attempt_ids: list[int] = []
-        self.was_open = False
+        self.was_open = was_open
 
     @classmethod
     def of_bucket(cls, owner: PurgeOwner, bucket: Bucket, attempt_log: AttemptLog, due_ms: int) -> Purge:
         """The purge of a closed bucket."""
         if bucket.is_plain:
-            purge = cls(owner, bucket.bucket_id, due_ms)
-            purge.items = bucket.runs
-            return purge
+            return cls(owner, bucket.bucket_id, due_ms, items=bucket.runs)
         packed = [claim.packed for claim in bucket.claims if claim is not None and claim.state == DONE]
         return cls.of_packed(owner, bucket.bucket_id, packed, attempt_log, due_ms)
 
@@ -73,16 +78,21 @@ class Purge:
                 bucket.drop(index)
         if not packed:
             return None
-        purge = cls.of_packed(owner, bucket.bucket_id, packed, attempt_log, now_ms)
-        purge.was_open = True
-        return purge
+        return cls.of_packed(owner, bucket.bucket_id, packed, attempt_log, now_ms, was_open=True)
 
     @classmethod
     def of_packed(
-        cls, owner: PurgeOwner, bucket_id: int, packed: list[bytes], attempt_log: AttemptLog, due_ms: int
+        cls,
+        owner: PurgeOwner,
+        bucket_id: int,
+        packed: list[bytes],
+        attempt_log: AttemptLog,
+        due_ms: int,
+        *,
+        was_open: bool = False,
     ) -> Purge:
         """The purge of the elements of a done record."""
-        purge = cls(owner, bucket_id, due_ms)
+        purge = cls(owner, bucket_id, due_ms, was_open=was_open)
         for element in packed:
             message_id: int = _MESSAGE_ID(element, 0)[0]
             flags, offset, _ = read_head(element[_ENVELOPE_AT : _ENVELOPE_AT + 18])

@@ -17,13 +17,24 @@ class Chunk:
 
     __slots__ = ("count", "first_ms", "first_offset", "last_ms", "payload_bytes", "sequence")
 
-    def __init__(self, first_offset: int, sequence: int, first_ms: int) -> None:
+    def __init__(self, first_offset: int, value: ChunkValue) -> None:
         self.first_offset = first_offset
-        self.sequence = sequence
-        self.count = 0
-        self.payload_bytes = 0
-        self.first_ms = first_ms
-        self.last_ms = first_ms
+        self.sequence = value.first_sequence
+        self.count = value.message_count
+        self.payload_bytes = value.payload_bytes
+        self.first_ms = value.first_ms
+        self.last_ms = value.last_ms
+
+    @classmethod
+    def empty(cls, first_offset: int, now_ms: int) -> Chunk:
+        """One that begins now."""
+        return cls(first_offset, ChunkValue(-1, 0, 0, now_ms, now_ms))
+
+    def add(self, count: int, payload_bytes: int, now_ms: int) -> None:
+        """Messages were appended to it."""
+        self.count += count
+        self.payload_bytes += payload_bytes
+        self.last_ms = max(self.last_ms, now_ms)
 
     def begin_at(self, sequence: int) -> None:
         """Its first log entry was written."""
@@ -65,11 +76,7 @@ class Chunks:
         for first_offset, value in rows:
             if first_offset + value.message_count <= head_offset:
                 continue  # its last log entry went without it
-            chunk = Chunk(first_offset, value.first_sequence, value.first_ms)
-            chunk.count = value.message_count
-            chunk.payload_bytes = value.payload_bytes
-            chunk.last_ms = value.last_ms
-            self._rows.append(chunk)
+            self._rows.append(Chunk(first_offset, value))
             self.count += value.message_count
             self.payload_bytes += value.payload_bytes
         self.is_open = False
@@ -78,12 +85,10 @@ class Chunks:
         """Messages were appended from `offset` on; gives the chunk that they are in."""
         if not self.is_open:
             now_ms = max(now_ms, self._rows[-1].last_ms) if self._rows else now_ms
-            self._rows.append(Chunk(offset, -1, now_ms))
+            self._rows.append(Chunk.empty(offset, now_ms))
             self.is_open = True
         chunk = self._rows[-1]
-        chunk.count += count
-        chunk.payload_bytes += payload_bytes
-        chunk.last_ms = max(chunk.last_ms, now_ms)
+        chunk.add(count, payload_bytes, now_ms)
         self.count += count
         self.payload_bytes += payload_bytes
         self.unwritten[chunk] = None

@@ -58,8 +58,8 @@ def restore_bucket(
     if stored.active is not None:
         delays = _add_active(slots, bucket, stored.active, released, templates, buckets.attempt_log)
     for message in [] if stored.failed is None else done.decode(stored.failed):
-        claim = _claim(bucket, templates, message, message.attempts, message.metadata, FAILED)
-        claim.at_ms = message.settled_at_ms
+        at_ms = message.settled_at_ms
+        claim = _claim(bucket, templates, message, message.attempts, message.metadata, FAILED, at_ms)
         slots[claim.claim_number] = claim
     bucket.note_written(
         active=stored.active is not None, done=stored.done is not None, failed=stored.failed is not None
@@ -127,11 +127,17 @@ class _Stored(Protocol):
 
 
 def _claim(
-    bucket: Bucket, templates: TemplateCache, stored: _Stored, attempts: int, metadata: bytes, state: int
+    bucket: Bucket,
+    templates: TemplateCache,
+    stored: _Stored,
+    attempts: int,
+    metadata: bytes,
+    state: int,
+    at_ms: int = 0,
 ) -> Claim:
     _, offset, received_at_ms = read_head(metadata)
     message = Message(stored.message_id, offset, None, templates.find(metadata), received_at_ms)
-    return Claim(message, stored.claim_id & layout.NUMBER_MASK, bucket, attempts, state, None, 0)
+    return Claim(message, stored.claim_id & layout.NUMBER_MASK, bucket, attempts, state, None, at_ms)
 
 
 def _settled_claim(bucket: Bucket, message: SettledMessage) -> Claim:

@@ -241,7 +241,7 @@ class QueueDirectory:
         """Have gone on with what was being removed of groups when the process before ended."""
         for queue in self:
             for part in queue.parts:
-                self._context.removals += part.retention.removals
+                self._context.removals.extend(part.retention.removals)
 
     def history_known(self, now_ms: int) -> None:
         """It is known now what the queues had let go of before the start."""

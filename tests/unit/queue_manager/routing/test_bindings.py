@@ -1,3 +1,6 @@
+import gc
+import weakref
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,22 +66,25 @@ def test_a_leading_wildcard_does_not_reach_queue_addresses() -> None:
 
 def test_removed_bindings_leave_nothing_behind() -> None:
     bindings = Bindings()
+    removed = []
     for number in range(100):
         queue = FakeQueue([f"$queue/q{number}/#", f"t/{number}"])
         bindings.add(queue)  # type: ignore[arg-type]
-        bindings.route(f"$queue/q{number}/x")
+        for topic in (f"$queue/q{number}/x", f"t/{number}"):
+            assert bindings.route(topic).queues == (queue,)
+        bindings.to_queue(queue)  # type: ignore[arg-type]
         bindings.remove(queue)  # type: ignore[arg-type]
-    assert not bindings._by_name
-    assert not bindings._others
-    assert not bindings._routes
-    assert bindings._route_count == 0
+        removed.append(weakref.ref(queue))
+    del queue
+    gc.collect()
+    assert not any(queue() for queue in removed)
 
 
-def test_the_cache_of_topics_is_bounded() -> None:
+def test_the_cache_of_topics_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ROUTE_CACHE_ENTRIES_MAX", 10)
     bindings = Bindings()
-    for number in range(limits.ROUTE_CACHE_ENTRIES_MAX + 10):
-        bindings.route(f"$queue/a/{number}")
-    assert sum(len(routes) for routes in bindings._routes.values()) <= limits.ROUTE_CACHE_ENTRIES_MAX
+    routes = [bindings.route(f"$queue/{number % 3}/{number}") for number in range(25)]
+    assert [route.is_current for route in routes] == [False] * 20 + [True] * 5
 
 
 @pytest.mark.parametrize("topic", ["$queue/a/x", "a/x"])
