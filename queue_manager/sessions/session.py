@@ -7,8 +7,9 @@ from typing import Protocol
 
 from config import limits
 from queue_manager.sessions.blocks import END
-from queue_manager.sessions.bounds import NEWEST, OLDEST, Bounds, BoundsInForce
+from queue_manager.sessions.bounds import BoundsInForce
 from queue_manager.sessions.filter_log import OWN, FilterLog
+from queue_manager.sessions.giving_way import GivingWay
 from queue_manager.sessions.losses import Losses
 from queue_manager.sessions.merging import Merged, merge
 from queue_manager.sessions.sent import Unfinished
@@ -59,16 +60,17 @@ class Link(Protocol):
 class Session:
     """What outlives a connection. `read_to`: what lies below in its logs was given to a client once.
 
-    `link` is its connection, None while it is away. `ended_at_ms`: since when it is away.
+    It is what its connection sees, so it has all that a client says and is sent; what is beside that has
+    objects of its own (`Unfinished`, `GivingWay`, the logs). `link` is its connection, None while it is away.
+    `ended_at_ms`: since when it is away.
     """
 
     __slots__ = (
         "_behind",
-        "_bounds",
         "_context",
+        "_giving_way",
         "_held",
         "_is_urgent",
-        "_kept_newest",
         "_losses",
         "_next_id",
         "_on_end",
@@ -101,7 +103,7 @@ class Session:
         sent: Iterable[Sent] = (),
     ) -> None:
         self._context = context
-        self._bounds = bounds
+        self._giving_way = GivingWay(context, bounds)
         self._losses = losses
         self.client_id = client_id
         self.number = value.number
@@ -122,7 +124,6 @@ class Session:
         self._touched: dict[FilterLog, None] = {}
         self._read: dict[SessionSubscription, None] = {}  # whose counts are to be written
         self._held: object = None  # what waits for its place in the unfinished to be durable
-        self._kept_newest: tuple[int, int] | None = None  # so many are taken still; below this ID none beyond
         self._is_urgent = False  # whether what is to be written is waited for
         self._unrepeated: set[int] = set()  # unfinished messages this client has not been sent again
 
@@ -304,49 +305,13 @@ class Session:
 
     def _within_bounds(self, merged: list[Merged]) -> list[Merged]:
         """Of what is read next without what gives way, as more waits than may; counts it all as read."""
-        count, body_bytes = self.queued
-        bounds = self._bounds.bounds
-        kept = []
-        if bounds.drop == OLDEST:
-            for each in merged:
-                if bounds.excess(count, body_bytes):
-                    self.note_dropped(1)
-                else:
-                    kept.append(each)
-                count -= len(each.subscriptions)
-                body_bytes -= len(each.subscriptions) * len(each.message.body)
-        else:
-            kept = self._without_newest(merged, bounds, count, body_bytes)
+        kept = self._giving_way.keep(merged, *self.queued)
+        if len(kept) < len(merged):
+            self.note_dropped(len(merged) - len(kept))
         for each in merged:
             for subscription in each.subscriptions:
                 subscription.note_read(len(each.message.body))
                 self._read[subscription] = None
-        return kept
-
-    def _without_newest(
-        self, merged: list[Merged], bounds: Bounds, count: int, body_bytes: int
-    ) -> list[Merged]:
-        """As `_within_bounds`, where the newest give way: as many of the oldest as may wait are kept."""
-        if self._kept_newest is None:
-            if bounds.drop != NEWEST or not bounds.excess(count, body_bytes):
-                return merged
-            mean_bytes = max(1, body_bytes // max(1, count))
-            by_bytes = bounds.bytes_max // mean_bytes if bounds.bytes_max else count
-            room = min(bounds.messages_max or count, by_bytes)
-            self._kept_newest = room, self._context.message_ids.next_value
-        room, end_id = self._kept_newest
-        kept = []
-        for each in merged:
-            if each.message.message_id >= end_id:
-                self._kept_newest = None
-                kept.append(each)
-            elif room:
-                room -= 1
-                kept.append(each)
-            else:
-                self.note_dropped(1)
-        if self._kept_newest is not None:
-            self._kept_newest = room, end_id
         return kept
 
     def _deliveries(self, merged: list[Merged], link: Link, now_ms: int) -> list[Delivery]:
