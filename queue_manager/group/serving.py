@@ -128,7 +128,3 @@ class Serving:
     def unmatched_count(self) -> int:
         """Of the messages that wait, those no consumer's filter wants, as far as all were asked."""
         return sum(by_selector.unmatched_count() for by_selector in self.by_selector.values())
-
-    def bound_key_count(self) -> int:
-        """Keys that are bound to a consumer."""
-        return 0 if self.by_key is None else self.by_key.bound_count()

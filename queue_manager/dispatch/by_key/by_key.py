@@ -43,10 +43,6 @@ class ByKey:
     def _cursor_of(self, claim: Claim) -> Cursor:
         return self._cursors[-1 - priority_of(claim.message.offset)]
 
-    def bound_count(self) -> int:
-        """Keys that are bound to a consumer."""
-        return len(self._table.bindings)
-
     def join(self, consumer: Consumer) -> None:
         """Let a consumer have keys."""
         self._table.seat_of(consumer)

@@ -81,14 +81,14 @@ def test_what_waits_for_an_owner_is_counted_and_bounded(monkeypatch: pytest.Monk
     _, other = consume(manager, queue)
     send(manager, "a a a a b")
     group = queue.groups.find("")
-    assert (placed(queue), group.serving.bound_key_count()) == (3, 1)
+    assert (placed(queue), len(table_of(group).bindings)) == (3, 1)
     assert queue.ready_count() == 5
     assert other.offsets == [], "nothing is taken beyond the limit"
     ack(manager, owner)
     ack(manager, owner)
     assert sink.offsets == [0, 1, 2]
     assert other.offsets == [5]
-    assert group.serving.bound_key_count() == 2
+    assert len(table_of(group).bindings) == 2
 
 
 def test_payload_that_waits_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
