@@ -47,7 +47,7 @@ async def test_full_and_free_again(small_disk, monkeypatch):
         await fill()
     assert written > 10
     with pytest.raises(StoreFull):
-        await store.write(pending)
+        await fill()
     assert len(await store.scan(b"k0000", b"k0001", limit=10)) == 1, "reading goes on"
     filler.unlink()
     await store.write(pending)

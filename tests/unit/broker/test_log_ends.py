@@ -74,8 +74,10 @@ async def test_short_logs_are_read_in_one_pass_without_look_ups() -> None:
     assert (store.row_count, store.look_up_count) == (PART_ROWS // 2 * 200, 0)
 
 
-async def test_most_of_long_logs_is_left_out() -> None:
+async def test_most_of_long_logs_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     length = 2_000
+    monkeypatch.setattr(limits, "RECOVERY_ENDS_ROWS_MAX", length)
+    monkeypatch.setattr(limits, "RECOVERY_ENDS_BYTES_MAX", limits.MIB)
     store = store_of([length] * 10, limits.RECOVERY_ENDS_BYTES_MIN // 100)
     await read_log_ends(store)
     assert store.row_count < 10 * length / 4

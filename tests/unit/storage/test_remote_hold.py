@@ -70,7 +70,7 @@ async def test_holder_that_stands_still_is_waited_for_only_so_long():
 
 
 async def test_another_opening_begins_the_wait_anew():
-    reader = Reader(lambda look: ELSEWHERE._replace(token=look // 8))
+    reader = Reader(lambda look: ELSEWHERE._replace(token=look))
     waiting = asyncio.create_task(waited(reader))
     await asyncio.sleep(0.6)
     assert not waiting.done()
