@@ -114,10 +114,10 @@ def run_round(opened: Mapping[str, Steps], pid: int, turns: int) -> dict[str, in
     for turn in range(turns):
         first = turn % len(WAYS)
         for way in WAYS[first:] + WAYS[:first]:
-            before = process_stat.thread_cpu_ns(pid)
+            before = process_stat.process_cpu_ns(pid)
             for _ in range(STEPS_PER_TURN):
                 opened[way].step()
-            spent[way] += process_stat.thread_cpu_ns(pid) - before
+            spent[way] += process_stat.process_cpu_ns(pid) - before
     return spent
 
 

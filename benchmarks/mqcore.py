@@ -100,10 +100,10 @@ def measure(broker: WithMqCore, client_count: int, message_count: int, rounds: i
     clients.publish(WARM_UP_MESSAGES)
     measured = []
     for _ in range(rounds):
-        spent_ns, begun = process_stat.thread_cpu_ns(broker.pid), time.monotonic()
+        spent_ns, begun = process_stat.process_cpu_ns(broker.pid), time.monotonic()
         clients.publish(message_count)
         seconds = time.monotonic() - begun
-        spent_ns = process_stat.thread_cpu_ns(broker.pid) - spent_ns
+        spent_ns = process_stat.process_cpu_ns(broker.pid) - spent_ns
         measured.append(Figures(message_count / seconds, spent_ns / message_count / 1000))
         print(f"{measured[-1].rate:,.0f}/s, {measured[-1].cpu_us:.1f} us", flush=True)
     clients.close()

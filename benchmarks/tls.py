@@ -143,12 +143,12 @@ def run_mqtt(target: Target, seconds: float) -> Figures:
 
 def run_connections(target: Target, seconds: float) -> Figures:
     """MQTT clients that come and go, one after the other; the rate is theirs, too."""
-    before_ns = process_stat.thread_cpu_ns(target.pid)  # by the clock's ticks it would be too little to tell
+    before_ns = process_stat.process_cpu_ns(target.pid)  # by the clock's ticks it would be too little to tell
     watch = time.monotonic()
     for number in range(CONNECTIONS):
         client = MqttClient(target.host, target.mqtt_port, f"comes-{number}", login=target.login)
         client.close()
-    spent_us = (process_stat.thread_cpu_ns(target.pid) - before_ns) / 1000
+    spent_us = (process_stat.process_cpu_ns(target.pid) - before_ns) / 1000
     return Figures(CONNECTIONS / (time.monotonic() - watch), spent_us / CONNECTIONS)
 
 

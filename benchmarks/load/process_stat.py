@@ -1,9 +1,11 @@
 """What Linux says about a broker's processes: memory and CPU, its children included."""
 
 import os
+import time
 from pathlib import Path
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_CPUCLOCK_SCHED = 2
 
 
 def process_tree(pid: int) -> list[int]:
@@ -61,12 +63,9 @@ def cpu_s(pid: int) -> float:
     return total / _TICKS_PER_S
 
 
-def thread_cpu_ns(pid: int) -> int:
-    """CPU nanoseconds used so far by the threads of one process that are alive now."""
-    total = 0
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        try:
-            total += int((task / "schedstat").read_text().split()[0])
-        except OSError:
-            continue
-    return total
+def process_cpu_ns(pid: int) -> int:
+    """CPU nanoseconds used so far by one process, threads that have ended included.
+
+    By the clock that Linux has for each process (`clock_getcpuclockid`), for `/proc` counts in ticks.
+    """
+    return time.clock_gettime_ns((~pid << 3) | _CPUCLOCK_SCHED)
