@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import unquote
@@ -15,9 +15,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from broker.access.login import Identity
+from broker.access.login import ADMINISTRATOR, Identity
 from broker.access.rights import Action, Kind
 from broker.http.guard import check_operator, identity_of
+from broker.http.lasting import run_lasting
 from broker.http.problems import Problem, answer_of
 from broker.http.site import Site
 from broker.version import PRODUCT, VERSION
@@ -64,7 +65,7 @@ class Ask(Generic[Q, B]):
     caller: Identity | None = None
 
 
-Call = Callable[[Site, Ask[Any, Any]], Awaitable[Any]]
+Call = Callable[[Site, Ask[Any, Any]], Coroutine[Any, Any, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,8 @@ class Endpoint:
 
     Whoever has the tag `administrator` may make it, and those who may look at everything one that only looks;
     others need the rights `needs` to the queue in the path, and `also` to the one in `to` of the body.
-    `is_private`: who may look at everything may not look at this.
+    `is_private`: who may look at everything may not look at this. `lasts`: it may go on for long, and ends
+    once the caller may not ask it any more.
     """
 
     method: str
@@ -87,6 +89,14 @@ class Endpoint:
     needs: Action | None
     also: Action | None
     is_private: bool
+    lasts: bool
+
+    async def answer_to(self, site: Site, ask: Ask[Any, Any]) -> Any:
+        """What the call comes to."""
+        if not self.lasts or ask.caller is None:
+            return await self.call(site, ask)
+        tags = frozenset((ADMINISTRATOR,)) if ask.caller.is_administrator else frozenset[str]()
+        return await run_lasting(site.hub.access, ask.caller, self.call(site, ask), tags=tags)
 
     def check(self, identity: Identity, ask: Ask[Any, Any]) -> None:
         """Raise Problem or NotPermitted where somebody may not make the call."""
@@ -143,9 +153,10 @@ class Endpoints:
         *,
         needs: Action | None = None,
         also: Action | None = None,
+        lasts: bool = False,
     ) -> Callable[[Call], Call]:
         """Declare a call that does something."""
-        return self._declare("POST", path, answer, NoQuery, body, needs, also)
+        return self._declare("POST", path, answer, NoQuery, body, needs, also, lasts=lasts)
 
     def put(
         self, path: str, answer: Any, body: type[Body] = NoBody, *, needs: Action | None = None
@@ -169,6 +180,7 @@ class Endpoints:
         needs: Action | None,
         also: Action | None = None,
         is_private: bool = False,
+        lasts: bool = False,
     ) -> Callable[[Call], Call]:
         def declare(call: Call) -> Call:
             self.all.append(
@@ -184,6 +196,7 @@ class Endpoints:
                     needs=needs,
                     also=also,
                     is_private=is_private,
+                    lasts=lasts,
                 )
             )
             return call
@@ -209,7 +222,7 @@ def _served(site: Site, endpoint: Endpoint, *, in_vhost: bool) -> Callable[[Requ
             if ask.caller is not None:
                 endpoint.check(ask.caller, ask)
             where = site.of_vhost(ask.path["vhost"]) if in_vhost else site
-            given = await endpoint.call(where, ask)
+            given = await endpoint.answer_to(where, ask)
         except Exception as error:
             return answer_of(error)
         if adapter is None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from broker.access.access import Access
 from broker.access.credentials import LoginRefused
 from broker.access.login import Identity, NotPermitted
 from broker.access.present import NARROWED
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -32,3 +36,25 @@ def lasting(
         yield
     finally:
         access.present.leave(own)
+
+
+async def run_lasting(
+    access: Access, identity: Identity, work: Coroutine[Any, Any, T], *, tags: frozenset[str]
+) -> T:
+    """What `work` comes to; see `lasting`. Where that ends it, it is cancelled, and NotPermitted raised."""
+    task = asyncio.ensure_future(work)
+    reasons: list[str] = []
+
+    def end(reason: str) -> None:
+        reasons.append(reason)
+        task.cancel()
+
+    try:
+        with lasting(access, identity, end, tags=tags):
+            await asyncio.wait((task,))
+        if reasons and task.cancelled():
+            raise NotPermitted(reasons[0])
+        return task.result()
+    finally:
+        if not task.done():
+            task.cancel()

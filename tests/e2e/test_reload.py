@@ -233,6 +233,33 @@ def test_who_was_removed_or_narrowed_gets_nothing_that_is_published_after_the_re
     eavesdropper.device.end()
 
 
+def test_messages_are_moved_for_nobody_who_was_removed(guarded):
+    boss = guarded.amqp("boss").channel()
+    boss.confirm_delivery()
+    for number in range(20):
+        amqp.publish(boss, "there", b"%d" % number)
+    answers = []
+
+    def move():
+        url = f"{guarded.process.http_url}/api/v1/queues/there/move"
+        wanted = {"to": "polled", "per_second": 1}
+        answers.append(httpx.post(url, json=wanted, auth=("gone", "pw"), timeout=60, trust_env=False))
+
+    mover = threading.Thread(target=move, daemon=True)
+    mover.start()
+    wait_for(lambda: amqp.count(boss, "polled"))
+    del guarded.users["gone"]
+    guarded.write_users()
+    guarded.reload()
+    mover.join(20)
+    assert answers[0].status_code == 403
+    assert answers[0].json()["reason"] == "the user is no longer known"
+    moved = amqp.count(boss, "polled")
+    assert 0 < moved < 20
+    assert amqp.count(boss, "there") == 20 - moved
+    boss.connection.close()
+
+
 def test_a_new_user_comes_in_and_more_permissions_hold_at_once(guarded):
     guarded.users["worker"] = {"read": "^there$"}
     guarded.write_users()

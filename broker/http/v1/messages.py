@@ -175,7 +175,7 @@ async def publish_message(site: Site, ask: Ask[NoQuery, Message]) -> Published:
     )
 
 
-@messages.post("/queues/{queue}/move", Count, Transfer, needs=Action.READ, also=Action.WRITE)
+@messages.post("/queues/{queue}/move", Count, Transfer, needs=Action.READ, also=Action.WRITE, lasts=True)
 async def move_messages(site: Site, ask: Ask[NoQuery, Transfer]) -> Count:
     """Move ready or failed messages to the end of another queue; how many went."""
     body = ask.body
@@ -190,7 +190,7 @@ async def move_messages(site: Site, ask: Ask[NoQuery, Transfer]) -> Count:
     return Count(count)
 
 
-@messages.post("/queues/{queue}/copy", Count, Copying, needs=Action.READ, also=Action.WRITE)
+@messages.post("/queues/{queue}/copy", Count, Copying, needs=Action.READ, also=Action.WRITE, lasts=True)
 async def copy_messages(site: Site, ask: Ask[NoQuery, Copying]) -> Count:
     """Copy messages to the end of another queue; how many it were."""
     body = ask.body
@@ -206,7 +206,7 @@ async def copy_messages(site: Site, ask: Ask[NoQuery, Copying]) -> Count:
     return Count(count)
 
 
-@messages.post("/queues/{queue}/redrive", Count, Redrive, needs=Action.READ)
+@messages.post("/queues/{queue}/redrive", Count, Redrive, needs=Action.READ, lasts=True)
 async def redrive_messages(site: Site, ask: Ask[NoQuery, Redrive]) -> Count:
     """Have a group try its failed messages again, at their places; how many it were."""
     body = ask.body
@@ -217,7 +217,12 @@ async def redrive_messages(site: Site, ask: Ask[NoQuery, Redrive]) -> Count:
 
 
 @messages.post(
-    "/queues/{queue}/redrive-dead-letters", Count, DeadLetterRedrive, needs=Action.READ, also=Action.WRITE
+    "/queues/{queue}/redrive-dead-letters",
+    Count,
+    DeadLetterRedrive,
+    needs=Action.READ,
+    also=Action.WRITE,
+    lasts=True,
 )
 async def redrive_dead_letters(site: Site, ask: Ask[NoQuery, DeadLetterRedrive]) -> Count:
     """Send dead letters back to where they came from, or to another queue; how many went."""
