@@ -214,16 +214,7 @@ class Broker:
         self, store: Store | None, access: Access, starting: StartLog, *, take_over: bool
     ) -> None:
         if store is None:
-            starting.step(f"opening the storage {self.settings.storage.url}")
-            opened = await open_store(self.settings.storage, take_over=take_over, tell=starting.step)
-            for note in opened.notes:
-                _log.warning("storage.note", note=note)
-            if opened.replayed is not None:
-                _log.info("storage.replayed", **opened.replayed._asdict())
-            self._replayed = opened.replayed
-            if fast_batch_status() != "on":
-                _log.warning("storage.slow_batches", status=fast_batch_status())
-            store = opened
+            store = await self._open_store(starting, take_over=take_over)
         self.storage_description = store.describe()
         starting.step("reading the queues")
         manager_settings = self.settings.queue_manager
@@ -265,6 +256,18 @@ class Broker:
             self._telemetry.start()
         self._ticker = asyncio.create_task(self._tick(store))
         self._keeper = asyncio.create_task(self._keep_small())
+
+    async def _open_store(self, starting: StartLog, *, take_over: bool) -> Store:
+        starting.step(f"opening the storage {self.settings.storage.url}")
+        opened = await open_store(self.settings.storage, take_over=take_over, tell=starting.step)
+        for note in opened.notes:
+            _log.warning("storage.note", note=note)
+        if opened.replayed is not None:
+            _log.info("storage.replayed", **opened.replayed._asdict())
+        self._replayed = opened.replayed
+        if fast_batch_status() != "on":
+            _log.warning("storage.slow_batches", status=fast_batch_status())
+        return opened
 
     def tell_lag(self, lag: Callable[[], Lag]) -> None:
         """Have metrics tell what `lag` gives: who runs the loop watches it."""
