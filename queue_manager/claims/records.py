@@ -59,6 +59,11 @@ class BucketRecords:
         self._on_change = on_change
         self._dirty: list[Bucket] = []
 
+    @property
+    def are_many(self) -> bool:
+        """Whether so many changed that they should not all wait for the commit to be closed."""
+        return len(self._dirty) >= limits.DIRTY_BUCKETS_MAX
+
     def touch(self, bucket: Bucket) -> None:
         """Have a bucket written with one of the next commits: claims came into it, or changed."""
         bucket.note_active_changed()

@@ -175,6 +175,10 @@ class Group:
         if not self.log.durable:
             for cursor in self.cursors:
                 cursor.retention.trim_tail(0)
+        elif self.log.context.budget.is_spent:  # it may have so much to write that a commit would take long
+            for cursor in self.cursors:
+                if cursor.claims.buckets.records.are_many:
+                    cursor.write(self.log.context.commit, now_ms)
 
     def pull(self, consumer: Consumer, count: int, now_ms: int) -> int | None:
         """Claim and deliver up to `count` messages; give how many it were.

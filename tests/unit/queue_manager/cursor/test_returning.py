@@ -4,7 +4,7 @@ import pytest
 
 from config import limits
 from queue_manager.claims.claim import RETURNING, STALE, CreditPool
-from storage.records import attempts
+from storage.records import active, attempts
 from tests.unit.queue_manager.managers import NOW_MS, Sink, consume, make_manager, make_queue, publish
 
 
@@ -65,6 +65,17 @@ def test_what_is_on_its_way_back_cannot_be_settled_and_is_not_counted_twice():
     steps(manager)
     assert queue.ready_count() == 0
     assert [claim.attempts for claim in sink.claims[10:]] == [2] * 10
+
+
+@pytest.mark.parametrize("many", [1, 100])
+def test_what_many_claims_write_does_not_wait_for_the_commit_to_be_closed(monkeypatch, many):
+    monkeypatch.setattr(limits, "DIRTY_BUCKETS_MAX", many)
+    manager, queue, consumer, sink = begin(bucket_size=0)  # a bucket for each message
+    written = [key for key in manager.context.commit.puts if key.startswith(active.PREFIX)]
+    assert bool(written) == (many == 1)
+    manager.context.state_writes.make_due()
+    sealed = manager.seal(NOW_MS)
+    assert sum(key.startswith(active.PREFIX) for key in sealed.puts) == 10
 
 
 def test_of_very_many_each_commit_has_a_part(monkeypatch):
