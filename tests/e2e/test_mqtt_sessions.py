@@ -245,6 +245,7 @@ def test_second_connection_takes_the_session_over(mqtt, name, version):
     sender = mqtt(version=version)
     sender.publish(f"{name}/t", "x")
     assert second.take_one().payload == b"x"
+    second.publish(f"{name}/elsewhere", "")  # its PUBACK for x has come, then
     second.drop()
     sender.publish(f"{name}/t", "y")
     assert lasting(mqtt, version, name).take_one().payload == b"y"
