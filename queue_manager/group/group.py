@@ -28,7 +28,9 @@ class Group:
     """One (group, pattern) pair; `name` "" is the default group.
 
     `cursors` are ordered from the highest priority to the lowest; `join` gives them once. `is_removed`: it
-    was deleted, or a reset put another in its place.
+    was deleted, or a reset put another in its place. It is what consumers know of their group
+    (`ConsumerGroup`), so it has a method for whatever happens to one; who is next is known to `Consumers`,
+    what is handed out how to `Serving`, and the messages to the cursors.
     """
 
     __slots__ = (

@@ -102,7 +102,10 @@ class Levels:
 
 
 class LogRules:
-    """The rules of one log: what its queue, its cursors and time tell it (see `Rules` for the cursors)."""
+    """The rules of one log: what its queue, its cursors and time tell it (see `Rules` for the cursors).
+
+    Each hook is one method; what follows is done by `OwnExpiry`, `QueueTtl`, `ByteCount` and `Levels`.
+    """
 
     __slots__ = (
         "_levels",
