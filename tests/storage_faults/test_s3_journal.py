@@ -9,7 +9,7 @@ from tests.e2e.broker_process import BrokerProcess
 from tests.storage_faults.s3 import BUCKET, s3_endpoint
 
 pytestmark = pytest.mark.timeout(120)
-BODIES = [b"%d" % number for number in range(300)]
+BODIES = [b"%d" % number for number in range(100)]
 
 
 @pytest.fixture
@@ -88,6 +88,7 @@ def test_what_was_confirmed_is_there_after_a_kill_and_a_start_elsewhere_refuses(
     assert bodies(first) == [*BODIES, b"last", b"it was not fenced"]
 
 
+@pytest.mark.long
 def test_loss_is_accepted_once(machine, tmp_path):
     first = machine("first")
     first.start()
@@ -122,6 +123,7 @@ def test_a_stop_hands_over_everything_so_that_the_next_start_may_be_anywhere(mac
     assert not (tmp_path / "second" / "disk" / "journal").exists(), "it was handed over, and left"
 
 
+@pytest.mark.long
 def test_a_take_over_on_the_same_machine_has_what_the_first_confirmed(machine):
     first, heir = machine("first"), machine("heir", "--take-over", disk="first")
     first.start()
