@@ -13,6 +13,7 @@ import structlog
 from broker.access.access import GUEST_FROM_ELSEWHERE, Access
 from broker.access.loopback import is_loopback_host
 from broker.admin.admin import Admin
+from broker.admin.users import UserAdmin
 from broker.clock import Clock
 from broker.configured import declare_configured, default_policy
 from broker.descriptors import connection_room, open_file_count, open_files_limit
@@ -116,7 +117,8 @@ class Broker:
         """What looks at queues and changes them, past the protocols; there once `start` has run, or
         RuntimeError.
         """
-        return Admin(self.hub.client, lambda: self.settings, self.clock, self.reload, self._vhosts)
+        users = UserAdmin(self.hub.access, lambda: self.settings)
+        return Admin(self.hub.client, lambda: self.settings, self.clock, self.reload, self._vhosts, users)
 
     async def reload(self) -> Reloaded:
         """Read the settings, users and certificates anew, and apply what can be while clients are served.

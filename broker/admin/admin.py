@@ -9,6 +9,7 @@ from typing import Any
 
 from broker.admin import browsing, publishing
 from broker.admin.checking import checks_arguments
+from broker.admin.users import UserAdmin
 from broker.admin.vhosts import Vhosts
 from broker.admin.views import GroupView, Page, Published, QueuePage, QueueView, State
 from broker.clock import Clock
@@ -53,8 +54,10 @@ class Admin:
         clock: Clock,
         reload: Callable[[], Awaitable[Reloaded]],
         vhosts: Vhosts,
+        users: UserAdmin,
     ) -> None:
         self.vhosts = vhosts
+        self.users = users
         self._its_client = client
         self._reload = reload
         self._settings = settings
@@ -62,7 +65,7 @@ class Admin:
 
     def within(self, client: ShardClient) -> Admin:
         """The same for what is in a virtual host: `client` is its way to the shard."""
-        return Admin(client, self._settings, self._clock, self._reload, self.vhosts)
+        return Admin(client, self._settings, self._clock, self._reload, self.vhosts, self.users)
 
     @property
     def _client(self) -> ShardClient:

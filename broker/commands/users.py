@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Final, NoReturn
 
 import typer
 from pydantic import ValidationError
 
-from broker.access.passwords import hashed
-from broker.access.scram import make_verifier
+from broker.access.users_file import Change, UsersFile, kept_of
 from broker.commands.output import print_json, print_table
 from config import limits
 from config.access import PermissionSettings, UserSettings, UsersSettings
 from config.loader import ConfigError
-from config.users_file import load_users, locked, save_users
+from config.users_file import load_users
 
 app = typer.Typer(help="Work with the users file.", no_args_is_help=True)
 
@@ -55,7 +53,7 @@ def add(
     try:
         permission = PermissionSettings.model_validate({"vhost": vhost, **granted})
         user = UserSettings.model_validate(
-            {"name": name, **_kept(password, scram), "tags": tag or (), "permissions": (permission,)}
+            {"name": name, **kept_of(password, scram=scram), "tags": tag or (), "permissions": (permission,)}
         )
     except ValidationError as error:
         _refuse("; ".join(f"{details['loc'][0]}: {details['msg']}" for details in error.errors()))
@@ -81,7 +79,7 @@ def passwd(
     def change(users: list[UserSettings]) -> list[UserSettings]:
         _check_there(users, name)
         return [
-            user.model_copy(update=_kept(password, scram or user.scram is not None))
+            user.model_copy(update=kept_of(password, scram=scram or user.scram is not None))
             if user.name == name
             else user
             for user in users
@@ -128,30 +126,26 @@ def list_users(
         )
 
 
-def _kept(password: bytes, scram: bool) -> dict[str, str | None]:
-    """What is kept of a password."""
-    return {"password": hashed(password), "scram": make_verifier(password) if scram else None}
-
-
-def _change(
-    file: Path, change: Callable[[list[UserSettings]], list[UserSettings]], *, may_create: bool = False
-) -> None:
-    """Write what `change` makes of the users; two commands at once do so one after the other."""
+def _change(file: Path, change: Change, *, may_create: bool = False) -> None:
     try:
-        with locked(file):
-            users = UsersSettings() if may_create and not file.exists() else _load(file)
-            save_users(file, UsersSettings(users=tuple(change(list(users.users)))))
+        UsersFile(file).change(change, may_create=may_create)
     except OSError as error:
         _refuse(f"{file}: {error.strerror or error}")
+    except ConfigError as error:
+        _refuse_file(error)
 
 
 def _load(file: Path) -> UsersSettings:
     try:
         return load_users(file)
     except ConfigError as error:
-        for problem in error.problems:
-            typer.echo(problem, err=True)
-        raise typer.Exit(EXIT_CONFIG) from None
+        _refuse_file(error)
+
+
+def _refuse_file(error: ConfigError) -> NoReturn:
+    for problem in error.problems:
+        typer.echo(problem, err=True)
+    raise typer.Exit(EXIT_CONFIG) from None
 
 
 def _read_password(name: str, from_stdin: bool) -> bytes:

@@ -35,6 +35,7 @@ from broker.http.v1.listings import listings
 from broker.http.v1.messages import messages
 from broker.http.v1.overview import overview, overview_of
 from broker.http.v1.queues import queues
+from broker.http.v1.users import users
 from broker.http.v1.vhosts import vhosts
 from broker.hub import Hub
 from broker.node import Node
@@ -47,6 +48,7 @@ _SUBJECTS: Final = (
     messages,
     exchanges,
     vhosts,
+    users,
     connections,
     listings,
     configuration,

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
+from broker.admin.users import UserNotFound
 from broker.engine.ending import BrokerStopped
 from broker.vhost import VhostNotFound
 from queue_manager.errors import (
@@ -35,6 +36,7 @@ _REFUSALS: Final[dict[type, tuple[int, str]]] = {
     ExchangeNotFound: (404, "not_found"),
     GroupNotFound: (404, "not_found"),
     VhostNotFound: (404, "not_found"),
+    UserNotFound: (404, "not_found"),
     InvalidAddress: (400, "invalid_address"),
     InvalidArgument: (400, "invalid_argument"),
     PreconditionFailed: (409, "precondition_failed"),

@@ -240,6 +240,8 @@ def test_users_may_do_what_their_permissions_and_tags_say(
         ("DELETE", "/api/v1/connections/1", None, (401, 403, 403, 404)),
         ("GET", "/api/v1/sessions", None, (401, 403, 200, 200)),
         ("GET", "/api/v1/users", None, (401, 403, 403, 200)),
+        ("PUT", "/api/v1/users/boss", {}, (401, 403, 403, 200)),
+        ("DELETE", "/api/v1/users/new", None, (401, 403, 403, 404)),
         ("GET", "/users", None, (401, 403, 403, 200)),
         ("GET", "/api/v1/configuration", None, (401, 403, 200, 200)),
         ("POST", "/api/v1/configuration/reload", None, (401, 403, 403, 200)),
@@ -261,6 +263,72 @@ def test_users_may_do_what_their_permissions_and_tags_say(
         assert (rest["items"][0]["permissions"][0]["write"], rest["next"]) == ("^out$", None)
         shown = first.text + client.get("/users", auth=("boss", "secret")).text
         assert "argon2" not in shown
+
+
+def test_accounts_are_made_changed_and_removed_at_once_and_kept_in_the_users_file(
+    own_broker: Callable[..., BrokerProcess], tmp_path: Path
+) -> None:
+    hashed = argon2.PasswordHasher(time_cost=1, memory_cost=1024).hash("secret")
+    path = tmp_path / "users.yaml"
+    boss_account = {
+        "name": "boss",
+        "password": hashed,
+        "tags": ["administrator"],
+        "permissions": [{"vhost": "/"}],
+    }
+    path.write_text(yaml.safe_dump({"users": [boss_account]}))
+    broker = own_broker({"access": {"users_file": str(path), "anonymous": "never"}})
+    boss, reader = ("boss", "secret"), ("reader", "a b\u00fc")
+
+    def overview(auth: tuple[str, str]) -> int:
+        return client.get("/overview", auth=auth).status_code
+
+    with httpx.Client(base_url=f"{broker.http_url}/api/v1", trust_env=False, timeout=20) as client:
+        account = {
+            "password": reader[1],
+            "scram": True,
+            "tags": ["monitoring"],
+            "permissions": [{"read": "^in"}],
+        }
+        made = client.put("/users/reader", json=account, auth=boss)
+        assert made.status_code == 200, made.text
+        assert (made.json()["tags"], made.json()["permissions"][0]["read"]) == (["monitoring"], "^in")
+        assert client.get("/users/reader", auth=boss).json() == made.json()
+        assert overview(reader) == 200
+        changed = client.put("/users/reader", json={"tags": [], "connections_max": 3}, auth=boss).json()
+        assert (changed["tags"], changed["connections_max"]) == ([], 3)
+        assert changed["permissions"] == made.json()["permissions"]
+        assert overview(reader) == 403
+        for body, status in (
+            ({"permissions": [{"read": "("}]}, 400),
+            ({"permissions": [{}, {}]}, 400),
+            ({"tags": ["king"]}, 400),
+            ({"scram": True}, 400),
+            ({"password": ""}, 400),
+            ({"hash": "x"}, 400),
+        ):
+            refused = client.put("/users/reader", json=body, auth=boss)
+            assert refused.status_code == status, body
+        assert client.put("/users/boss", json={"tags": []}, auth=boss).status_code == 409
+        assert client.delete("/users/boss", auth=boss).status_code == 409
+        assert client.put("/users/boss", json={"password": "other"}, auth=boss).status_code == 200
+        assert overview(boss) == 401
+        boss = ("boss", "other")
+        broker.restart(kill=True)
+    with httpx.Client(base_url=f"{broker.http_url}/api/v1", trust_env=False, timeout=20) as client:
+        assert client.get("/users/reader", auth=boss).json() == changed
+        assert client.delete("/users/reader", auth=reader).status_code == 403
+        assert client.delete("/users/reader", auth=boss).status_code == 204
+        assert client.delete("/users/reader", auth=boss).status_code == 404
+        assert overview(reader) == 401
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert "a b\u00fc" not in path.read_text() + broker.log
+
+
+def test_accounts_are_refused_where_there_is_no_users_file(api: httpx.Client) -> None:
+    refused = api.put("/users/reader", json={"password": "secret"})
+    assert (refused.status_code, "access.users_file" in refused.text) == (400, True)
+    assert api.delete("/users/reader").status_code == 404
 
 
 @pytest.mark.timeout(110)

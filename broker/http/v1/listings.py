@@ -1,4 +1,4 @@
-"""What can only be looked at over HTTP: sessions, users, retained messages, staged epochs."""
+"""What can only be looked at over HTTP: sessions, retained messages, staged epochs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from broker.http.listings import (
     EpochPage,
     RetainedPage,
     SessionPage,
-    UserPage,
     epoch_page,
     retained_page,
     session_page,
-    user_page,
 )
 from broker.http.site import Site
 from config import limits
@@ -43,12 +41,6 @@ async def list_sessions(site: Site, ask: Ask[SessionListing, NoBody]) -> Session
     """MQTT sessions that outlive their connection, with what waits for them."""
     query = ask.query
     return await session_page(site, after=query.after, limit=query.limit, away=query.away)
-
-
-@listings.get("/users", UserPage, NameListing, is_private=True)
-async def list_users(site: Site, ask: Ask[NameListing, NoBody]) -> UserPage:
-    """The accounts of the users file with their tags and permissions; no passwords, not even as hashes."""
-    return await user_page(site, after=ask.query.after, limit=ask.query.limit)
 
 
 class RetainedListing(NameListing):

@@ -1,0 +1,134 @@
+"""Accounts, changed while the broker runs: the users file is written, and read again at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+from pydantic import ValidationError
+
+from broker.access.access import Access
+from broker.access.login import ADMINISTRATOR
+from broker.access.users import UserView
+from broker.access.users_file import Change, UsersFile, kept_of
+from config.access import PermissionSettings, Tag, UserSettings
+from config.loader import ConfigError, sentence
+from config.settings import Settings
+from queue_manager.errors import InvalidArgument, PreconditionFailed, QueueManagerError
+
+_log: Final = structlog.get_logger("sluicemq.access")
+
+
+class UserNotFound(QueueManagerError):
+    """There is no user of that name in the users file."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no user {name!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserChange:
+    """What an account is to be; None: as it is, or empty for a new one. Of the password hashes are kept,
+    with `scram` one for SCRAM-SHA-256, too.
+    """
+
+    password: bytes | None = None
+    scram: bool | None = None
+    tags: tuple[Tag, ...] | None = None
+    permissions: tuple[PermissionSettings, ...] | None = None
+    certificates: tuple[str, ...] | None = None
+    connections_max: int | None = None
+
+
+class UserAdmin:
+    """Makes, changes and removes the accounts of the users file."""
+
+    def __init__(self, access: Access, settings: Callable[[], Settings]) -> None:
+        self._access = access
+        self._settings = settings
+
+    def view(self, name: str) -> UserView:
+        """What may be shown of a user. Raises UserNotFound."""
+        users = self._access.users
+        if users is None or name not in users.names:
+            raise UserNotFound(name)
+        return users.view(name)
+
+    async def put(self, name: str, change: UserChange, by: str = "") -> UserView:
+        """Make the user, or change what `change` has; who may do less then is sent away. `by`: for the log.
+
+        Raises InvalidArgument, also where there is no users file, and PreconditionFailed when nobody would be
+        left who administers.
+        """
+        if change.scram and change.password is None:
+            raise InvalidArgument("scram needs the password")
+
+        def changed(users: list[UserSettings]) -> list[UserSettings]:
+            before = next((user for user in users if user.name == name), None)
+            user = _changed(name, before, change)
+            if before is None:
+                return [*users, user]
+            return [user if each is before else each for each in users]
+
+        await self._write(changed)
+        _log.info("user.put", user=name, by=by)
+        return self.view(name)
+
+    async def remove(self, name: str, by: str = "") -> None:
+        """Remove a user; their connections end.
+
+        Raises UserNotFound, and PreconditionFailed when nobody would be left who administers.
+        """
+        self.view(name)
+        await self._write(lambda users: [user for user in users if user.name != name])
+        _log.info("user.removed", user=name, by=by)
+
+    async def _write(self, change: Change) -> None:
+        settings = self._settings().access
+        if not settings.users_file:
+            raise InvalidArgument("there is no users file: access.users_file names one")
+
+        def checked(users: list[UserSettings]) -> list[UserSettings]:
+            changed = change(users)
+            if _has_administrator(users) and not _has_administrator(changed):
+                raise PreconditionFailed("nobody would be left who administers the broker")
+            return changed
+
+        try:
+            # a password is hashed there, and another command may hold the file
+            await asyncio.to_thread(UsersFile(settings.users_file).change, checked)
+            await self._access.take(self._access.prepare(self._settings().access))
+        except ConfigError as error:
+            raise InvalidArgument(str(error)) from None
+        except ValidationError as error:
+            raise InvalidArgument(_told(error)) from None
+        except OSError as error:
+            raise InvalidArgument(f"the users file cannot be written: {error.strerror or error}") from None
+
+
+def _changed(name: str, before: UserSettings | None, change: UserChange) -> UserSettings:
+    fields: dict[str, Any] = {}
+    if before is not None:
+        fields = {key: getattr(before, key) for key in UserSettings.model_fields}
+    fields["name"] = name
+    for key in ("tags", "permissions", "certificates", "connections_max"):
+        value = getattr(change, key)
+        if value is not None:
+            fields[key] = value
+    if change.password is not None:
+        had_scram = before is not None and before.scram is not None
+        scram = had_scram if change.scram is None else change.scram
+        fields.update(kept_of(change.password, scram=scram))
+    return UserSettings.model_validate(fields)
+
+
+def _has_administrator(users: list[UserSettings]) -> bool:
+    return any(ADMINISTRATOR in user.tags for user in users)
+
+
+def _told(error: ValidationError) -> str:
+    """What is wrong, without what was given: that may be a secret."""
+    return "; ".join(sentence(details) for details in error.errors(include_url=False, include_input=False))
