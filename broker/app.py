@@ -18,6 +18,7 @@ from broker.clock import Clock
 from broker.configured import declare_configured, default_policy
 from broker.descriptors import connection_room, open_file_count, open_files_limit
 from broker.drivers import Drivers
+from broker.engine.client import ShardClient
 from broker.engine.local.client import LocalClient
 from broker.engine.shard import Shard
 from broker.http.late import LateHttp
@@ -135,7 +136,7 @@ class Broker:
         accounts = hub.access.prepare(settings.access)
         contexts = TlsContexts(settings.listeners.with_tls())
         self._vhosts.configure(settings.vhosts)
-        await declare_configured(settings, hub.client)
+        await declare_configured(settings, self._client_of)
         await hub.client.commits.durable()
         self._tls.take(contexts)
         ended = await hub.access.take(accounts)
@@ -146,6 +147,10 @@ class Broker:
         told = Reloaded(changed=tuple(keys), needs_restart=waiting, connections_ended=ended)
         _log.info("config.reloaded", **asdict(told))
         return told
+
+    def _client_of(self, vhost: str) -> ShardClient:
+        """The way to the shard of who is in a virtual host."""
+        return self.hub.of_vhost(vhost).client
 
     def on_reload(self, follow: Callable[[Settings], None]) -> None:
         """Have it called with the settings that hold after a reload."""
@@ -245,7 +250,7 @@ class Broker:
             starting.step("declaring the configured queues")
             shard.start()
             await self._vhosts.begin(self.settings.vhosts)
-            await declare_configured(self.settings, client)
+            await declare_configured(self.settings, self._client_of)
             shard.wake()
             self._hub.spawn(delete_left(client.groups))
             starting.step("taking the ports")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import structlog
@@ -11,6 +12,7 @@ from broker.engine.client import ShardClient
 from config.queue_settings import QueueSettings
 from config.settings import Settings
 from queue_manager import address
+from queue_manager.address import DEFAULT_VHOST
 from queue_manager.api import BindingDefinition, GroupDefinition, QueueDeclaration, QueuePolicy, read_start
 from queue_manager.errors import InvalidArgument
 from queue_manager.policy import FOREVER, REJECT
@@ -104,19 +106,26 @@ async def _capture(client: ShardClient, queue: QueueSettings) -> None:
         )
 
 
-async def declare_configured(settings: Settings, client: ShardClient) -> None:
+async def declare_configured(settings: Settings, client_of: Callable[[str], ShardClient]) -> None:
     """Make the configured queues and groups and the dead-letter queues they name, and apply what was changed.
 
-    Raises PreconditionFailed when one exists as another type, or a group with another selector.
+    In `/` and in each virtual host of the configuration; `client_of` gives its way to the shard. Raises
+    PreconditionFailed when one exists as another type, or a group with another selector.
     """
-    for entry in settings.queues:
+    await _declare(settings, settings.queues, client_of(DEFAULT_VHOST))
+    for vhost in settings.vhosts:
+        await _declare(settings, vhost.queues, client_of(vhost.name))
+
+
+async def _declare(settings: Settings, queues: Sequence[QueueSettings], client: ShardClient) -> None:
+    for entry in queues:
         if await client.queues.configure(declaration_of(settings, entry)):
             _log.info("queue.redefined", queue=entry.name)
-    for entry in settings.queues:
+    for entry in queues:
         if entry.dead_letter and not await client.queues.exists(entry.dead_letter):
             await client.queues.declare(declaration_of(settings, QueueSettings(name=entry.dead_letter)))
-    for entry in settings.queues:
+    for entry in queues:
         await _capture(client, entry)
-    for entry in settings.queues:
+    for entry in queues:
         for group in groups_of(entry):
             await client.groups.ensure(entry.name, group)

@@ -1,7 +1,7 @@
 """Settings from defaults, a YAML file, the environment and the command line, telling every problem."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -100,13 +100,10 @@ def _validated(layers: Layers, queue_check: QueueCheck) -> Settings:
         for details in error.errors(include_url=False):
             if details["type"] != "duplicate_queue":  # told below, entry by entry
                 layers.add_problem(details["loc"], sentence(details))
-    for index, entry in enumerate(raw.get("queues", ())):
-        for path, what in queue_check(entry):
-            layers.add_problem(("queues", index, *path), what)
-    names = [queue.get("name") if isinstance(queue, dict) else None for queue in raw.get("queues", ())]
-    for index, name, first_index in duplicate_names(names):
-        first = layers.origin(("queues", first_index, "name")).text()
-        layers.add_problem(("queues", index, "name"), f"{name!r} is already the name of the queue at {first}")
+    _check_queues(("queues",), raw.get("queues", ()), layers, queue_check)
+    for index, vhost in enumerate(raw.get("vhosts", ())):
+        if isinstance(vhost, dict):
+            _check_queues(("vhosts", index, "queues"), vhost.get("queues", ()), layers, queue_check)
     listeners = raw.get("listeners")
     none_opens = listeners is not None and not any(value is not None for value in listeners.values())
     if none_opens and not layers.has_problem_under(("listeners",)):
@@ -115,6 +112,17 @@ def _validated(layers: Layers, queue_check: QueueCheck) -> Settings:
     if problems or settings is None:
         raise ConfigError(problems)
     return settings
+
+
+def _check_queues(place: Path, queues: Sequence[Any], layers: Layers, queue_check: QueueCheck) -> None:
+    """Add what `queue_check` finds wrong with the queues of the list at `place`, and names given twice."""
+    for index, entry in enumerate(queues):
+        for path, what in queue_check(entry):
+            layers.add_problem((*place, index, *path), what)
+    names = [queue.get("name") if isinstance(queue, dict) else None for queue in queues]
+    for index, name, first_index in duplicate_names(names):
+        first = layers.origin((*place, first_index, "name")).text()
+        layers.add_problem((*place, index, "name"), f"{name!r} is already the name of the queue at {first}")
 
 
 def known_keys(section: type[Section], value: Any, path: Path, layers: Layers) -> dict[str, Any]:

@@ -235,6 +235,14 @@ class ListenersSettings(Section):
         return self
 
 
+def _check_queues(queues: tuple[QueueSettings, ...]) -> tuple[QueueSettings, ...]:
+    if len(queues) > limits.QUEUES_MAX:
+        raise ValueError(f"at most {limits.QUEUES_MAX} queues, not {len(queues)}")
+    for _, name, _ in duplicate_names([queue.name for queue in queues]):
+        raise PydanticCustomError("duplicate_queue", "two queues are named {name}", {"name": name})
+    return queues
+
+
 class VhostSettings(Section):
     """A virtual host: queues, exchanges and topics of its own."""
 
@@ -243,6 +251,8 @@ class VhostSettings(Section):
     """Clients in it at a time; 0: as many as the broker takes."""
     max_queues: Count = Field(default=0, ge=0, le=limits.QUEUES_MAX)
     """Queues in it; 0: as many as the broker takes."""
+    queues: Annotated[tuple[QueueSettings, ...], AfterValidator(_check_queues)] = ()
+    """Queues that are in it from the start."""
 
 
 class QueueManagerSettings(Section):
@@ -288,19 +298,10 @@ class Settings(Section):
     mqtt: MqttSettings = MqttSettings()
     queue_manager: QueueManagerSettings = QueueManagerSettings()
     vhosts: tuple[VhostSettings, ...] = ()
-    queues: tuple[QueueSettings, ...] = ()
+    queues: Annotated[tuple[QueueSettings, ...], AfterValidator(_check_queues)] = ()
     access: AccessSettings = AccessSettings()
     log: LogSettings = LogSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
-
-    @field_validator("queues")
-    @classmethod
-    def _names_differ(cls, value: tuple[QueueSettings, ...]) -> tuple[QueueSettings, ...]:
-        if len(value) > limits.QUEUES_MAX:
-            raise ValueError(f"at most {limits.QUEUES_MAX} queues, not {len(value)}")
-        for _, name, _ in duplicate_names([queue.name for queue in value]):
-            raise PydanticCustomError("duplicate_queue", "two queues are named {name}", {"name": name})
-        return value
 
     @field_validator("vhosts")
     @classmethod

@@ -10,9 +10,13 @@ from tests.e2e.test_amqp_exchanges import refusal, take_all
 
 pytestmark = pytest.mark.extension
 
+QUEUES = [
+    {"name": "orders", "groups": ["kitchen"], "retry": {"max_retries": 1}, "dlq": "$queue/orders-dead"},
+    {"name": "captures", "topics": ["sensors/#"], "capture": True},
+]
 CONFIG = {
     "vhosts": [
-        {"name": "acme"},
+        {"name": "acme", "queues": QUEUES},
         {"name": "small", "max_connections": 1, "max_queues": 2},
         {"name": "devices"},
     ],
@@ -58,6 +62,20 @@ def test_queues_and_exchanges_are_apart(enter, name):
         assert take_all(channel, name) == [f"{vhost} {way}" for way in ways]
         channel.queue_delete(name)
         channel.exchange_delete(f"{name}-x")
+
+
+def test_configured_queues_are_in_their_virtual_host_only(enter):
+    channel = enter("acme")
+    channel.basic_publish("amq.topic", "sensors.a", b"21")
+    assert take_all(channel, "captures") == ["21"]
+    channel.basic_publish("", "orders", b"soup")
+    for _ in range(2):
+        method, _, _ = next(channel.consume("orders", arguments={"x-consumer-group": "kitchen"}))
+        channel.basic_nack(method.delivery_tag)
+        channel.cancel()
+    assert take_all(channel, "orders-dead") == ["soup"]
+    for name in ("orders", "captures", "orders-dead"):
+        assert refusal(enter("/").queue_declare, name, passive=True)[0] == 404
 
 
 def test_deliveries_tell_names_as_they_are_said_there(enter, name):

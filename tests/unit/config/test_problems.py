@@ -143,6 +143,21 @@ def test_wrong_value_is_reported_with_key_and_reason(problems: Problems, text: s
     assert problem in found
 
 
+def test_queues_of_virtual_hosts_are_checked_as_the_others(problems: Problems) -> None:
+    text = """vhosts:
+- name: acme
+  queues:
+  - {name: a}
+  - {name: a, limits: {max_depht: 5}}
+"""
+    found = "\n".join(problems(text))
+    assert (
+        "broker.yaml:5: vhosts[0].queues[1].name: 'a' is already the name of the queue at broker.yaml:4"
+        in found
+    )
+    assert "vhosts[0].queues[1].limits.max_depht" in found
+
+
 def test_duplicate_key_is_reported_with_both_lines(problems: Problems) -> None:
     text = """\
     log: {level: info}
