@@ -1,5 +1,7 @@
 """Virtual hosts: the same names in several of them are different things."""
 
+from itertools import islice
+
 import pytest
 from pika.exceptions import ProbableAccessDeniedError
 
@@ -69,10 +71,9 @@ def test_configured_queues_are_in_their_virtual_host_only(enter):
     channel.basic_publish("amq.topic", "sensors.a", b"21")
     assert take_all(channel, "captures") == ["21"]
     channel.basic_publish("", "orders", b"soup")
-    for _ in range(2):
-        method, _, _ = next(channel.consume("orders", arguments={"x-consumer-group": "kitchen"}))
+    for method, _, _ in islice(channel.consume("orders", arguments={"x-consumer-group": "kitchen"}), 2):
         channel.basic_nack(method.delivery_tag)
-        channel.cancel()
+    channel.cancel()
     assert take_all(channel, "orders-dead") == ["soup"]
     for name in ("orders", "captures", "orders-dead"):
         assert refusal(enter("/").queue_declare, name, passive=True)[0] == 404
