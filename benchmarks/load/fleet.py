@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.load import mqtt_wire
+from benchmarks.load import amqp_wire, mqtt_wire
 from benchmarks.load.command_line import add_target_options, print_report, target_from
 from benchmarks.load.crew import RECEIVED, SENT_FINAL, Board, Crew, LoadError, Stopwatch, cpu_percent, span_s
 from benchmarks.load.idle import SPARE_DESCRIPTORS, allow_descriptors
@@ -47,6 +47,9 @@ class FleetLoad:
 def run(target: Target, load: FleetLoad) -> dict[str, Any]:
     """`rate` is messages acknowledged to their devices and received by every subscriber, per second."""
     root = f"$queue/{load.queue}" if load.queue else f"fleet/{os.getpid()}/{time.monotonic_ns()}"
+    if load.queue:
+        control = amqp_wire.AmqpClient(target.host, target.amqp_port, login=target.login)
+        control.declare_queue(load.queue, durable=True)
     crew = Crew()
     names = [f"subscriber{number}" for number in range(0 if load.queue else load.subscribers)]
     for number, name in enumerate(names):
@@ -54,6 +57,9 @@ def run(target: Target, load: FleetLoad) -> dict[str, Any]:
     crew.add(DEVICES, devices, target, load, root)
     with broker_cpu(target) as cpu:
         reports = crew.run(load.limit_s)
+    if load.queue:
+        control.delete_queue(load.queue)
+        control.close()
     seconds = span_s(reports)
     sent = reports[DEVICES]["sent"]
     received = [reports[name]["count"] for name in names]
