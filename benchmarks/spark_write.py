@@ -2,8 +2,9 @@
 
     python -m benchmarks.spark_write [--rows 300000] [--rounds 3]
 
-Rows of 100 bytes. Needs the extra `spark` and Java: `make bench-spark`. The first write warms Spark up and
-does not count.
+Then by the clock: how long after `save()` the last row of an epoch can be consumed, and how long a list
+of what is ready takes. Rows of 100 bytes. Needs the extra `spark` and Java: `make bench-spark`. The first
+write warms Spark up and does not count.
 """
 
 from __future__ import annotations
@@ -99,12 +100,35 @@ def measure(spark: Any, broker: SluiceMQ, row_count: int, rounds: int) -> None:
     for number, (what, frame, delivery) in enumerate(cases):
         queue = f"spark-{number}"
         with Connection(ConnectionSettings("127.0.0.1", broker.amqp_port)) as connection:
-            connection.call(50, 10, b"\0\0" + wire.short(queue) + b"\2" + wire.table({}), answer=(50, 11))
+            declare_durable(connection, queue)
         writer = frame.write.format("sluice").mode("append").option("queue", queue)
         writer = writer.option("port", broker.amqp_port).option("delivery", delivery)
         if not number:
             writer.save()
         print(f"{what}: {measured(rounds, row_count, writer.save)}")
+    for number in range(rounds):
+        visible_and_listed(named, broker, f"spark-visible-{number}", row_count)
+
+
+def declare_durable(connection: Connection, queue: str) -> None:
+    """Declare a queue on disk."""
+    connection.call(50, 10, b"\0\0" + wire.short(queue) + b"\2" + wire.table({}), answer=(50, 11))
+
+
+def visible_and_listed(rows: Any, broker: SluiceMQ, queue: str, row_count: int) -> None:
+    """Write one epoch into a new queue, wait until all its rows can be consumed, and list them."""
+    with Connection(ConnectionSettings("127.0.0.1", broker.amqp_port)) as connection:
+        declare_durable(connection, queue)
+        writer = rows.write.format("sluice").mode("append").option("queue", queue)
+        writer.option("port", broker.amqp_port).option("delivery", "exactly-once").save()
+        saved_s = time.monotonic()
+        while connection.declare(queue, passive=True)[1] < row_count:
+            time.sleep(0.01)
+        print(f"all rows can be consumed {time.monotonic() - saved_s:.2f} s after save()")
+    reader = rows.sparkSession.read.format("sluice").option("queue", queue).option("state", "ready")
+    begun_s = time.monotonic()
+    counted = reader.option("port", broker.amqp_port).load().count()
+    print(f"a list of {counted:,} ready messages takes {time.monotonic() - begun_s:.2f} s")
 
 
 if __name__ == "__main__":
