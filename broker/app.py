@@ -309,7 +309,7 @@ class Broker:
             for transport in list(self._hub.transports):
                 transport.shut_down()
                 if transport in drained:
-                    transport.release_reading()  # for the answer
+                    transport.reading.release()  # for the answer
             self._http.shut_down()
             await self._await_goodbyes()
             await self._hub.access.close()
@@ -372,7 +372,7 @@ class Broker:
             return ()
         _log.info("broker.draining", connections=len(drained))
         for transport in drained:
-            transport.hold_reading()
+            transport.reading.hold()
         durable = asyncio.ensure_future(hub.client.commits.durable())
         hurries = asyncio.ensure_future(self._hurries.wait())
         await asyncio.wait(

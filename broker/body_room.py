@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from broker.reading import Reading
 from config import limits
 
 
 class Sender(Protocol):
     """A connection whose peer sends large messages."""
 
-    def hold_reading(self) -> None:
-        """Read nothing more from the peer, for one more reason."""
-
-    def release_reading(self) -> None:
-        """One reason less not to read."""
+    reading: Reading
 
 
 AnySender = TypeVar("AnySender", bound=Sender)
@@ -50,7 +47,7 @@ class BodyRoom(Generic[AnySender]):
             self._grant(sender, size_bytes, now)
         else:
             self._waiting[sender] = size_bytes
-            sender.hold_reading()
+            sender.reading.hold()
 
     def forget(self, sender: AnySender, now: float) -> None:
         """`sender` is gone, or has finished what it began: who waits may have its room."""
@@ -58,7 +55,7 @@ class BodyRoom(Generic[AnySender]):
         if grant is not None:
             self._granted_bytes -= grant.size_bytes
         if self._waiting.pop(sender, None) is not None:
-            sender.release_reading()
+            sender.reading.release()
         self._serve(now)
 
     def overdue(self, now: float) -> AnySender | None:
@@ -95,4 +92,4 @@ class BodyRoom(Generic[AnySender]):
 
     def _let_on(self, sender: AnySender, now: float) -> None:
         self._grant(sender, self._waiting.pop(sender), now)
-        sender.release_reading()
+        sender.reading.release()

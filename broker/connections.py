@@ -33,12 +33,6 @@ class Peer(Sender, Protocol):
     def end_slow_message(self) -> None:
         """Others wait for the room of a message that does not get finished: send the client away."""
 
-    def hold_reading(self) -> None:
-        """Read nothing more before as many `release_reading` as there were holds."""
-
-    def release_reading(self) -> None:
-        """One reason less not to read."""
-
     def shut_down(self) -> None:
         """The broker stops: say goodbye."""
 

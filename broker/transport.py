@@ -11,7 +11,8 @@ import structlog
 from broker.connection_views import ConnectionView
 from broker.frontend import Frontend
 from broker.hub import Hub
-from broker.paced_output import PacedOutput
+from broker.output import Output
+from broker.reading import Reading
 from broker.tls.peers import certificate_names
 from config import limits
 
@@ -27,7 +28,9 @@ class Transport(asyncio.Protocol):
     """Feeds bytes to a connection, hands its events to the front-end, writes what both put out.
 
     Writing happens once per loop turn and connection, however many deliveries came together. `paused`: the
-    peer reads too slowly.
+    peer reads too slowly. `reading` says whether anything is read from it, `output` what it has not taken.
+    The rest is one method for whatever the loop, the broker (`broker.connections.Peer`) or the front-end may
+    want.
     """
 
     __slots__ = (
@@ -36,20 +39,17 @@ class Transport(asyncio.Protocol):
         "_dissolved",
         "_ended",
         "_flush_wanted",
-        "_held_since",
-        "_holds",
         "_hub",
         "_later",
         "_lost",
         "_make",
         "_monotonic",
         "_number",
-        "_paced",
-        "_store_holds",
-        "_unread_holds",
         "frontend",
+        "output",
         "paused",
         "peer",
+        "reading",
         "transport",
     )
 
@@ -66,22 +66,21 @@ class Transport(asyncio.Protocol):
         self._ended = False
         self._flush_wanted = False
         self._later: list[Any] = []  # events that have yet to have their turn
-        self._holds = 0  # for how many reasons nothing is read
-        self._store_holds = False  # whether the store is one of them
-        self._held_since = 0.0  # if so
-        self._unread_holds = False  # whether answers the peer does not read are one of them
         self._number = 0
-        self._paced: PacedOutput | None = None  # once a large message was written
         self._connected_at_ms = hub.clock.now_ms()
         self.paused = False
         self.peer = ""
         self.frontend: Frontend
+        self.output: Output
+        self.reading: Reading
         self.transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A peer connected."""
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=limits.WRITE_BUFFER_BYTES_HIGH)
+        self.output = Output(self._hub.loop, self.transport, self.resume_writing)
+        self.reading = Reading(self.transport)
         self.peer = self.peer or peer_text(transport.get_extra_info("peername"))
         self.frontend = self._make(self)
         self._number = self._hub.connected(self)
@@ -114,8 +113,9 @@ class Transport(asyncio.Protocol):
                 hub.want_settle()
             elif hub.has_work():
                 hub.settle_turn()
-            if hub.client.turns.uncommitted_bytes() > limits.UNCOMMITTED_BYTES_MAX:
-                self._hold_back()
+            uncommitted_bytes = hub.client.turns.uncommitted_bytes()
+            if uncommitted_bytes > limits.UNCOMMITTED_BYTES_MAX and self.reading.block(self._monotonic()):
+                hub.hold_back(self)
         unfinished_bytes = connection.unfinished_bytes
         if unfinished_bytes or self._announced:
             self._announced = unfinished_bytes > 0
@@ -123,14 +123,14 @@ class Transport(asyncio.Protocol):
         if not self._flush_wanted and (connection.output or connection.closed):
             self._flush_wanted = True
             self._hub.want_flush(self)
-        if self.paused and not self._unread_holds:
-            self._bound_answers()
+        if self.paused:
+            self.reading.bound_answers(self.output.buffered_bytes())
 
     def _put_off(self, events: list[Any]) -> list[Any]:
         """Give the first of very many events; the others come when all clients have had their turn."""
         count = limits.EVENTS_PER_TURN_MAX
         self._later = events[count:]
-        self.hold_reading()
+        self.reading.hold()
         self._hub.loop.call_soon(self._go_on)
         return events[:count]
 
@@ -141,11 +141,11 @@ class Transport(asyncio.Protocol):
         count = limits.EVENTS_PER_TURN_MAX
         events = self._later[:count]
         del self._later[:count]
-        self._handle(events)
+        self.guard(self.frontend.handle, events)
         if self._later:
             self._hub.loop.call_soon(self._go_on)
         else:
-            self.release_reading()
+            self.reading.release()
             if self.frontend.connection.closed:
                 self.end()
         self._hub.settle_turn()
@@ -159,14 +159,16 @@ class Transport(asyncio.Protocol):
         """The transport is gone, whatever the cause."""
         self._lost()
         self._hub.disconnected(self)
-        if self._paced is not None:
-            self._paced.clear()
-            self._paced = None
+        self.output.dissolve()
         said, self._later = self._later, []
-        self._handle([*said, *self.frontend.connection.receive_eof()])
+        self.guard(self.frontend.handle, [*said, *self.frontend.connection.receive_eof()])
         self.end()
         self._hub.settle_turn()
-        self._dissolve()
+        # here the circles of references end: the collector looks far too seldom for connections
+        self._dissolved = True
+        self._flush_wanted = True  # for good: nobody is left to write to
+        self.frontend.dissolve()
+        del self.frontend
 
     def pause_writing(self) -> None:
         """The peer reads too slowly: consumers get nothing more until it has caught up."""
@@ -176,13 +178,14 @@ class Transport(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         """The peer caught up, or large messages were written to their end."""
-        if self._paced is not None:
-            self._paced.go_on()
-        if not self.paused or self._dissolved or self.buffered_bytes() > limits.WRITE_BUFFER_BYTES_HIGH:
+        self.output.go_on()
+        if (
+            not self.paused
+            or self._dissolved
+            or self.output.buffered_bytes() > limits.WRITE_BUFFER_BYTES_HIGH
+        ):
             return
-        if self._unread_holds:
-            self._unread_holds = False
-            self.release_reading()
+        self.reading.answers_taken()
         self.paused = False
         self.frontend.resume()
         if self.frontend.connection.closed:
@@ -192,17 +195,16 @@ class Transport(asyncio.Protocol):
     def check_deadline(self, now: float) -> None:
         """Let the connection act on its deadlines."""
         connection = self.frontend.connection
-        if self._store_holds and now - self._held_since >= limits.BLOCKED_NOTICE_MS / 1000:
+        if self.reading.is_blocked_long(now):
             self.guard(self.frontend.held_back, "the store does not keep up")
             self.want_flush()
-        if self._holds > self._unread_holds:
-            # we do not read, so the peer's silence says nothing
+        if self.reading.is_held_by_broker:
             if not self.frontend.sends_heartbeats:
                 return
             connection.receive(b"", now)
         deadline = connection.next_deadline()
         if deadline is not None and deadline <= now:
-            self._handle(connection.handle_timeout(now))
+            self.guard(self.frontend.handle, connection.handle_timeout(now))
             self.want_flush()
 
     def want_flush(self) -> None:
@@ -215,40 +217,17 @@ class Transport(asyncio.Protocol):
         """Write the output; close once the connection is closed."""
         self._flush_wanted = False
         connection = self.frontend.connection
-        output = connection.output
-        if output:
-            if connection.has_large_output or (self._paced is not None and self._paced.pending_bytes):
-                self._write_in_steps()
-            else:
-                data = output[0] if len(output) == 1 else b"".join(output)
-                output.clear()
-                self.transport.write(data)
+        if connection.output and self.output.write(connection):
+            self.pause_writing()
         if connection.closed and not self._later:
             self.end()
-            if self._paced is not None and self._paced.pending_bytes:
-                self._hub.loop.call_later(limits.GOODBYE_TIMEOUT_S, self.transport.abort)
-            elif not self.transport.is_closing():
-                self.transport.close()
-                if self.buffered_bytes():
-                    # a peer who reads nothing more would keep its last words, and all this, in memory
-                    self._hub.loop.call_later(limits.GOODBYE_TIMEOUT_S, self.transport.abort)
-
-    def _write_in_steps(self) -> None:
-        connection = self.frontend.connection
-        connection.has_large_output = False
-        paced = self._paced
-        if paced is None:
-            paced = self._paced = PacedOutput(self._hub.loop, self.transport, self.resume_writing)
-        paced.add(connection.output)
-        connection.output.clear()
-        if paced.pending_bytes:
-            self.pause_writing()
+            self.output.close()
 
     def end(self) -> None:
         """The client is gone as far as the broker goes, even if its transport takes longer."""
         if not self._ended:
             self._ended = True
-            self._forget_message()
+            self._forget_unfinished()
             self.guard(self.frontend.gone)
 
     def describe(self) -> ConnectionView:
@@ -258,8 +237,8 @@ class Transport(asyncio.Protocol):
             peer=self.peer,
             local=peer_text(self.transport.get_extra_info("sockname")),
             connected_at_ms=self._connected_at_ms,
-            buffered_bytes=self.buffered_bytes(),
-            blocked=self._store_holds,
+            buffered_bytes=self.output.buffered_bytes(),
+            blocked=self.reading.is_blocked,
             description=self.frontend.describe(),
         )
 
@@ -286,7 +265,7 @@ class Transport(asyncio.Protocol):
         """See `broker.hub.Peer`."""
         self.transport.abort()
 
-    def _forget_message(self) -> None:
+    def _forget_unfinished(self) -> None:
         if self._announced:
             self._announced = False
             self._hub.bodies.forget(self, self._monotonic())
@@ -308,58 +287,15 @@ class Transport(asyncio.Protocol):
         if not self._dissolved:
             self.frontend.fail_internal()
 
-    def _dissolve(self) -> None:
-        """Break the circles of references: the collector of those looks far too seldom for connections."""
-        self._dissolved = True
-        self._flush_wanted = True  # for good: nobody is left to write to
-        self.frontend.dissolve()
-        del self.frontend
-
-    def buffered_bytes(self) -> int:
-        """What was written and the peer has not taken yet."""
-        waiting_bytes = 0 if self._paced is None else self._paced.pending_bytes
-        return self.transport.get_write_buffer_size() + waiting_bytes
-
-    def hold_reading(self) -> None:
-        """Read nothing more before as many `release_reading` as there were holds."""
-        self._holds += 1
-        if self._holds == 1 and not self.transport.is_closing():
-            self.transport.pause_reading()
-
-    def release_reading(self) -> None:
-        """One reason less not to read."""
-        self._holds -= 1
-        if not self._holds and not self.transport.is_closing():
-            self.transport.resume_reading()
-
     def end_slow_message(self) -> None:
-        """Others wait for the room of a message that does not get finished."""
-        if self._store_holds:  # our fault, then
+        """See `broker.hub.Peer`."""
+        if self.reading.is_blocked:  # our fault, then
             return
-        self._forget_message()
+        self._forget_unfinished()
         self.guard(self.frontend.fail_slow, "a message took too long to come while others waited for room")
 
     def store_caught_up(self) -> None:
-        """Ends the hold of `data_received`."""
-        if self._store_holds:
-            self._store_holds = False
-            self.release_reading()
-            if not self._dissolved:
-                self.guard(self.frontend.let_on)
-                self.want_flush()
-
-    def _bound_answers(self) -> None:
-        """Take nothing more from a peer who asks, but does not read the answers."""
-        if self.buffered_bytes() > limits.SUBSCRIBER_BUFFER_BYTES_MAX:
-            self._unread_holds = True
-            self.hold_reading()
-
-    def _hold_back(self) -> None:
-        if not self._store_holds:
-            self._store_holds = True
-            self._held_since = self._monotonic()
-            self._hub.hold_back(self)
-            self.hold_reading()
-
-    def _handle(self, events: list[Any]) -> None:
-        self.guard(self.frontend.handle, events)
+        """See `broker.hub.Peer`."""
+        if self.reading.unblock() and not self._dissolved:
+            self.guard(self.frontend.let_on)
+            self.want_flush()

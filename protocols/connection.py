@@ -15,7 +15,7 @@ class Connection(ABC):
     __slots__ = ("closed", "has_large_output", "output")
 
     has_large_output: bool
-    """There is a message in `output` that is better written in steps. The driver sets it back."""
+    """There is a message in `output` that is better written in steps: the driver calls `take_output` then."""
 
     output: list[bytes]
     """Bytes to write, in order. Hot paths append directly; the driver empties it (in place)."""
@@ -27,6 +27,13 @@ class Connection(ABC):
         self.output = []
         self.has_large_output = False
         self.closed = False
+
+    def take_output(self) -> list[bytes]:
+        """Give what `output` holds, which is empty then."""
+        output = self.output[:]
+        self.output.clear()
+        self.has_large_output = False
+        return output
 
     @abstractmethod
     def receive(self, data: bytes, now: float) -> list[Any]:

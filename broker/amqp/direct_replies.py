@@ -92,7 +92,10 @@ class DirectReplies:
         client = channel.client
         if not channel.is_open() or self._address is None:
             return
-        if client.transport.paused and client.transport.buffered_bytes() > limits.SUBSCRIBER_BUFFER_BYTES_MAX:
+        if (
+            client.transport.paused
+            and client.transport.output.buffered_bytes() > limits.SUBSCRIBER_BUFFER_BYTES_MAX
+        ):
             client.hub.counters.drop_slow(len(bodies))
             return
         connection = client.connection

@@ -38,7 +38,7 @@ class HeldEvents:
         """Handle nothing more before `release`."""
         if not self.is_holding:
             self.is_holding = True
-            self._channel.client.transport.hold_reading()
+            self._channel.client.transport.reading.hold()
 
     def hold_with(self, event: Any) -> None:
         """As `hold`; then `event` comes first."""
@@ -91,7 +91,7 @@ class HeldEvents:
         events, self._events = self._events, deque()
         if self.is_holding:
             self.is_holding = False
-            self._channel.client.transport.release_reading()
+            self._channel.client.transport.reading.release()
         return events
 
     def _release(self) -> None:

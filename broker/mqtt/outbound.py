@@ -345,7 +345,7 @@ class Outbound:
         """Whether a plain message may still be added; a client that reads too slowly loses messages."""
         client = self._client
         if (
-            client.transport.buffered_bytes() <= self._unsent_bytes_max
+            client.transport.output.buffered_bytes() <= self._unsent_bytes_max
             and self._pending_count < limits.SESSION_PENDING_MESSAGES_MAX
             and self._pending_bytes <= self._unsent_bytes_max
         ):

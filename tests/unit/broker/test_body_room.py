@@ -20,11 +20,12 @@ class Peer:
 
     def __init__(self) -> None:
         self.holds = 0
+        self.reading = self
 
-    def hold_reading(self) -> None:
+    def hold(self) -> None:
         self.holds += 1
 
-    def release_reading(self) -> None:
+    def release(self) -> None:
         self.holds -= 1
 
 

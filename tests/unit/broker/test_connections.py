@@ -161,7 +161,7 @@ async def test_a_client_that_reads_nothing_more_is_gone_when_its_keep_alive_ends
             talker.send_bytes(publish("a/b", bytes(MIB), qos=1))
             talker.expect(PUBACK)
         transport = client_named(broker, "silent").transport
-        assert transport.buffered_bytes() > 0
+        assert transport.output.buffered_bytes() > 0
         on_loop(broker, transport.check_deadline, broker.clock.monotonic() + 100)
 
     await asyncio.to_thread(client)
@@ -258,7 +258,7 @@ async def test_gets_sent_ahead_are_answered_as_they_are_read(broker, amqp):
         frontend = frontend_of(broker, "AmqpFrontend")
         for _ in range(50):
             on_loop(broker, lambda: None)
-        unread_bytes = on_loop(broker, frontend.client.transport.buffered_bytes)
+        unread_bytes = on_loop(broker, frontend.client.transport.output.buffered_bytes)
         sizes = [len(raw.read_content(commands.Basic.GetOk).body) for _ in range(64)]
         raw.expect(commands.Basic.GetEmpty)
         raw.expect(commands.Basic.QosOk)

@@ -30,8 +30,7 @@ class Channel:
             ),
         )
         transport = SimpleNamespace(
-            hold_reading=self.hold_reading,
-            release_reading=self.release_reading,
+            reading=SimpleNamespace(hold=self.hold, release=self.release),
             want_flush=lambda: None,
             guard=lambda call, *arguments: call(*arguments),
         )
@@ -40,10 +39,10 @@ class Channel:
         self.channel = AmqpChannel(client, 1)
         self.held = HeldEvents(self.channel, self.handle)
 
-    def hold_reading(self) -> None:
+    def hold(self) -> None:
         self.hold_count += 1
 
-    def release_reading(self) -> None:
+    def release(self) -> None:
         self.hold_count -= 1
 
     def handle(self, event: Any) -> None:

@@ -19,7 +19,10 @@ class Client:
             protocol_version=c.MQTT_5, client_maximum_packet_size=packet_bytes_max, output=[], closed=False
         )
         self.transport = SimpleNamespace(
-            buffered_bytes=lambda: 0, want_flush=lambda: None, flush=self.connection.output.clear, peer=""
+            output=SimpleNamespace(buffered_bytes=lambda: 0),
+            want_flush=lambda: None,
+            flush=self.connection.output.clear,
+            peer="",
         )
         self.unsendable = []
         settling = SimpleNamespace(reject=lambda claims, now_ms: self.unsendable.extend(claims))

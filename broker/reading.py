@@ -1,0 +1,75 @@
+"""Whether anything is read from a client, and what speaks against it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from config import limits
+
+
+class Reading:
+    """Reads from the transport of a client while nothing speaks against it.
+
+    Whoever has a reason of its own calls `hold`, and `release` when it is over. Two reasons are kept here,
+    each once at most: the store, which does not keep up (`is_blocked`), and answers that the peer does not
+    take.
+    """
+
+    __slots__ = ("_blocked_since", "_hold_count", "_is_unread", "_transport", "is_blocked")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._hold_count = 0
+        self._blocked_since = 0.0  # if `is_blocked`
+        self._is_unread = False
+        self.is_blocked = False
+
+    def hold(self) -> None:
+        """Read nothing more before as many `release` as there were holds."""
+        self._hold_count += 1
+        if self._hold_count == 1 and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def release(self) -> None:
+        """One reason less not to read."""
+        self._hold_count -= 1
+        if not self._hold_count and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    @property
+    def is_held_by_broker(self) -> bool:
+        """Whether nothing is read for a reason that is not the peer's: its silence says nothing then."""
+        return self._hold_count > self._is_unread
+
+    def block(self, now: float) -> bool:
+        """The store does not keep up; gives whether that is new."""
+        if self.is_blocked:
+            return False
+        self.is_blocked = True
+        self._blocked_since = now
+        self.hold()
+        return True
+
+    def unblock(self) -> bool:
+        """The store caught up; gives whether the peer was held back by it."""
+        if not self.is_blocked:
+            return False
+        self.is_blocked = False
+        self.release()
+        return True
+
+    def is_blocked_long(self, now: float) -> bool:
+        """Whether the store has not kept up for so long that the peer should be told."""
+        return self.is_blocked and now - self._blocked_since >= limits.BLOCKED_NOTICE_MS / 1000
+
+    def bound_answers(self, buffered_bytes: int) -> None:
+        """The peer takes its answers too slowly, and so much waits for it: it may ask nothing more."""
+        if not self._is_unread and buffered_bytes > limits.SUBSCRIBER_BUFFER_BYTES_MAX:
+            self._is_unread = True
+            self.hold()
+
+    def answers_taken(self) -> None:
+        """The peer caught up: it may ask again."""
+        if self._is_unread:
+            self._is_unread = False
+            self.release()

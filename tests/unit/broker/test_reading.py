@@ -1,0 +1,68 @@
+"""broker.reading: a client is read from while nothing speaks against it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.reading import Reading
+from config import limits
+
+
+class Transport:
+    """Notes whether it is read from."""
+
+    def __init__(self) -> None:
+        self.is_reading = True
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
+
+
+@pytest.fixture
+def transport() -> Any:
+    return Transport()
+
+
+def test_reading_goes_on_once_the_last_reason_against_it_is_over(transport):
+    reading = Reading(transport)
+    reading.hold()
+    assert reading.block(0.0)
+    assert not reading.block(1.0)  # once at most
+    reading.release()
+    assert not transport.is_reading
+    assert reading.unblock()
+    assert not reading.unblock()
+    assert transport.is_reading
+
+
+def test_a_peer_is_told_of_a_store_that_did_not_keep_up_for_long(transport):
+    reading = Reading(transport)
+    notice_s = limits.BLOCKED_NOTICE_MS / 1000
+    assert not reading.is_blocked_long(notice_s)
+    reading.block(1.0)
+    assert not reading.is_blocked_long(notice_s)
+    assert reading.is_blocked_long(1.0 + notice_s)
+
+
+def test_answers_that_are_not_taken_hold_once_and_are_not_the_brokers_fault(transport):
+    reading = Reading(transport)
+    reading.bound_answers(limits.SUBSCRIBER_BUFFER_BYTES_MAX)
+    assert transport.is_reading
+    reading.bound_answers(limits.SUBSCRIBER_BUFFER_BYTES_MAX + 1)
+    reading.bound_answers(limits.SUBSCRIBER_BUFFER_BYTES_MAX + 1)
+    assert not transport.is_reading
+    assert not reading.is_held_by_broker
+    reading.hold()
+    assert reading.is_held_by_broker
+    reading.release()
+    reading.answers_taken()
+    reading.answers_taken()
+    assert transport.is_reading
