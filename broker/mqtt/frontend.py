@@ -1,155 +1,89 @@
-"""One MQTT client: connects, is put together from its parts, goes."""
+"""One MQTT client: put together from its parts, which take its events."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
-from functools import partial
-from typing import Any, Final
+from typing import Any
 
-import structlog
-
-from broker.access.credentials import (
-    Anonymous,
-    Certificate,
-    Credentials,
-    LoginRefused,
-    Password,
-    VhostRefused,
-)
-from broker.access.login import NotPermitted
 from broker.connection_views import Description
-from broker.entrance import Found, log_in
 from broker.frontend import Frontend
 from broker.hub import Hub
 from broker.mqtt import publishing
-from broker.mqtt.authentication import Authentication, Methods
-from broker.mqtt.bridges.bridge import start_bridges
-from broker.mqtt.client import Clients, MqttClient
-from broker.mqtt.durable_call import DurableCall
-from broker.mqtt.errors import connect_code
-from broker.mqtt.foreign import ForeignPublishes
+from broker.mqtt.admission import Admission
+from broker.mqtt.client import MqttClient
 from broker.mqtt.outbound import Outbound
 from broker.mqtt.publisher import ClientPublisher
-from broker.mqtt.pubsub import PubSub
-from broker.mqtt.scram import ScramMethods
-from broker.mqtt.sessions.lasting import LastingSessions, Opened
 from broker.mqtt.sessions.link import SessionLink
-from broker.mqtt.sessions.shares import KeptShares
+from broker.mqtt.shared import Shared
 from broker.mqtt.subscribing import Subscriptions
-from broker.mqtt.system_topics import SystemTopics
-from broker.mqtt.will import Will, Wills
 from broker.rate import Rate
 from broker.transport import Transport
-from broker.vhost import VhostFull, VhostNotFound
-from config.mqtt_settings import MqttSettings
 from protocols.mqtt import constants as c
 from protocols.mqtt import events as ev
-from protocols.mqtt import packets
-from protocols.mqtt.connection import InboundQos2, MqttConnection
-from protocols.mqtt.offer import Offer
-from protocols.mqtt.packets import Connect
+from protocols.mqtt.connection import MqttConnection
 from protocols.mqtt.properties import Properties
-from queue_manager.address import DEFAULT_VHOST
-from queue_manager.errors import QueueManagerError
-
-_log: Final = structlog.get_logger("sluicemq.mqtt")
 
 
 class MqttFrontends:
-    """Makes the front-ends of the MQTT clients in a virtual host, and holds what these share.
+    """Makes the front-ends of the MQTT clients in a virtual host."""
 
-    Bridges belong to the virtual host `/`.
-    """
-
-    def __init__(
-        self,
-        hub: Hub,
-        methods: Methods | None = None,
-        of_hubs: dict[Hub, MqttFrontends] | None = None,
-    ) -> None:
-        """`methods` are those of enhanced authentication, instead of the broker's own; `of_hubs` those of
-        all virtual hosts that clients came into.
-        """
-        self._of_hubs = {} if of_hubs is None else of_hubs
-        self._of_hubs[hub] = self
-        settings = hub.settings.mqtt
-        self.hub = hub
-        self.methods = methods or ScramMethods(hub.access)
-        self.clients = Clients()
-        self.pubsub = PubSub(settings.shared_subscriptions)
-        hub.access.on_reload(self.pubsub.forget_routes)
-        self.wills = Wills(hub, self.pubsub)
-        self.offer = offer_of(settings)
-        self.connects = Rate(settings.connect_rate, hub.clock.monotonic()) if settings.connect_rate else None
-        hub.topics.join(ForeignPublishes(hub, self.pubsub))
-        self.sessions = LastingSessions(hub, self.pubsub)
-        self.shares = KeptShares(hub, self.pubsub)
-        if hub.vhost.name == DEFAULT_VHOST:
-            start_bridges(hub, self.pubsub)
-        self.system = SystemTopics(hub, self.pubsub, self.clients)
+    def __init__(self, hub: Hub, shared: Shared | None = None) -> None:
+        """`shared` is what those clients share already."""
+        self._hub = hub
+        self._shared = Shared(hub) if shared is None else shared
 
     def accept(self, transport: Transport) -> MqttFrontend:
         """A client connected."""
-        return MqttFrontend(self, transport)
+        return MqttFrontend(self._shared, transport)
 
     def of_vhost(self, name: str) -> MqttFrontends:
         """Those of a virtual host; raises VhostNotFound."""
-        hub = self.hub.of_vhost(name)
-        found = self._of_hubs.get(hub)
-        if found is None:
-            for gone in [each for each in self._of_hubs if not each.is_there]:
-                del self._of_hubs[gone]
-            found = MqttFrontends(hub, self.methods, self._of_hubs)
-        return found
-
-
-def offer_of(settings: MqttSettings) -> Offer:
-    """What clients are offered."""
-    return Offer(
-        receive_maximum=settings.receive_maximum,
-        packet_bytes_max=settings.max_packet_size_bytes,
-        topic_alias_maximum=settings.topic_alias_maximum,
-        maximum_qos=settings.max_qos,
-        retain_available=settings.retain,
-        keep_alive_s_max=settings.keep_alive_s_max,
-        response_information=settings.response_information,
-    )
+        return MqttFrontends(self._hub.of_vhost(name), self._shared.of_vhost(name))
 
 
 class MqttFrontend(Frontend):
-    """Answers an MQTT client. `_link` is the way to its session, if that outlives the connection."""
+    """Puts the parts of an MQTT client together, and hands each event to its part."""
 
     connection: MqttConnection
 
-    def __init__(self, shared: MqttFrontends, transport: Transport) -> None:
+    def __init__(self, shared: Shared, transport: Transport) -> None:
         clock = shared.hub.clock
         super().__init__(MqttConnection(clock.monotonic(), shared.offer))
-        self._authentication: Authentication | None = None
-        self._will: Will | None = None
-        self._link: SessionLink | None = None
         message_rate = shared.hub.settings.mqtt.message_rate
         self._publishes = Rate(message_rate, clock.monotonic()) if message_rate else None
+        self._admission = Admission(self, shared)
         self._enter(shared, transport)
 
-    def _enter(self, shared: MqttFrontends, transport: Transport) -> None:
+    def _enter(self, shared: Shared, transport: Transport) -> None:
         """Be a client in that virtual host."""
         self.client = MqttClient(shared.hub, transport, self.connection)
-        self._shared = shared
-        self._outbound = Outbound(self.client)
-        self._publisher = ClientPublisher(self.client, shared.pubsub, self._outbound)
+        self.outbound = Outbound(self.client)
+        self._publisher = ClientPublisher(self.client, shared.pubsub, self.outbound)
         self._subscriptions = Subscriptions(
-            self.client, self._outbound, shared.pubsub, shared.system, shared.shares
+            self.client, self.outbound, shared.pubsub, shared.system, shared.shares
         )
         self._handlers: dict[type, Callable[[Any], None]] = {
-            ev.ConnectReceived: self._on_connect,
-            ev.AckRun: self._outbound.on_acks,
+            ev.ConnectReceived: self._admission.on_connect,
+            ev.AckRun: self.outbound.on_acks,
             ev.SubscribeReceived: self._subscriptions.on_subscribe,
             ev.UnsubscribeReceived: self._subscriptions.on_unsubscribe,
-            ev.DisconnectReceived: self._on_disconnect,
-            ev.AuthReceived: self._on_auth,
+            ev.DisconnectReceived: self._admission.on_disconnect,
+            ev.AuthReceived: self._admission.on_auth,
             ev.ConnectionLost: self._on_lost,
         }
+
+    def move(self, shared: Shared) -> None:
+        """See `broker.mqtt.admission.Admitted`."""
+        self._enter(shared, self.client.transport)
+
+    def let_in(self, link: SessionLink | None, events: list[Any]) -> None:
+        """See `broker.mqtt.admission.Admitted`."""
+        if link is not None:
+            self._publisher.belong_to(link.session)
+            self._subscriptions.belong_to(link)
+            self._handlers[ev.AckRun] = link.on_acks
+            link.attach()
+        self.handle(events)
 
     def handle(self, events: list[Any]) -> None:
         """See `Frontend.handle`."""
@@ -180,11 +114,12 @@ class MqttFrontend(Frontend):
     def resume(self) -> None:
         """See `Frontend.resume`."""
         if not self.connection.closed:
-            self._outbound.caught_up()
+            self.outbound.caught_up()
             self.client.consumers.resume()
             self._subscriptions.wake()
-            if self._link is not None:
-                self._link.session.wake()
+            link = self._admission.link
+            if link is not None:
+                link.session.wake()
 
     def held_back(self, reason: str) -> None:
         """See `Frontend.held_back`: MQTT has no words for it."""
@@ -194,25 +129,13 @@ class MqttFrontend(Frontend):
 
     def gone(self) -> None:
         """See `Frontend.gone`."""
-        self._shared.clients.leave(self.client)
-        self.client.leave()
         self._subscriptions.end()
-        link = self._link
-        session = None
-        is_taken_over = False
-        if link is not None:
-            session = link.session
-            is_taken_over = not (link.is_attached or session.is_over)
-            self._shared.sessions.close(link)
-        self._outbound.give_back()
-        will = self._will
-        self._will = None
-        if (will is not None or session is not None) and not is_taken_over:
-            self._shared.wills.leave(self.client.client_id, will, self.client.identity, session)
+        self._admission.leave()
 
     def dissolve(self) -> None:
         """See `Frontend.dissolve`."""
         self._handlers.clear()
+        del self._admission
         self.connection.forget_shapes()
 
     def describe(self) -> Description:
@@ -257,145 +180,6 @@ class MqttFrontend(Frontend):
     def fail_internal(self) -> None:
         """See `Frontend.fail_internal`."""
         self.client.end(c.UNSPECIFIED_ERROR, "internal error")
-
-    def _on_connect(self, event: ev.ConnectReceived) -> None:
-        packet = event.packet
-        client = self.client
-        connects = self._shared.connects
-        if connects is not None and not connects.take(1, client.hub.clock.monotonic()):
-            client.refuse(packet.client_id, c.CONNECTION_RATE_EXCEEDED, "too many connections a second")
-            return
-        method = packet.properties.authentication_method
-        if method is not None:
-            self._authenticate(packet, method)
-            return
-        shown: Credentials
-        if packet.username is not None:
-            shown = Password(self._user_of(packet.username), packet.password or b"")
-        elif names := client.transport.certificate_names:
-            shown = Certificate(names, is_claim=False)
-        else:
-            shown = Anonymous()
-        client = self.client
-        log_in(client.hub, client.transport, shown, partial(self._found, packet))
-
-    def _user_of(self, username: str) -> str:
-        """The user of a CONNECT. `vhost:user` leads into that virtual host, if there is one of that name."""
-        vhost, colon, user = username.rpartition(":")
-        if not colon or self.client.hub.settings.mqtt.ignore_colons_in_username:
-            return username
-        try:
-            shared = self._shared.of_vhost(vhost)
-        except VhostNotFound:
-            return username
-        if shared is not self._shared:
-            self._enter(shared, self.client.transport)
-        return user
-
-    def _authenticate(self, packet: Connect, method: str) -> None:
-        found = partial(self._found, packet)
-        self._authentication = Authentication(self.client, self._shared.methods, found)
-        if not self._authentication.begin(method, packet.properties.authentication_data or b""):
-            reason = f"no authentication method {method!r}"
-            self.client.refuse(packet.client_id, c.BAD_AUTHENTICATION_METHOD, reason)
-
-    def _on_auth(self, event: ev.AuthReceived) -> None:
-        if self._authentication is not None:
-            self._authentication.on_auth(event)
-
-    def _found(self, packet: Connect, found: Found, last_words: bytes | None = None) -> None:
-        """Who that is, or that nobody comes in so; `last_words` are those of enhanced authentication."""
-        client = self.client
-        if self.connection.closed:  # the client did not wait
-            return
-        if isinstance(found, LoginRefused):
-            wrong = found.told == LoginRefused.TOLD
-            code = c.BAD_USER_NAME_OR_PASSWORD if wrong else c.NOT_AUTHORIZED
-            client.refuse(packet.client_id, code, found.reason, told=found.told)
-            return
-        assigned_id = "" if packet.client_id else f"auto-{secrets.token_urlsafe(12)}"
-        client_id = packet.client_id or assigned_id
-        try:
-            identity = found.enter(client.vhost, client_id)
-            if packet.will is not None:
-                publishing.check_publish(identity, packet.will.topic)
-        except (NotPermitted, VhostRefused) as refused:
-            client.refuse(packet.client_id, c.NOT_AUTHORIZED, refused.reason)
-            return
-        other = self._shared.clients.find(client_id)
-        if other is not None and other.identity.user != identity.user:
-            client.refuse(packet.client_id, c.NOT_AUTHORIZED, "another user's client has this identifier")
-            return
-        try:
-            client.identify(identity, client_id, is_assigned=bool(assigned_id))
-        except (LoginRefused, VhostFull) as refused:
-            client.refuse(packet.client_id, c.QUOTA_EXCEEDED, refused.reason)
-            return
-        if packet.will is None or self._take_will(packet.will):
-            properties = Properties(
-                assigned_client_identifier=assigned_id or None, authentication_data=last_words
-            )
-            self._open_session(packet, properties)
-
-    def _open_session(self, packet: Connect, properties: Properties) -> None:
-        """Find or begin the session of a client that may come in; `properties` are for CONNACK."""
-        client = self.client
-        connection = self.connection
-        try:
-            opened = self._shared.sessions.open(client, self._outbound, packet)
-        except QueueManagerError as error:
-            self._will = None
-            client.refuse(packet.client_id, connect_code(error), error.reason)
-            return
-        if connection.protocol_version == c.MQTT_5:
-            properties.session_expiry_interval_s = opened.expiry_s
-            self._outbound.limit(connection.client_receive_maximum, connection.client_topic_alias_maximum)
-        self._shared.clients.enter(client)
-        if opened.is_present:
-            self._shared.wills.session_resumed(client.client_id)
-        else:
-            self._shared.wills.session_ended(client.client_id)
-        if opened.waits:
-            call = partial(self._let_in, opened, properties)
-            client.hub.client.commits.wait(DurableCall(client.transport, call), 0)
-        else:
-            self._let_in(opened, properties)
-
-    def _let_in(self, opened: Opened, properties: Properties) -> None:
-        """Answer the CONNECT, and go on with its session."""
-        if self.connection.closed:
-            return
-        link = opened.link
-        if link is None:
-            self.handle(self.connection.accept(False, properties))
-            return
-        received = InboundQos2()
-        received.take(link.session.received)
-        events = self.connection.accept(opened.is_present, properties, received)
-        self._link = link
-        self._shared.wills.connected(self.client.client_id, self._will, self.client.identity, link.session)
-        self._publisher.belong_to(link.session)
-        self._subscriptions.belong_to(link)
-        self._handlers[ev.AckRun] = link.on_acks
-        link.attach()
-        self.handle(events)
-
-    def _take_will(self, asked: packets.Will) -> bool:
-        """Keep the will, or refuse the client for it; whether it may come in."""
-        will = Will.asked(asked, self.connection.protocol_version)
-        refusal = will.refusal()
-        if refusal is not None:
-            self.client.refuse(self.client.client_id, refusal[0], f"will: {refusal[1]}")
-            return False
-        self._will = will
-        return True
-
-    def _on_disconnect(self, event: ev.DisconnectReceived) -> None:
-        if event.reason_code != c.DISCONNECT_WITH_WILL:
-            self._will = None
-        expiry_s = event.properties.session_expiry_interval_s
-        if expiry_s is not None and self._link is not None:
-            self._shared.sessions.change_expiry(self._link.session, expiry_s)
 
     def _on_lost(self, event: ev.ConnectionLost) -> None:
         if not event.by_peer:

@@ -78,7 +78,7 @@ def frontend_of(broker, kind):
 
 
 def client_named(broker, client_id):
-    return broker._drivers.frontends["mqtt"].clients.find(client_id)
+    return broker._drivers.frontends["mqtt"]._shared.clients.find(client_id)
 
 
 # settling

@@ -1,0 +1,229 @@
+"""The way of an MQTT client in, from its CONNECT on, and out again."""
+
+from __future__ import annotations
+
+import secrets
+from functools import partial
+from typing import Any, Protocol
+
+from broker.access.credentials import (
+    Anonymous,
+    Certificate,
+    Credentials,
+    LoginRefused,
+    Password,
+    VhostRefused,
+)
+from broker.access.login import NotPermitted
+from broker.entrance import Found, log_in
+from broker.mqtt import publishing
+from broker.mqtt.authentication import Authentication
+from broker.mqtt.client import MqttClient
+from broker.mqtt.durable_call import DurableCall
+from broker.mqtt.errors import connect_code
+from broker.mqtt.outbound import Outbound
+from broker.mqtt.sessions.lasting import Opened
+from broker.mqtt.sessions.link import SessionLink
+from broker.mqtt.shared import Shared
+from broker.mqtt.will import Will
+from broker.vhost import VhostFull, VhostNotFound
+from protocols.mqtt import constants as c
+from protocols.mqtt import packets
+from protocols.mqtt.connection import InboundQos2
+from protocols.mqtt.events import AuthReceived, ConnectReceived, DisconnectReceived
+from protocols.mqtt.packets import Connect
+from protocols.mqtt.properties import Properties
+from queue_manager.errors import QueueManagerError
+
+
+class Admitted(Protocol):
+    """The front-end of the client, in the virtual host that it knocked at."""
+
+    client: MqttClient
+    outbound: Outbound
+
+    def move(self, shared: Shared) -> None:
+        """Be a client in another virtual host."""
+
+    def let_in(self, link: SessionLink | None, events: list[Any]) -> None:
+        """The client is in; `events` are what it said meanwhile."""
+
+
+class Admission:
+    """Finds out who a client is, and lets it in or not: CONNECT, AUTH, DISCONNECT and the end.
+
+    `link` is the way to its session, once it is in and if that outlives the connection.
+    """
+
+    __slots__ = ("_authentication", "_frontend", "_shared", "_will", "link")
+
+    def __init__(self, frontend: Admitted, shared: Shared) -> None:
+        """`shared` is of the virtual host that the client knocks at."""
+        self._frontend = frontend
+        self._shared = shared
+        self._authentication: Authentication | None = None
+        self._will: Will | None = None
+        self.link: SessionLink | None = None
+
+    def on_connect(self, event: ConnectReceived) -> None:
+        """The client wants in."""
+        packet = event.packet
+        client = self._frontend.client
+        connects = self._shared.connects
+        if connects is not None and not connects.take(1, client.hub.clock.monotonic()):
+            client.refuse(packet.client_id, c.CONNECTION_RATE_EXCEEDED, "too many connections a second")
+            return
+        method = packet.properties.authentication_method
+        if method is not None:
+            self._authenticate(packet, method)
+            return
+        shown: Credentials
+        if packet.username is not None:
+            shown = Password(self._user_of(packet.username), packet.password or b"")
+        elif names := client.transport.certificate_names:
+            shown = Certificate(names, is_claim=False)
+        else:
+            shown = Anonymous()
+        client = self._frontend.client
+        log_in(client.hub, client.transport, shown, partial(self._found, packet))
+
+    def _user_of(self, username: str) -> str:
+        """The user of a CONNECT. `vhost:user` leads into that virtual host, if there is one of that name."""
+        vhost, colon, user = username.rpartition(":")
+        if not colon or self._frontend.client.hub.settings.mqtt.ignore_colons_in_username:
+            return username
+        try:
+            shared = self._shared.of_vhost(vhost)
+        except VhostNotFound:
+            return username
+        if shared is not self._shared:
+            self._shared = shared
+            self._frontend.move(shared)
+        return user
+
+    def _authenticate(self, packet: Connect, method: str) -> None:
+        client = self._frontend.client
+        found = partial(self._found, packet)
+        self._authentication = Authentication(client, self._shared.methods, found)
+        if not self._authentication.begin(method, packet.properties.authentication_data or b""):
+            reason = f"no authentication method {method!r}"
+            client.refuse(packet.client_id, c.BAD_AUTHENTICATION_METHOD, reason)
+
+    def on_auth(self, event: AuthReceived) -> None:
+        """The client goes on with enhanced authentication."""
+        if self._authentication is not None:
+            self._authentication.on_auth(event)
+
+    def _found(self, packet: Connect, found: Found, last_words: bytes | None = None) -> None:
+        """Who that is, or that nobody comes in so; `last_words` are those of enhanced authentication."""
+        client = self._frontend.client
+        if client.connection.closed:  # the client did not wait
+            return
+        if isinstance(found, LoginRefused):
+            wrong = found.told == LoginRefused.TOLD
+            code = c.BAD_USER_NAME_OR_PASSWORD if wrong else c.NOT_AUTHORIZED
+            client.refuse(packet.client_id, code, found.reason, told=found.told)
+            return
+        assigned_id = "" if packet.client_id else f"auto-{secrets.token_urlsafe(12)}"
+        client_id = packet.client_id or assigned_id
+        try:
+            identity = found.enter(client.vhost, client_id)
+            if packet.will is not None:
+                publishing.check_publish(identity, packet.will.topic)
+        except (NotPermitted, VhostRefused) as refused:
+            client.refuse(packet.client_id, c.NOT_AUTHORIZED, refused.reason)
+            return
+        other = self._shared.clients.find(client_id)
+        if other is not None and other.identity.user != identity.user:
+            client.refuse(packet.client_id, c.NOT_AUTHORIZED, "another user's client has this identifier")
+            return
+        try:
+            client.identify(identity, client_id, is_assigned=bool(assigned_id))
+        except (LoginRefused, VhostFull) as refused:
+            client.refuse(packet.client_id, c.QUOTA_EXCEEDED, refused.reason)
+            return
+        if packet.will is None or self._take_will(packet.will):
+            properties = Properties(
+                assigned_client_identifier=assigned_id or None, authentication_data=last_words
+            )
+            self._open_session(packet, properties)
+
+    def _open_session(self, packet: Connect, properties: Properties) -> None:
+        """Find or begin the session of a client that may come in; `properties` are for CONNACK."""
+        client = self._frontend.client
+        outbound = self._frontend.outbound
+        connection = client.connection
+        try:
+            opened = self._shared.sessions.open(client, outbound, packet)
+        except QueueManagerError as error:
+            self._will = None
+            client.refuse(packet.client_id, connect_code(error), error.reason)
+            return
+        if connection.protocol_version == c.MQTT_5:
+            properties = properties.copy(session_expiry_interval_s=opened.expiry_s)
+            outbound.limit(connection.client_receive_maximum, connection.client_topic_alias_maximum)
+        self._shared.clients.enter(client)
+        if opened.is_present:
+            self._shared.wills.session_resumed(client.client_id)
+        else:
+            self._shared.wills.session_ended(client.client_id)
+        if opened.waits:
+            call = partial(self._let_in, opened, properties)
+            client.hub.client.commits.wait(DurableCall(client.transport, call), 0)
+        else:
+            self._let_in(opened, properties)
+
+    def _let_in(self, opened: Opened, properties: Properties) -> None:
+        """Answer the CONNECT, and go on with its session."""
+        client = self._frontend.client
+        if client.connection.closed:
+            return
+        link = opened.link
+        if link is None:
+            self._frontend.let_in(None, client.connection.accept(False, properties))
+            return
+        received = InboundQos2()
+        received.take(link.session.received)
+        events = client.connection.accept(opened.is_present, properties, received)
+        self.link = link
+        self._shared.wills.connected(client.client_id, self._will, client.identity, link.session)
+        self._frontend.let_in(link, events)
+
+    def _take_will(self, asked: packets.Will) -> bool:
+        """Keep the will, or refuse the client for it; whether it may come in."""
+        client = self._frontend.client
+        will = Will.asked(asked, client.connection.protocol_version)
+        refusal = will.refusal()
+        if refusal is not None:
+            client.refuse(client.client_id, refusal[0], f"will: {refusal[1]}")
+            return False
+        self._will = will
+        return True
+
+    def on_disconnect(self, event: DisconnectReceived) -> None:
+        """The client says goodbye."""
+        if event.reason_code != c.DISCONNECT_WITH_WILL:
+            self._will = None
+        expiry_s = event.properties.session_expiry_interval_s
+        if expiry_s is not None and self.link is not None:
+            self._shared.sessions.change_expiry(self.link.session, expiry_s)
+
+    def leave(self) -> None:
+        """The client is gone: close its session, or have it wait for the client, and publish the will."""
+        shared = self._shared
+        client = self._frontend.client
+        self._authentication = None
+        shared.clients.leave(client)
+        client.leave()
+        link = self.link
+        session = None
+        is_taken_over = False
+        if link is not None:
+            session = link.session
+            is_taken_over = not (link.is_attached or session.is_over)
+            shared.sessions.close(link)
+        self._frontend.outbound.give_back()
+        will = self._will
+        self._will = None
+        if (will is not None or session is not None) and not is_taken_over:
+            shared.wills.leave(client.client_id, will, client.identity, session)

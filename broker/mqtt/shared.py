@@ -1,0 +1,73 @@
+"""What MQTT clients share."""
+
+from __future__ import annotations
+
+from broker.hub import Hub
+from broker.mqtt.authentication import Methods
+from broker.mqtt.bridges.bridge import start_bridges
+from broker.mqtt.client import Clients
+from broker.mqtt.foreign import ForeignPublishes
+from broker.mqtt.pubsub import PubSub
+from broker.mqtt.scram import ScramMethods
+from broker.mqtt.sessions.lasting import LastingSessions
+from broker.mqtt.sessions.shares import KeptShares
+from broker.mqtt.system_topics import SystemTopics
+from broker.mqtt.will import Wills
+from broker.rate import Rate
+from config.mqtt_settings import MqttSettings
+from protocols.mqtt.offer import Offer
+from queue_manager.address import DEFAULT_VHOST
+
+
+class Shared:
+    """What the MQTT clients in a virtual host share. Bridges belong to the virtual host `/`."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        methods: Methods | None = None,
+        of_hubs: dict[Hub, Shared] | None = None,
+    ) -> None:
+        """`methods` are those of enhanced authentication, instead of the broker's own; `of_hubs` those of
+        all virtual hosts that clients came into.
+        """
+        self._of_hubs = {} if of_hubs is None else of_hubs
+        self._of_hubs[hub] = self
+        settings = hub.settings.mqtt
+        self.hub = hub
+        self.methods = methods or ScramMethods(hub.access)
+        self.clients = Clients()
+        self.pubsub = PubSub(settings.shared_subscriptions)
+        hub.access.on_reload(self.pubsub.forget_routes)
+        self.wills = Wills(hub, self.pubsub)
+        self.offer = offer_of(settings)
+        self.connects = Rate(settings.connect_rate, hub.clock.monotonic()) if settings.connect_rate else None
+        hub.topics.join(ForeignPublishes(hub, self.pubsub))
+        self.sessions = LastingSessions(hub, self.pubsub)
+        self.shares = KeptShares(hub, self.pubsub)
+        if hub.vhost.name == DEFAULT_VHOST:
+            start_bridges(hub, self.pubsub)
+        self.system = SystemTopics(hub, self.pubsub, self.clients)
+
+    def of_vhost(self, name: str) -> Shared:
+        """What those in a virtual host share; raises VhostNotFound."""
+        hub = self.hub.of_vhost(name)
+        found = self._of_hubs.get(hub)
+        if found is None:
+            for gone in [each for each in self._of_hubs if not each.is_there]:
+                del self._of_hubs[gone]
+            found = Shared(hub, self.methods, self._of_hubs)
+        return found
+
+
+def offer_of(settings: MqttSettings) -> Offer:
+    """What clients are offered."""
+    return Offer(
+        receive_maximum=settings.receive_maximum,
+        packet_bytes_max=settings.max_packet_size_bytes,
+        topic_alias_maximum=settings.topic_alias_maximum,
+        maximum_qos=settings.max_qos,
+        retain_available=settings.retain,
+        keep_alive_s_max=settings.keep_alive_s_max,
+        response_information=settings.response_information,
+    )
