@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from config import limits
 from queue_manager.shard.commit import Commit
@@ -18,10 +19,9 @@ class AttemptLog:
     stay.
     """
 
-    __slots__ = ("_dirty", "_key_prefix", "_logs")
+    __slots__ = ("_dirty", "_logs")
 
-    def __init__(self, storage_id: str) -> None:
-        self._key_prefix = attempts.prefix(storage_id)
+    def __init__(self) -> None:
         self._logs: dict[int, list[Attempt]] = {}
         self._dirty: dict[int, None] = {}
 
@@ -49,14 +49,11 @@ class AttemptLog:
         self._dirty.pop(message_id, None)
         return self._logs.pop(message_id, None) is not None
 
-    def erase(self, message_id: int, commit: Commit) -> None:
-        """Forget a message, and delete its record."""
-        self.forget(message_id)
-        commit.delete(attempts.key_after(self._key_prefix, message_id))
-
-    def write(self, commit: Commit) -> None:
+    def write(self, storage_id: str, commit: Commit) -> None:
         """Put what changed into the commit."""
-        logs, prefix = self._logs, self._key_prefix
+        if not self._dirty:
+            return
+        logs, prefix = self._logs, attempts.prefix(storage_id)
         for message_id in self._dirty:
             history = logs.get(message_id)
             if history:
@@ -71,3 +68,7 @@ class AttemptLog:
         """Forget messages in memory whose attempts are written."""
         for message_id in message_ids:
             self._logs.pop(message_id, None)
+
+
+NO_ATTEMPTS: Final = AttemptLog()
+"""What cursors have whose messages never failed an attempt; nothing is added to it."""

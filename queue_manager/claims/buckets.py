@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 
-from queue_manager.claims.attempts import AttemptLog
+from queue_manager.claims.attempts import NO_ATTEMPTS, Attempt, AttemptLog
 from queue_manager.claims.claim import AVAILABLE, DONE, IN_FLIGHT, RETURNING, Bucket, Claim, Consumer
-from queue_manager.claims.records import BucketRecords
+from queue_manager.claims.records import BucketRecords, Stored
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.runs import Run
 from queue_manager.model import Message
 from queue_manager.policy import QueuePolicy
 from queue_manager.shard.commit import Commit
 from storage.layout import NUMBER_BITS, align_claim_number, bucket_capacity
-from storage.records import claim_state
+from storage.records import attempts, claim_state
 
 
 class Buckets(dict[int, Bucket]):
     """Those with something open, or not full, by their first claim number; none if the log is not durable.
 
     `next_claim` is the next claim number; buckets below `first_claim` are those of an earlier life of the
-    group. `failed_count` is how many failed messages the cursor keeps, in whatever buckets. `on_change` is
-    called when there is something to write.
+    group. `failed_count` is how many failed messages the cursor keeps, in whatever buckets. `attempt_log` has
+    the attempts of its messages that failed.
     """
 
     __slots__ = (
@@ -37,7 +37,7 @@ class Buckets(dict[int, Bucket]):
         "storage_id",
     )
 
-    def __init__(self, log: QueueLog, storage_id: str, on_change: Callable[[], None]) -> None:
+    def __init__(self, log: QueueLog, storage_id: str, stored: Stored) -> None:
         super().__init__()
         self._log = log
         self.storage_id = storage_id
@@ -46,8 +46,8 @@ class Buckets(dict[int, Bucket]):
         self.capacity = bucket_capacity(log.policy.bucket_size)
         self.claim_base = log.policy.bucket_size << NUMBER_BITS
         self.failed_count = 0
-        self.attempt_log = AttemptLog(storage_id)
-        self.records = BucketRecords(log, storage_id, self, self.attempt_log, on_change)
+        self.attempt_log = NO_ATTEMPTS
+        self.records = BucketRecords(log, storage_id, self, stored)
         self._written_state = b""
 
     @property
@@ -118,6 +118,26 @@ class Buckets(dict[int, Bucket]):
             for claim in bucket.claims:
                 if claim is not None and claim.state in (AVAILABLE, IN_FLIGHT, RETURNING):
                     yield claim
+
+    # attempts
+
+    def _use_attempt_log(self) -> AttemptLog:
+        if self.attempt_log is NO_ATTEMPTS:
+            self.attempt_log = AttemptLog()
+        return self.attempt_log
+
+    def note_attempt(self, message_id: int, claimed_at_ms: int, consumer_id: str) -> None:
+        """Remember an attempt that ended without success."""
+        self._use_attempt_log().add(message_id, claimed_at_ms, consumer_id)
+
+    def restore_attempts(self, message_id: int, attempts_before: Sequence[Attempt]) -> None:
+        """Take in what was written of a message's attempts before the start."""
+        self._use_attempt_log().restore(message_id, attempts_before)
+
+    def erase_attempts(self, message_id: int, commit: Commit) -> None:
+        """Forget the attempts of a message, and delete their record."""
+        self.attempt_log.forget(message_id)
+        commit.delete(attempts.key(self.storage_id, message_id))
 
     # failed claims
 

@@ -6,11 +6,11 @@ it settles something or has waited long enough.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
 from config import limits
 from queue_manager.claims.claim import Claim, Consumer
+from queue_manager.claims.turns import NO_TURNS, Turns
 from queue_manager.log.queue_log import QueueLog
 
 Covers = Callable[[Consumer, Consumer], bool]
@@ -22,19 +22,18 @@ class Consumers:
 
     `members` take messages. `draining` were cancelled, or pull one by one; they may hold claims. `is_ranked`:
     not every consumer with credit may have messages. `active` is the one that may, where the queue wants a
-    single one. `_ready` are the members that may have credit, in turn; `_spent` have none.
+    single one. `turns` are those of the members.
     """
 
-    __slots__ = ("_log", "_ready", "_spent", "active", "draining", "is_ranked", "members")
+    __slots__ = ("_log", "active", "draining", "is_ranked", "members", "turns")
 
     def __init__(self, log: QueueLog) -> None:
         self._log = log
-        self.members: list[Consumer] = []
-        self.draining: list[Consumer] = []
+        self.members: tuple[Consumer, ...] = ()
+        self.draining: tuple[Consumer, ...] = ()
         self.is_ranked = False
         self.active: Consumer | None = None
-        self._ready: OrderedDict[Consumer, None] = OrderedDict()
-        self._spent: dict[Consumer, None] = {}
+        self.turns = NO_TURNS
 
     def __iter__(self) -> Iterator[Consumer]:
         """Everybody who may hold claims."""
@@ -65,32 +64,38 @@ class Consumers:
 
     def add(self, consumer: Consumer) -> None:
         """Let a consumer take part."""
-        self.members.append(consumer)
-        self._ready[consumer] = None
+        if not self.members:
+            self.turns = Turns()
+        self.members += (consumer,)
+        self.turns.join(consumer)
         self.is_ranked = self.is_ranked or consumer.priority != 0 or self.is_single_active
 
     def drain(self, consumer: Consumer) -> None:
         """A consumer takes nothing by itself, but may hold claims."""
         if consumer not in self.draining and consumer not in self.members:
-            self.draining.append(consumer)
+            self.draining += (consumer,)
 
     def cancel(self, consumer: Consumer) -> bool:
         """Deliver nothing more to a consumer; give whether it took part."""
         if consumer not in self.members:
             return False
-        self.members.remove(consumer)
-        self._forget_turn(consumer)
-        self.draining.append(consumer)
+        self._leave(consumer)
+        self.draining += (consumer,)
         return True
 
     def remove(self, consumer: Consumer) -> None:
         """Forget a consumer."""
         self._log.context.timers.forget(consumer)
         if consumer in self.members:
-            self.members.remove(consumer)
-            self._forget_turn(consumer)
+            self._leave(consumer)
         elif consumer in self.draining:
-            self.draining.remove(consumer)
+            self.draining = _without(self.draining, consumer)
+
+    def _leave(self, consumer: Consumer) -> None:
+        self.members = _without(self.members, consumer)
+        self.turns.leave(consumer)
+        if not self.members:
+            self.turns = NO_TURNS
 
     def stop(self, consumer: Consumer) -> None:
         """A consumer takes no more messages."""
@@ -106,23 +111,23 @@ class Consumers:
 
     def forget_drained(self) -> None:
         """Forget those who take nothing and hold nothing any more."""
-        self.draining = [consumer for consumer in self.draining if consumer.in_flight]
+        if self.draining:
+            self.draining = tuple([consumer for consumer in self.draining if consumer.in_flight])
 
     def clear(self) -> list[Consumer]:
         """Forget everybody; give who that was."""
         everybody = [*self.members, *self.draining]
         for consumer in everybody:
             self._log.context.timers.forget(consumer)
-        self.members = []
-        self._ready.clear()
-        self._spent.clear()
-        self.draining = []
+        self.members = ()
+        self.turns = NO_TURNS
+        self.draining = ()
         return everybody
 
-    def take_over(self, other: Consumers) -> list[Consumer]:
+    def take_over(self, other: Consumers) -> tuple[Consumer, ...]:
         """Those of `other` that drain drain here; give those that have yet to be added, in order."""
         members = other.members
-        self.draining += [consumer for consumer in other.draining if consumer.active]
+        self.draining += tuple([consumer for consumer in other.draining if consumer.active])
         other.clear()
         return members
 
@@ -134,44 +139,11 @@ class Consumers:
         """The queue may want a single active consumer now."""
         self.is_ranked |= self.is_single_active
 
-    # turns
-
-    def credit_grew(self, consumer: Consumer) -> bool:
-        """A consumer may have credit again; give whether it was known to have none."""
-        if consumer not in self._spent:
-            return False
-        del self._spent[consumer]
-        self._ready[consumer] = None
-        return True
-
-    def ready_count(self) -> int:
-        """How many members may have credit."""
-        return len(self._ready)
-
-    def next_taker(self) -> Consumer | None:
-        """The member with credit whose turn it is; those before it are passed over until they have some."""
-        while self._ready:
-            consumer = next(iter(self._ready))
-            if consumer.credit() > 0:
-                return consumer
-            del self._ready[consumer]
-            self._spent[consumer] = None
-        return None
-
-    def had_turn(self, consumer: Consumer) -> None:
-        """A consumer was given something: the next one comes first."""
-        if len(self._ready) > 1 and consumer in self._ready:
-            self._ready.move_to_end(consumer)
-
-    def _forget_turn(self, consumer: Consumer) -> None:
-        self._ready.pop(consumer, None)
-        self._spent.pop(consumer, None)
+    # ranks
 
     def first_takers(self) -> list[Consumer]:
         """Where not everybody with credit may have messages: who may now, in turn."""
-        return self.entitled([consumer for consumer in (*self._ready, *self._spent) if consumer.credit() > 0])
-
-    # ranks
+        return self.entitled([consumer for consumer in self.turns if consumer.credit() > 0])
 
     def entitled(self, takers: list[Consumer], covers: Covers | None = None) -> list[Consumer]:
         """Those of `takers` (who have credit) that come first.
@@ -224,11 +196,15 @@ class Consumers:
         active = self.active
         self.active = None
         if active is not None and active in self.members:
-            self.members.remove(active)
+            self.members = _without(self.members, active)
             self.active = self._next_in_line() if self.members else active
-            self.members.append(active)
+            self.members += (active,)
         return self.active is not active
 
     def _next_in_line(self) -> Consumer:
         """The consumer of the highest priority; of equals the one waiting longest."""
         return max(self.members, key=lambda consumer: consumer.priority)
+
+
+def _without(consumers: tuple[Consumer, ...], gone: Consumer) -> tuple[Consumer, ...]:
+    return tuple([consumer for consumer in consumers if consumer is not gone])

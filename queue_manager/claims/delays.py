@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from heapq import heapify, heappop, heappush
+from typing import Final, Protocol
 
 from config import limits
 from queue_manager.claims.claim import AVAILABLE, Claim
 from queue_manager.log.queue_log import QueueLog
 
 
+class Home(Protocol):
+    """The claims of the cursor."""
+
+    def come_due(self, claims: list[Claim]) -> None:
+        """These need not wait any more."""
+
+
 class Delays:
     """Claims by due time, in `heap`; each is AVAILABLE, with the time in `deadline_ms`.
 
     Payloads the store has are let go of beyond `limits.DELAYED_BYTES_PER_GROUP_MAX`; they are read back when
-    they are due. `give_back` takes what is due.
+    they are due. What is due goes to `home`.
     """
 
-    __slots__ = ("_body_bytes", "_give_back", "_log", "heap")
+    __slots__ = ("_body_bytes", "_home", "_log", "heap")
 
-    def __init__(self, log: QueueLog, give_back: Callable[[list[Claim]], None]) -> None:
+    def __init__(self, log: QueueLog, home: Home) -> None:
         self._log = log
-        self._give_back = give_back
+        self._home = home
         self.heap: list[tuple[int, int, Claim]] = []
         self._body_bytes = 0
 
@@ -65,7 +72,7 @@ class Delays:
                 due.append(claim)
         if heap:
             self._log.context.timers.set(self, heap[0][0])
-        self._give_back(due)
+        self._home.come_due(due)
 
     def forget_ended(self) -> None:
         """Let go of claims that do not wait any more."""
@@ -86,3 +93,20 @@ class Delays:
         self._body_bytes = 0
         self._log.context.timers.forget(self)
         return claims
+
+
+class _NoDelays(Delays):
+    """None: nothing is ever added, and no timer is set."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self.heap = []
+        self._body_bytes = 0
+
+    def clear(self) -> list[Claim]:
+        return []
+
+
+NOTHING_DELAYED: Final = _NoDelays()
+"""What cursors have while nothing is delayed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import groupby
 from operator import attrgetter
+from typing import Protocol
 
 from config import limits
 from queue_manager.claims.buckets import Buckets
@@ -20,7 +21,7 @@ from queue_manager.claims.claim import (
     Claim,
     Consumer,
 )
-from queue_manager.claims.delays import Delays
+from queue_manager.claims.delays import NOTHING_DELAYED, Delays
 from queue_manager.claims.returned import Returned
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.model import Message
@@ -76,27 +77,28 @@ def acknowledge(claims: Iterable[Claim], now_ms: int) -> int:
     return late_count
 
 
+class Owner(Protocol):
+    """The cursor."""
+
+    def want_dispatch(self) -> None:
+        """Have the group hand out messages: claims wait at their places again."""
+
+
 class Claims:
     """Who claimed what of one log, with its number and place in `buckets`.
 
-    `returned` has claims that came back, `delays` those that are to wait for their next attempt; `on_due` is
-    called when they need not any more.
+    `returned` has claims that came back, `delays` those that are to wait for their next attempt.
     """
 
-    __slots__ = ("_log", "buckets", "delays", "redelivered_count", "returned")
+    __slots__ = ("_log", "_owner", "buckets", "delays", "redelivered_count", "returned")
 
-    def __init__(self, log: QueueLog, buckets: Buckets, on_due: Callable[[], None]) -> None:
+    def __init__(self, log: QueueLog, buckets: Buckets, owner: Owner) -> None:
         self._log = log
+        self._owner = owner
         self.buckets = buckets
         self.returned = Returned()
+        self.delays: Delays = NOTHING_DELAYED
         self.redelivered_count = 0
-
-        def give_back(claims: list[Claim]) -> None:
-            for claim in claims:
-                self.returned.add(claim)
-            on_due()
-
-        self.delays = Delays(log, give_back)
 
     # claiming
 
@@ -198,7 +200,7 @@ class Claims:
         new = self._replace(claim, claim.attempts, now_ms)
         if tried and claim.bucket is not None:
             holder = "" if consumer is None else consumer.consumer_id
-            self.buckets.attempt_log.add(claim.message.message_id, claim.at_ms, holder)
+            self.buckets.note_attempt(claim.message.message_id, claim.at_ms, holder)
         return new
 
     def part_with(self, claims: Iterable[Claim]) -> list[Claim]:
@@ -225,7 +227,7 @@ class Claims:
         _expect(claim, FAILED)
         new = self._replace(claim, 0, now_ms)
         self.buckets.note_revived(bucket)
-        self.buckets.attempt_log.erase(claim.message.message_id, self._log.context.commit)
+        self.buckets.erase_attempts(claim.message.message_id, self._log.context.commit)
         return new
 
     def _replace(self, claim: Claim, attempts: int, now_ms: int) -> Claim:
@@ -254,6 +256,20 @@ class Claims:
         self.delays.clear()
 
     # what waits
+
+    def delay(self, claim: Claim, due_ms: int) -> None:
+        """Have an available claim wait for its next attempt."""
+        if self.delays is NOTHING_DELAYED:
+            self.delays = Delays(self._log, self)
+        self.delays.add(claim, due_ms)
+
+    def come_due(self, claims: list[Claim]) -> None:
+        """See `queue_manager.claims.delays.Home`."""
+        for claim in claims:
+            self.returned.add(claim)
+        if not len(self.delays):
+            self.delays = NOTHING_DELAYED
+        self._owner.want_dispatch()
 
     def waiting(self) -> list[Claim]:
         """What waits at its place or for its time, in no particular order."""

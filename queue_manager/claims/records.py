@@ -8,7 +8,7 @@ them, or when done messages are let go of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Protocol
 
 from config import limits
@@ -29,6 +29,10 @@ class OpenBuckets(Protocol):
         """All of them."""
 
     @property
+    def attempt_log(self) -> AttemptLog:
+        """The attempts of its messages that failed."""
+
+    @property
     def failed_count(self) -> int:
         """How many failed messages the cursor keeps."""
 
@@ -39,24 +43,23 @@ class OpenBuckets(Protocol):
         """It is closed and written: forget it."""
 
 
+class Stored(Protocol):
+    """What the store has of the cursor."""
+
+    def mark_dirty(self) -> None:
+        """There is something to write."""
+
+
 class BucketRecords:
-    """Writes of each bucket what changed. `on_change` is called when there is something to write."""
+    """Writes of each bucket what changed."""
 
-    __slots__ = ("_attempt_log", "_buckets", "_dirty", "_log", "_on_change", "_storage_id")
+    __slots__ = ("_buckets", "_dirty", "_log", "_storage_id", "_stored")
 
-    def __init__(
-        self,
-        log: QueueLog,
-        storage_id: str,
-        buckets: OpenBuckets,
-        attempt_log: AttemptLog,
-        on_change: Callable[[], None],
-    ) -> None:
+    def __init__(self, log: QueueLog, storage_id: str, buckets: OpenBuckets, stored: Stored) -> None:
         self._log = log
         self._storage_id = storage_id
         self._buckets = buckets
-        self._attempt_log = attempt_log
-        self._on_change = on_change
+        self._stored = stored
         self._dirty: list[Bucket] = []
 
     @property
@@ -74,7 +77,7 @@ class BucketRecords:
         if not bucket.is_dirty:
             bucket.mark(is_dirty=True)
             self._dirty.append(bucket)
-            self._on_change()
+            self._stored.mark_dirty()
 
     def want_whole(self, bucket: Bucket) -> None:
         """As `touch`, and have the bucket written as a whole."""
@@ -95,7 +98,8 @@ class BucketRecords:
         released: list[Run] = []
         dirty, self._dirty = self._dirty, []
         settled: list[int] = []
-        is_full = self._attempt_log.is_full()
+        attempt_log = self._buckets.attempt_log
+        is_full = attempt_log.is_full()
         for bucket in dirty:
             bucket.mark(is_dirty=False)
             if is_full:
@@ -104,8 +108,8 @@ class BucketRecords:
             if self._buckets.is_closed(bucket):
                 self._buckets.close(bucket)
                 closed.append(bucket)
-        self._attempt_log.write(commit)
-        self._attempt_log.let_go(settled)
+        attempt_log.write(self._storage_id, commit)
+        attempt_log.let_go(settled)
         return closed, released
 
     def _write_bucket(self, bucket: Bucket, commit: Commit, released: list[Run]) -> None:
@@ -202,5 +206,5 @@ class BucketRecords:
     def forget_attempts(self, claim: Claim, commit: Commit) -> None:
         """Delete the attempts record of a message that is gone, if it had one."""
         message_id = claim.message.message_id
-        if self._attempt_log.forget(message_id) or claim.attempts > 1:
+        if self._buckets.attempt_log.forget(message_id) or claim.attempts > 1:
             commit.delete(attempts.key(self._storage_id, message_id))

@@ -180,7 +180,7 @@ class Cursor:
         self.rules = rules
         self.dispatcher = dispatcher
         self.progress = Progress(position)
-        self.claims = Claims(log, self._make_buckets(), self.want_dispatch)
+        self.claims = Claims(log, self._make_buckets(), self)
         self.read_back: ReadBack[Cursor] = ReadBack(self, retention, self.claims, self.stored, sequence)
         self.reader = self.read_back.reader
         self.failures: Failures[Cursor] = Failures(self, retention, self.claims, self.stored, dead_letters)
@@ -193,7 +193,7 @@ class Cursor:
         self.backlog = self._make_backlog(wants)
 
     def _make_buckets(self) -> Buckets:
-        return Buckets(self.log, self.storage_id, self.stored.mark_dirty)
+        return Buckets(self.log, self.storage_id, self.stored)
 
     def _make_backlog(self, wants: Wanted | None) -> Backlog[Cursor]:
         return Backlog(self, self.retention, self.progress, self.reader, self.stored, self.skipped, wants)

@@ -100,7 +100,7 @@ class DonePurges(Generic[H]):
             elif not purge.was_open:
                 commit.delete(done.key(claims.buckets.storage_id, purge.bucket_id))
         for message_id in purge.attempt_ids:
-            claims.buckets.attempt_log.erase(message_id, commit)
+            claims.buckets.erase_attempts(message_id, commit)
         self._retention.payloads.release_unshared(holder, purge.items)
         self._retention.payloads.release_shared(holder, purge.shared_items, references)
 

@@ -126,7 +126,7 @@ class Returning(Generic[H]):
                 if backs_off:
                     wait_ms = backoff.delay_ms(policy, claim.message.message_id, claim.attempts)
                 if wait_ms:
-                    self._claims.delays.add(new, now_ms + wait_ms)
+                    self._claims.delay(new, now_ms + wait_ms)
                 else:
                     self._claims.returned.add(new)
                 self._home.came_back(new, claim.message.body)

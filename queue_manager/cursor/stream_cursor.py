@@ -92,7 +92,7 @@ class StreamCursor(Cursor):
         self._now_ms = 0
 
     def _make_buckets(self) -> Buckets:
-        return StreamBuckets(self.log, self.storage_id, self.stored.mark_dirty)
+        return StreamBuckets(self.log, self.storage_id, self.stored)
 
     def _make_backlog(self, wants: Wanted | None) -> StreamBacklog[Cursor]:
         self._stream_backlog: StreamBacklog[Cursor] = StreamBacklog(

@@ -51,12 +51,13 @@ class InOrder:
         """
         consumers = self._consumers
         first_takers = consumers.first_takers() if consumers.is_ranked else None
-        count = consumers.ready_count() if first_takers is None else len(first_takers)
+        turns = consumers.turns
+        count = turns.ready_count() if first_takers is None else len(first_takers)
         share = waiting // count if 1 < count <= waiting else 1 if count > waiting else waiting
         budget = cursor.log.context.budget
         served = None
         for turn in range(count):
-            consumer = consumers.next_taker() if first_takers is None else first_takers[turn]
+            consumer = turns.next() if first_takers is None else first_takers[turn]
             if consumer is None:
                 break
             served = True
@@ -71,7 +72,7 @@ class InOrder:
             if not self.claim(cursor, consumer, wanted, now_ms):
                 return False
             if count > 1:
-                consumers.had_turn(consumer)
+                turns.had(consumer)
         return served
 
     def claim(self, cursor: Cursor, consumer: Consumer, count: int, now_ms: int) -> int:

@@ -145,14 +145,14 @@ class Group:
 
     def credit_grew(self, consumer: Consumer) -> None:
         """See `ConsumerGroup`."""
-        self.consumers.credit_grew(consumer)
+        self.consumers.turns.credit_grew(consumer)
 
     def settled(self, consumer: Consumer) -> None:
         """See `ConsumerGroup`; who had credit was given what there is already."""
         consumers = self.consumers
         serving = self.serving
         is_plain = not (consumers.is_ranked or serving.by_selector) and serving.by_key is None
-        if consumers.credit_grew(consumer) or not is_plain:
+        if consumers.turns.credit_grew(consumer) or not is_plain:
             self.want_dispatch()
 
     def _is_taking_back(self) -> bool:

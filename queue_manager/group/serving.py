@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
 from queue_manager.claims.claim import Consumer
 from queue_manager.claims.consumers import Consumers
 from queue_manager.cursor.cursor import Cursor
@@ -12,6 +16,8 @@ from queue_manager.dispatch.by_selector import BySelector
 from queue_manager.dispatch.in_order import InOrder
 from queue_manager.filters.consumer_filter import ConsumerFilter
 from queue_manager.log.queue_log import QueueLog
+
+_NOTHING_SELECTED: Final[Mapping[Cursor, BySelector]] = MappingProxyType({})
 
 
 class Serving:
@@ -30,7 +36,7 @@ class Serving:
         self._key_of = key_of
         self._cursors: list[Cursor] = []
         self.in_order = InOrder(consumers)
-        self.by_selector: dict[Cursor, BySelector] = {}
+        self.by_selector = _NOTHING_SELECTED
         self.by_key: ByKey | None = None
 
     def serve(self, cursors: list[Cursor]) -> None:
@@ -68,13 +74,14 @@ class Serving:
         by_selector = self.by_selector.get(cursor)
         if by_selector is None:
             by_selector = BySelector(cursor, self._consumers, self._selection_ended)
-            self.by_selector[cursor] = by_selector
+            self.by_selector = {**self.by_selector, cursor: by_selector}
             self.follow_policy()
             cursor.serve_by(by_selector)
         return by_selector
 
     def _selection_ended(self, cursor: Cursor) -> None:
-        del self.by_selector[cursor]
+        rest = {other: by for other, by in self.by_selector.items() if other is not cursor}
+        self.by_selector = rest or _NOTHING_SELECTED
         cursor.serve_by(self.in_order)
         self.follow_policy()
         self._home.want_dispatch()

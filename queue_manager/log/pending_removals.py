@@ -17,7 +17,7 @@ class PendingRemovals:
 
     def __init__(self, log: QueueLog) -> None:
         self._log = log
-        self._removals: list[GroupRemoval] = []
+        self._removals: tuple[GroupRemoval, ...] = ()
 
     def __iter__(self) -> Iterator[GroupRemoval]:
         return iter(self._removals)
@@ -33,21 +33,21 @@ class PendingRemovals:
     def begin(self, removal: GroupRemoval, free: RangeSet) -> None:
         """Have a removal performed, with the payloads that `free` tells."""
         removal.free(free)
-        self._removals.append(removal)
+        self._removals += (removal,)
         context = self._log.context
         context.commit.put(removal.key(), removal.encode())
         context.removals.append(removal)
 
     def restore(self, removal: GroupRemoval) -> None:
         """Take up one that a crash interrupted."""
-        self._removals.append(removal)
+        self._removals += (removal,)
 
     def end(self, removal: GroupRemoval) -> bool:
         """A removal was performed to its end; give whether it was one of this log's."""
         self._log.context.commit.delete(removal.key())
         known = removal in self._removals
         if known:
-            self._removals.remove(removal)
+            self._removals = tuple([other for other in self._removals if other is not removal])
         return known
 
     def first_claim(self, group_id: str) -> int:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from typing import Final
+
+_NONE: Final[list[int]] = []  # what all empty sets share: most sets stay empty, and nothing changes it
 
 
 class RangeSet:
@@ -12,19 +15,24 @@ class RangeSet:
     __slots__ = ("ends", "starts")
 
     def __init__(self) -> None:
-        self.starts: list[int] = []
-        self.ends: list[int] = []
+        self.starts = _NONE
+        self.ends = _NONE
 
     def copy(self) -> RangeSet:
         """An independent set with the same offsets."""
         other = RangeSet()
-        other.starts = self.starts[:]
-        other.ends = self.ends[:]
+        if self.starts:
+            other.starts = self.starts[:]
+            other.ends = self.ends[:]
         return other
 
     def add(self, start: int, end: int) -> None:
         """Add every offset in `[start, end)`."""
         if start >= end:
+            return
+        if not self.starts:
+            self.starts = [start]
+            self.ends = [end]
             return
         low = bisect_left(self.ends, start)
         high = bisect_right(self.starts, end)
@@ -123,6 +131,8 @@ class RangeSet:
 
     def drop_before(self, offset: int) -> None:
         """Forget everything below `offset`."""
+        if not self.starts:
+            return
         index = bisect_right(self.ends, offset)
         del self.starts[:index]
         del self.ends[:index]

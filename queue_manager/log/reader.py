@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from config import limits
@@ -56,7 +56,7 @@ class Reader:
         self._target = target
         self.sequence = sequence  # of a log entry at or before the one that holds the position
         self.is_loading = False
-        self._loaded: list[Message] = []
+        self._loaded: Sequence[Message] = ()
         self._loaded_next = 0
         self._loaded_end = 0
         self._loaded_sequence = 0
@@ -89,14 +89,14 @@ class Reader:
             progress.move(position + len(messages))
             return messages
         start = self._loaded_next
-        messages = self._loaded[start : start + count]
+        messages = list(self._loaded[start : start + count])
         if not messages:
             self._request()
             return messages
         self._loaded_next = start + len(messages)
         position = messages[-1].offset + 1
         if self._loaded_next == len(self._loaded):
-            self._loaded = []
+            self._loaded = ()
             self._loaded_next = 0
             position = max(position, self._loaded_end)
         progress.move(position)
@@ -109,7 +109,7 @@ class Reader:
         position = self._progress.position
         if position >= self._log.tail.first_offset:
             return self._log.tail.slice(position, count)
-        return self._loaded[self._loaded_next : self._loaded_next + count]
+        return list(self._loaded[self._loaded_next : self._loaded_next + count])
 
     def pass_to(self, offset: int) -> bool:
         """Go on at `offset`, if that is not behind; give whether the position moved."""
@@ -122,7 +122,7 @@ class Reader:
             while self._loaded_next < len(loaded) and loaded[self._loaded_next].offset < offset:
                 self._loaded_next += 1
             if self._loaded_next == len(loaded):
-                self._loaded = []
+                self._loaded = ()
                 self._loaded_next = 0
                 position = max(offset, self._loaded_end)
         progress.move(position)
@@ -130,7 +130,7 @@ class Reader:
 
     def forget(self) -> None:
         """See `Reading`."""
-        self._loaded = []
+        self._loaded = ()
         self._loaded_next = 0
         self._loaded_end = 0
         self._loaded_sequence = 0
@@ -174,16 +174,15 @@ class Reader:
         progress = self._progress
         if load.offset > max(progress.position, self._loaded_end):
             return False  # what was read before it was forgotten meanwhile
-        if self._loaded_next:
-            del self._loaded[: self._loaded_next]
-            self._loaded_next = 0
         start = load.offset
         for row in rows:
             release_gone(start, row.offset)
             start = row.offset + 1
         release_gone(start, next_offset)
         self._log.note_sizes([row.body or b"" for row in rows])
-        self._loaded += [row for row in rows if row.offset >= progress.position]
+        ahead = [row for row in rows if row.offset >= progress.position]
+        self._loaded = [*self._loaded[self._loaded_next :], *ahead]
+        self._loaded_next = 0
         self._loaded_end = next_offset
         self._loaded_sequence = sequence
         self._marks.append((next_offset, sequence))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 from config import limits
 from queue_manager.cursor.cursor import Cursor
@@ -22,20 +23,28 @@ from storage.records.group_removal import DELETE, RESET
 Place = tuple[int, int]  # an offset, and a metadata-log sequence at or before its entry (0: not known)
 
 
+class Owner(Protocol):
+    """The queue."""
+
+    @property
+    def name(self) -> str: ...
+
+    def write_spec(self) -> None:
+        """Put its specs into the open commit, which the default group is part of."""
+
+
 class Groups:
     """The groups by ID (name, or `name@pattern`).
 
-    `parts` are the logs of the queue, that of priority 0 first. `write_spec` puts the queue's own specs into
-    the open commit, which the default group is part of.
+    `parts` are the logs of the queue, that of priority 0 first.
     """
 
-    def __init__(
-        self, title: str, parts: list[Part], key_of: GroupKeyOf, write_spec: Callable[[], None]
-    ) -> None:
-        self._title = title
+    __slots__ = ("_groups", "_key_of", "_parts", "_queue")
+
+    def __init__(self, queue: Owner, parts: list[Part], key_of: GroupKeyOf) -> None:
+        self._queue = queue
         self._parts = parts
         self._key_of = key_of
-        self._write_spec = write_spec
         self._groups: dict[str, Group] = {}
 
     def __iter__(self) -> Iterator[Group]:
@@ -59,7 +68,7 @@ class Groups:
         """The group of that ID; raises GroupNotFound."""
         group = self._groups.get(group_id)
         if group is None:
-            raise GroupNotFound(f"queue {self._title!r} has no consumer group {group_id!r}")
+            raise GroupNotFound(f"queue {self._queue.name!r} has no consumer group {group_id!r}")
         return group
 
     # making
@@ -81,7 +90,9 @@ class Groups:
 
     def _check_room(self, group_id: str) -> None:
         if len(self._groups) >= limits.GROUPS_PER_QUEUE_MAX:
-            raise LimitReached(f"queue {self._title!r} has {limits.GROUPS_PER_QUEUE_MAX} consumer groups")
+            raise LimitReached(
+                f"queue {self._queue.name!r} has {limits.GROUPS_PER_QUEUE_MAX} consumer groups"
+            )
         longest = self._parts[-1].log.name
         if len(f"{longest}{GROUP_SEPARATOR}{group_id}".encode()) > QUEUE_ID_BYTES_MAX:
             raise InvalidAddress(
@@ -112,7 +123,7 @@ class Groups:
 
     def _put_spec(self, group: Group) -> None:
         if not group.group_id:
-            self._write_spec()
+            self._queue.write_spec()
             return
         for part in self._parts:
             part.write_group_spec(group)
@@ -164,10 +175,10 @@ class Groups:
         group = self.find(group_id)
         for part in self._parts:
             if not part.retention.is_known:
-                raise PreconditionFailed(f"what queue {self._title!r} keeps is still being read")
+                raise PreconditionFailed(f"what queue {self._queue.name!r} keeps is still being read")
             if part.retention.removals.is_full:
                 raise PreconditionFailed(
-                    f"queue {self._title!r} is still letting go of what earlier groups kept"
+                    f"queue {self._queue.name!r} is still letting go of what earlier groups kept"
                 )
         if not force:
             if group.consumers.members:
@@ -193,7 +204,7 @@ class Groups:
         group.retire()
         for part, cursor, _, _ in ended:
             part.farewell(cursor)
-        group.dismiss(f"consumer group {group_id!r} of queue {self._title!r} was deleted")
+        group.dismiss(f"consumer group {group_id!r} of queue {self._queue.name!r} was deleted")
         for part, cursor, removal, unfinished in ended:
             if not part.log.durable:
                 part.retention.trim_tail(0)
@@ -212,7 +223,7 @@ class Groups:
         if cursor.group_id:
             commit.delete(queue_spec.key(storage_id))
         else:
-            self._write_spec()
+            self._queue.write_spec()
 
     # resetting
 

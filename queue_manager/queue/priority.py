@@ -15,6 +15,8 @@ from storage.envelope import EnvelopeTemplate
 class PriorityQueue(Queue):
     """A queue whose `parts[p]` holds what has priority p."""
 
+    __slots__ = ()
+
     def part_of(self, template: EnvelopeTemplate) -> Part:
         """See `Queue`; a priority above the highest counts as the highest."""
         return self.parts[min(template.priority, len(self.parts) - 1)]

@@ -54,6 +54,28 @@ class Queue:
     kinds of queues differ in it.
     """
 
+    __slots__ = (
+        "_levels",
+        "_surroundings",
+        "arguments",
+        "auto_created",
+        "auto_delete",
+        "context",
+        "deleted",
+        "description",
+        "durable",
+        "groups",
+        "is_bounded",
+        "name",
+        "owner",
+        "parts",
+        "pause",
+        "policy",
+        "rules",
+        "topics",
+        "use",
+    )
+
     is_stream = False
 
     def __init__(
@@ -71,7 +93,7 @@ class Queue:
         self.auto_delete = definition.auto_delete
         self.auto_created = definition.auto_created
         self.deleted = False
-        self.use = Use(self, self.context.timers, self._unused, now_ms)
+        self.use = Use(self, self.context.timers, now_ms)
         self._levels = Levels(log)
         self.parts: list[Part] = [self.make_part(log)]
         self.groups = self._make_groups()
@@ -81,7 +103,7 @@ class Queue:
         self._follow_policy()
 
     def _make_groups(self) -> Groups:
-        return Groups(self.name, self.parts, self._surroundings.group_key_of, self.write_spec)
+        return Groups(self, self.parts, self._surroundings.group_key_of)
 
     def make_part(self, log: QueueLog, *, is_known: bool = True) -> Part:
         """What belongs to a log of this queue; it is not one of `parts` yet."""
@@ -174,7 +196,8 @@ class Queue:
         """Have the queue looked at when it will have been unused for too long."""
         self.use.watch()
 
-    def _unused(self, now_ms: int) -> None:
+    def go_unused(self, now_ms: int) -> None:
+        """See `queue_manager.queue.use.Used`."""
         self._surroundings.on_unused(self, now_ms)
 
     # groups

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from config import limits
 from queue_manager.cursor.cursor import Cursor
@@ -15,7 +15,7 @@ from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.stream_log import StreamLog
 from queue_manager.log.stream_retention import StreamRetention
 from queue_manager.patterns import MATCH_ALL
-from queue_manager.queue.groups import Groups, Place
+from queue_manager.queue.groups import Groups, Owner, Place
 from queue_manager.queue.part import Part
 from queue_manager.queue.queue import Queue
 from queue_manager.rules.dead_letters import DeadLetters
@@ -74,15 +74,10 @@ class StreamPart(Part):
 class StreamGroups(Groups):
     """The groups of a stream; without a name it is one consumer's own."""
 
-    def __init__(
-        self,
-        title: str,
-        part: StreamPart,
-        parts: list[Part],
-        key_of: GroupKeyOf,
-        write_spec: Callable[[], None],
-    ) -> None:
-        super().__init__(title, parts, key_of, write_spec)
+    __slots__ = ("_anonymous_count", "_part")
+
+    def __init__(self, queue: Owner, part: StreamPart, parts: list[Part], key_of: GroupKeyOf) -> None:
+        super().__init__(queue, parts, key_of)
         self._part = part
         self._anonymous_count = 0
 
@@ -91,7 +86,9 @@ class StreamGroups(Groups):
         if name:
             return super().ensure(name, pattern, selector)
         if len(self) >= limits.GROUPS_PER_QUEUE_MAX:
-            raise LimitReached(f"stream {self._title!r} has {limits.GROUPS_PER_QUEUE_MAX} consumer groups")
+            raise LimitReached(
+                f"stream {self._queue.name!r} has {limits.GROUPS_PER_QUEUE_MAX} consumer groups"
+            )
         return self._make(name, pattern, selector)
 
     def _make(self, name: str, pattern: str, selector: str) -> Group:
@@ -128,6 +125,8 @@ class StreamGroups(Groups):
 class Stream(Queue):
     """A durable queue that is read, not emptied."""
 
+    __slots__ = ("_stream_groups", "_stream_part")
+
     is_stream = True
 
     def make_part(self, log: QueueLog, *, is_known: bool = True) -> Part:
@@ -138,7 +137,7 @@ class Stream(Queue):
 
     def _make_groups(self) -> Groups:
         self._stream_groups = StreamGroups(
-            self.name, self._stream_part, self.parts, self._surroundings.group_key_of, self.write_spec
+            self, self._stream_part, self.parts, self._surroundings.group_key_of
         )
         return self._stream_groups
 

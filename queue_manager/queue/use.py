@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from queue_manager.policy import QueuePolicy
@@ -28,19 +27,18 @@ class Used(Protocol):
     def consumer_count(self) -> int:
         """Consumers of all groups."""
 
+    def go_unused(self, now_ms: int) -> None:
+        """It was not used for as long as its policy says."""
+
 
 class Use:
-    """When a queue was used last, and whether it ever had a consumer.
+    """When a queue was used last, and whether it ever had a consumer."""
 
-    `on_unused(now_ms)` is called when it was not used for as long as its policy says.
-    """
+    __slots__ = ("_queue", "_timers", "had_consumer", "unused_since_ms")
 
-    __slots__ = ("_on_unused", "_queue", "_timers", "had_consumer", "unused_since_ms")
-
-    def __init__(self, queue: Used, timers: Timers, on_unused: Callable[[int], None], now_ms: int) -> None:
+    def __init__(self, queue: Used, timers: Timers, now_ms: int) -> None:
         self._queue = queue
         self._timers = timers
-        self._on_unused = on_unused
         self.had_consumer = False
         self.unused_since_ms = now_ms
 
@@ -68,7 +66,7 @@ class Use:
             return
         expires_ms = self._expires_ms()
         if expires_ms and self.unused_since_ms + expires_ms <= now_ms:
-            self._on_unused(now_ms)
+            self._queue.go_unused(now_ms)
         else:
             self.watch()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from queue_manager.claims.attempts import AttemptLog
+from queue_manager.claims.buckets import Buckets
 from queue_manager.claims.claim import AVAILABLE, DONE, FAILED, SETTLED_MESSAGE, Bucket, Claim
 from queue_manager.claims.purge import Purge
 from queue_manager.cursor.cursor import Cursor
@@ -56,7 +56,7 @@ def restore_bucket(
     _add_done(slots, bucket, done.decode(stored.done) if stored.done is not None else [])
     delays = {}
     if stored.active is not None:
-        delays = _add_active(slots, bucket, stored.active, released, templates, buckets.attempt_log)
+        delays = _add_active(slots, bucket, stored.active, released, templates, buckets)
     for message in [] if stored.failed is None else done.decode(stored.failed):
         at_ms = message.settled_at_ms
         claim = _claim(bucket, templates, message, message.attempts, message.metadata, FAILED, at_ms)
@@ -77,7 +77,7 @@ def restore_bucket(
     for claim in waiting:
         due_ms = delays.get(claim.claim_number, 0)
         if due_ms > now_ms:
-            claims.delays.add(claim, due_ms)
+            claims.delay(claim, due_ms)
         if claim.message.offset < cursor.log.head_offset:  # it was redriven
             cursor.progress.keep_failed(claim.message.offset)
     if waiting:
@@ -97,7 +97,7 @@ def _add_active(
     value: bytes,
     released: set[int],
     templates: TemplateCache,
-    attempt_log: AttemptLog,
+    buckets: Buckets,
 ) -> dict[int, int]:
     """What is active and was not settled since; gives when delayed claims are due, by claim number."""
     delays: dict[int, int] = {}
@@ -111,7 +111,7 @@ def _add_active(
         if isinstance(message, AvailableMessage):
             metadata, delays[number] = without_visible_at(metadata)
         else:
-            attempt_log.add(message.message_id, message.claimed_at_ms, "")
+            buckets.note_attempt(message.message_id, message.claimed_at_ms, "")
         slots[number] = _claim(bucket, templates, message, message.attempts, metadata, AVAILABLE)
     return delays
 

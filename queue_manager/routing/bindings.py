@@ -132,6 +132,10 @@ class Bindings:
         self._route_count -= len(routes)
 
 
+def _always(topic: str) -> bool:
+    return True
+
+
 def _literal_name(topic: str) -> str | None:
     if not topic.startswith(PREFIX):
         return None
@@ -140,7 +144,12 @@ def _literal_name(topic: str) -> str | None:
 
 
 def _topic_predicate(pattern: str) -> _Predicate:
-    """Like a pattern's predicate, but a leading wildcard does not match topics that begin with `$`."""
+    """Like a pattern's predicate, but a leading wildcard does not match topics that begin with `$`.
+
+    What is below a literal name is only asked of topics with that name, so its own `/#` matches all of them.
+    """
+    if pattern.startswith(PREFIX) and pattern == f"{PREFIX}{_literal_name(pattern)}/#":
+        return _always
     matches = compile_pattern(pattern)
     if pattern[0] not in "+#":
         return matches

@@ -39,7 +39,7 @@ async def restore_attempts(store: Store, cursors: dict[str, Cursor]) -> None:
         storage_id, message_id = attempts.parse_key(key)
         cursor = cursors.get(storage_id)
         if cursor is not None:
-            cursor.claims.buckets.attempt_log.restore(message_id, attempts.decode(value))
+            cursor.claims.buckets.restore_attempts(message_id, attempts.decode(value))
 
 
 async def _restore_group_removals(store: Store, manager: QueueManager) -> None:

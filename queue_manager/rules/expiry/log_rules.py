@@ -36,20 +36,20 @@ from storage.records import queue_account
 class Levels:
     """The rules of the logs of one queue, by priority."""
 
-    __slots__ = ("_by_priority", "_log", "is_busy")
+    __slots__ = ("_log", "_rules", "is_busy")
 
     def __init__(self, log: QueueLog) -> None:
         self._log = log
-        self._by_priority: dict[int, LogRules] = {}
+        self._rules: tuple[LogRules, ...] = ()
         self.is_busy = False
 
-    def add(self, priority: int, rules: LogRules) -> None:
+    def add(self, rules: LogRules) -> None:
         """Take in the rules of a log."""
-        self._by_priority[priority] = rules
+        self._rules = tuple(sorted((*self._rules, rules), key=LogRules.priority))
 
-    def ascending(self) -> list[LogRules]:
+    def ascending(self) -> tuple[LogRules, ...]:
         """The rules, of the least urgent priority first."""
-        return [self._by_priority[priority] for priority in sorted(self._by_priority)]
+        return self._rules
 
     def begin(self) -> bool:
         """Whether nothing of the queue is being given up; then it is now, until `end`.
@@ -94,7 +94,7 @@ class Levels:
 
     def waiting_bytes(self) -> int:
         """The bytes of payload that wait, in the group with most of them."""
-        return max(map(overflow.waiting_bytes, self.readers())) if self._by_priority else 0
+        return max(map(overflow.waiting_bytes, self.readers())) if self._rules else 0
 
     def oldest_at_hand(self) -> bool:
         """Whether what groups to come would get first is in memory."""
@@ -131,7 +131,11 @@ class LogRules:
         self._ttl = QueueTtl(retention, self.fronts, self)
         self._waiting = WaitingClaims()
         self._levels = levels
-        levels.add(priority_of(self.log.head_offset), self)
+        levels.add(self)
+
+    def priority(self) -> int:
+        """The priority whose messages are in the log."""
+        return priority_of(self.log.head_offset)
 
     # what happens to the queue
 

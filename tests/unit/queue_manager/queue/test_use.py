@@ -20,6 +20,10 @@ class Unused:
         self.durable = durable
         self.owner = owner
         self.consumers = 0
+        self.found_unused_ms: list[int] = []
+
+    def go_unused(self, now_ms: int) -> None:
+        self.found_unused_ms.append(now_ms)
 
     def consumer_count(self) -> int:
         return self.consumers
@@ -32,10 +36,9 @@ def timers() -> Timers:
 
 def watched(queue: Unused, timers: Timers) -> tuple[Use, list[int], Callable[[int], None]]:
     """The use of a queue from `NOW_MS` on, when it was found unused, and what lets time pass."""
-    found: list[int] = []
-    use = Use(queue, timers, found.append, NOW_MS)
+    use = Use(queue, timers, NOW_MS)
     use.watch()
-    return use, found, timers.fire
+    return use, queue.found_unused_ms, timers.fire
 
 
 @pytest.mark.parametrize("durable", [True, False])
