@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from copy import copy
-from typing import Final
+from typing import Final, TypeAlias
 
 from broker.access.access import Access
 from broker.body_room import BodyRoom
@@ -21,6 +22,8 @@ from config.settings import Settings, VhostSettings
 from queue_manager.address import DEFAULT_VHOST
 
 __all__ = ["Hub", "Peer"]
+
+VhostCall: TypeAlias = "Callable[[Hub, bool], None]"
 
 
 class Hub:
@@ -47,6 +50,7 @@ class Hub:
         self.vhost = Vhost(DEFAULT_VHOST)
         self.topics = TopicSpace()
         self._hubs: Final[dict[str, Hub]] = {DEFAULT_VHOST: self}
+        self._vhost_calls: Final[list[VhostCall]] = []
         self.bodies: BodyRoom[Peer] = BodyRoom()
         self._connections: Final = Connections(loop, self._settle_left, self._announce)
         self.transports = self._connections.transports
@@ -76,6 +80,11 @@ class Hub:
         """Whether the virtual host was not deleted."""
         return self._hubs.get(self.vhost.name) is self
 
+    def check_there(self) -> None:
+        """Raise VhostNotFound if the virtual host was deleted."""
+        if not self.is_there:
+            raise VhostNotFound(self.vhost.name)
+
     def vhosts(self) -> list[str]:
         """The names of all virtual hosts, sorted."""
         return sorted(self._hubs)
@@ -86,12 +95,27 @@ class Hub:
         if hub is None:
             hub = self._hubs[settings.name] = copy(self)
             hub._begin(Vhost(settings.name), VhostClient(self._hubs[DEFAULT_VHOST].client, settings.name))
+            self._tell(hub, True)
         hub.vhost.limit(settings.max_connections)
         hub.client.queues.bound(settings.name, settings.max_queues)
 
     def drop_vhost(self, name: str) -> None:
         """Let nobody else into a virtual host; who is in it stays."""
-        self._hubs.pop(name).client.queues.bound(name, 0)
+        hub = self._hubs.pop(name)
+        hub.client.queues.bound(name, 0)
+        self._tell(hub, False)
+
+    def on_vhost(self, call: VhostCall) -> None:
+        """Have `call` called with each virtual host that is there or begins and, with False, that is
+        deleted.
+        """
+        self._vhost_calls.append(call)
+        for hub in list(self._hubs.values()):
+            call(hub, True)
+
+    def _tell(self, hub: Hub, begins: bool) -> None:
+        for call in self._vhost_calls:
+            call(hub, begins)
 
     def _begin(self, vhost: Vhost, client: ShardClient) -> None:
         self.vhost = vhost

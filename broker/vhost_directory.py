@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 from pydantic import ValidationError
 
-from broker.engine.client import ShardClient
+from broker.engine.client import SessionClient, ShardClient
 from broker.hub import Hub
 from broker.vhost import VhostView
 from config import limits
@@ -146,6 +146,7 @@ def _settings(name: str, kept: StoredVhost) -> VhostSettings:
 
 async def _empty(client: ShardClient) -> None:
     """Delete everything in a virtual host."""
+    await _end_sessions(client.sessions)
     for queue in await client.queues.names():
         try:
             await client.queues.delete(queue)
@@ -161,3 +162,13 @@ async def _empty(client: ShardClient) -> None:
     for topic in client.retained.topics():
         client.retained.keep(EnvelopeTemplate(topic), 0, b"")
     await client.commits.durable()
+
+
+async def _end_sessions(sessions: SessionClient) -> None:
+    for number, session in enumerate(sessions.all(), start=1):
+        if not session.is_over:  # that of a share group ends with its last member
+            sessions.end(session)
+        if number % limits.VHOST_SESSIONS_ENDED_PER_STEP == 0:
+            await asyncio.sleep(0)
+    for session_number in sessions.wills.all:
+        sessions.wills.let_go(session_number)

@@ -373,6 +373,7 @@ RATE_INTERVAL_S: Final = 4
 RATE_SPAN_S_MAX: Final = 60  # an older sample tells nothing of now
 LISTED_QUEUES_PER_STEP: Final = 128  # looked at before others have their turn
 LISTED_CONNECTIONS_PER_STEP: Final = 128
+VHOST_SESSIONS_ENDED_PER_STEP: Final = 128  # of a virtual host that is deleted
 LISTED_NAMES_PER_STEP: Final = 4_096  # compared
 MERGED_VIEWS_PER_STEP: Final = 1_024  # put in order
 METRICS_QUEUES_MAX: Final = 1_000  # with series of their own in /metrics; the others are summed up

@@ -19,8 +19,7 @@ from queue_manager.routing.consumption import Consumption
 from queue_manager.routing.directory import QueueDirectory
 from queue_manager.routing.publisher import Publisher
 from queue_manager.rules.schedule import Key
-from queue_manager.sessions.directory import Sessions
-from queue_manager.sessions.wills import KeptWills
+from queue_manager.sessions.vhosts import VhostSessions
 from queue_manager.shard.commit import Commit
 from queue_manager.shard.context import Context, DuePurge
 from queue_manager.stage_tags import EpochPart, StageTag
@@ -55,8 +54,7 @@ class QueueManager:
         self.queues = QueueDirectory(self.context, default_policy, auto_create=auto_create)
         self.publisher = Publisher(self.context, self.queues)
         self.consumption = Consumption(self.context, self.queues)
-        self.sessions = Sessions(self.context)
-        self.wills = KeptWills(self.context)
+        self.sessions = VhostSessions(self.context)
         self.retained = RetainedMessages(self.context)
         self.vhosts = StoredVhosts(self.context)
         self._unread_purges: list[DuePurge] = []

@@ -435,9 +435,13 @@ class WillClient(Protocol):
 
 
 class SessionClient(Protocol):
-    """MQTT sessions that outlive their connection, and the logs of what they are subscribed to; see
-    `broker.engine.session_traffic`.
+    """MQTT sessions of a virtual host that outlive their connection, and the logs of what they are subscribed
+    to; see `broker.engine.session_traffic`.
     """
+
+    def within(self, vhost: str) -> SessionClient:
+        """The same for another virtual host."""
+        ...
 
     @property
     def wills(self) -> WillClient:
@@ -453,7 +457,7 @@ class SessionClient(Protocol):
         """Have `call` called with each log that begins and, with False, that ends."""
 
     def limit(self, bounds: Bounds) -> None:
-        """Let so much wait for each session."""
+        """Let so much wait for each session, of whatever virtual host."""
 
     def find(self, client_id: str) -> Session | None:
         """The session of a client."""
@@ -465,7 +469,7 @@ class SessionClient(Protocol):
 
     @property
     def losses(self) -> Losses:
-        """What sessions never got, all of them together."""
+        """What sessions never got, in all virtual hosts."""
         ...
 
     def all(self) -> list[Session]:

@@ -10,22 +10,13 @@ a value, `_FIELDS`. `broker.engine.translating` makes the calls from that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_args, get_origin
 
 from broker.engine import client as stated
 from broker.engine.client import RetainedClient, ShardClient
 from broker.engine.names import Told
-from broker.engine.session_traffic import (
-    Bounds,
-    Log,
-    LogCall,
-    Session,
-    SubscriptionOptions,
-    Totals,
-    WillValue,
-)
 from broker.engine.traffic import RetainedMessage, Source
 from broker.engine.translating import Translation, translated
 from queue_manager.address import PREFIX, local_name, qualified_name
@@ -39,7 +30,6 @@ from queue_manager.api import (
     QueueStatus,
     QueueView,
 )
-from queue_manager.errors import LimitReached
 from storage.envelope import EnvelopeTemplate
 
 _Part = TypeVar("_Part")
@@ -78,7 +68,7 @@ class VhostClient:
         self.publishing = names.within(client.publishing, stated.PublishingClient)
         self.consuming = names.within(client.consuming, stated.ConsumingClient)
         self.settling = names.within(client.settling, stated.SettlingClient)
-        self.sessions = _NoSessions()
+        self.sessions = client.sessions.within(vhost)
         self.retained = _VhostRetained(client.retained, names)
         self.commits = client.commits
         self.backups = client.backups
@@ -168,95 +158,6 @@ class _VhostSource:
 
 def _inner_source(queue: Source) -> Source:
     return queue.inner if isinstance(queue, _VhostSource) else queue
-
-
-class _NoWills:
-    """As `WillClient`, where there are no such sessions."""
-
-    all: dict[int, WillValue] = {}
-
-    def keep(self, session: int, will: WillValue) -> None:
-        """See `WillClient`."""
-
-    def let_go(self, session: int) -> None:
-        """See `WillClient`."""
-
-
-class _NoLosses:
-    """As `Losses`, where there are no such sessions."""
-
-    dropped = 0
-    expired = 0
-
-
-class _NoSessions:
-    """As `SessionClient`, where no session outlives its connection: they are kept for `/` only."""
-
-    logs: Sequence[Log] = ()
-    wills = _NoWills()
-    losses = _NoLosses()
-
-    def on_log(self, call: LogCall) -> None:
-        """See `SessionClient`: there never is one."""
-
-    def limit(self, bounds: Bounds) -> None:
-        """See `SessionClient`."""
-
-    def find(self, client_id: str) -> Session | None:
-        """See `SessionClient`."""
-        return None
-
-    def totals(self) -> Totals:
-        """See `SessionClient`."""
-        return Totals(0, 0, 0, 0, 0, 0)
-
-    def all(self) -> list[Session]:
-        """See `SessionClient`."""
-        return []
-
-    def of_user(self, user: str) -> list[Session]:
-        """See `SessionClient`."""
-        return []
-
-    def begin(self, client_id: str, user: str, expiry_s: int) -> Session:
-        """See `SessionClient`."""
-        raise LimitReached("sessions that outlive a connection are kept in the virtual host / only")
-
-    def leave(self, session: Session) -> None:
-        """See `SessionClient`."""
-
-    def end(self, session: Session) -> None:
-        """See `SessionClient`."""
-
-    def subscribe(
-        self, session: Session, topic_filter: str, options: SubscriptionOptions, *, is_logged: bool
-    ) -> bool:
-        """See `SessionClient`."""
-        raise LimitReached("there is no such session")
-
-    def unsubscribe(self, session: Session, topic_filter: str) -> bool:
-        """See `SessionClient`."""
-        return False
-
-    def send_own(
-        self,
-        session: Session,
-        topic_filter: str,
-        messages: Sequence[tuple[EnvelopeTemplate, int, int, bytes]],
-    ) -> None:
-        """See `SessionClient`."""
-
-    def publish(
-        self,
-        logs: Sequence[Log],
-        template: EnvelopeTemplate,
-        qos: int,
-        retain: bool,
-        publisher: Session | None,
-        bodies: list[bytes],
-    ) -> bool:
-        """See `SessionClient`: there are no logs."""
-        return True
 
 
 class _VhostRetained:

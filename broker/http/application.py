@@ -56,7 +56,13 @@ _SUBJECTS: Final = (
 )
 ENDPOINTS: Final[tuple[Endpoint, ...]] = tuple(chain.from_iterable(subject.all for subject in _SUBJECTS))
 
-IN_VHOSTS: Final[tuple[Endpoint, ...]] = (*queues.all, *groups.all, *messages.all, *exchanges.all)
+IN_VHOSTS: Final[tuple[Endpoint, ...]] = (
+    *queues.all,
+    *groups.all,
+    *messages.all,
+    *exchanges.all,
+    *listings.all,
+)
 """What there is in each virtual host, too."""
 
 

@@ -33,6 +33,7 @@ from protocols.mqtt.connection import InboundQos2
 from protocols.mqtt.events import AuthReceived, ConnectReceived, DisconnectReceived
 from protocols.mqtt.packets import Connect
 from protocols.mqtt.properties import Properties
+from queue_manager.address import VHOST_SEPARATOR
 from queue_manager.errors import QueueManagerError
 
 
@@ -124,13 +125,18 @@ class Admission:
             code = c.BAD_USER_NAME_OR_PASSWORD if wrong else c.NOT_AUTHORIZED
             client.refuse(packet.client_id, code, found.reason, told=found.told)
             return
+        if VHOST_SEPARATOR in packet.client_id:  # it would name a session of another virtual host
+            reason = "a client identifier has no U+001D in it"
+            client.refuse(packet.client_id, c.CLIENT_IDENTIFIER_NOT_VALID, reason)
+            return
         assigned_id = "" if packet.client_id else f"auto-{secrets.token_urlsafe(12)}"
         client_id = packet.client_id or assigned_id
         try:
+            client.hub.check_there()
             identity = found.enter(client.vhost, client_id)
             if packet.will is not None:
                 publishing.check_publish(identity, packet.will.topic)
-        except (NotPermitted, VhostRefused) as refused:
+        except (NotPermitted, VhostNotFound, VhostRefused) as refused:
             client.refuse(packet.client_id, c.NOT_AUTHORIZED, refused.reason)
             return
         other = self._shared.clients.find(client_id)

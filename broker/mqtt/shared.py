@@ -48,16 +48,28 @@ class Shared:
         if hub.vhost.name == DEFAULT_VHOST:
             start_bridges(hub, self.pubsub)
         self.system = SystemTopics(hub, self.pubsub, self.clients)
+        if of_hubs is None:
+            hub.on_vhost(self._vhost_changed)
 
     def of_vhost(self, name: str) -> Shared:
         """What those in a virtual host share; raises VhostNotFound."""
         hub = self.hub.of_vhost(name)
         found = self._of_hubs.get(hub)
         if found is None:
-            for gone in [each for each in self._of_hubs if not each.is_there]:
-                del self._of_hubs[gone]
             found = Shared(hub, self.methods, self._of_hubs)
         return found
+
+    def _vhost_changed(self, hub: Hub, begins: bool) -> None:
+        """A virtual host begins, or is deleted. What sessions are subscribed to is kept for them, and wills
+        that wait are published, before any client comes.
+        """
+        sessions = hub.client.sessions
+        if not begins:
+            gone = self._of_hubs.pop(hub, None)
+            if gone is not None:
+                gone.wills.forget()
+        elif sessions.all() or sessions.wills.all:
+            self.of_vhost(hub.vhost.name)
 
 
 def offer_of(settings: MqttSettings) -> Offer:

@@ -130,6 +130,9 @@ class Wills:
     def leave(self, client_id: str, will: Will | None, identity: Identity, session: Session | None) -> None:
         """A connection ended; publish its will, if it has one, when it is due."""
         number = 0 if session is None else session.number
+        if not self._hub.is_there:  # whom would it be published to?
+            self._kept.let_go(number)
+            return
         delay_s = 0
         if will is not None and session is not None and not session.is_over:
             delay_s = min(will.delay_s, session.expiry_s)
@@ -152,6 +155,13 @@ class Wills:
         if waiting is not None:
             waiting.timer.cancel()
             self._kept.let_go(waiting.session)
+
+    def forget(self) -> None:
+        """The virtual host is deleted: none of these is published."""
+        for waiting in self._waiting.values():
+            waiting.timer.cancel()
+            self._kept.let_go(waiting.session)
+        self._waiting.clear()
 
     def session_ended(self, client_id: str) -> None:
         """The session is over, or the delay: the will is due."""

@@ -1,4 +1,6 @@
-"""All sessions that outlive their connections, and the logs of what they are subscribed to."""
+"""The sessions of a virtual host that outlive their connections, and the logs of what they are subscribed
+to.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +8,17 @@ from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple, cast
 
-from config import limits
-from queue_manager.errors import LimitReached
-from queue_manager.sessions.blocks import Blocks
-from queue_manager.sessions.bounds import OLDEST, REJECT, Bounds, BoundsInForce
+from queue_manager.address import qualified_name
+from queue_manager.sessions.bounds import OLDEST, REJECT, Bounds
+from queue_manager.sessions.common import Common
 from queue_manager.sessions.filter_log import OWN, FilterLog
 from queue_manager.sessions.losses import Losses
 from queue_manager.sessions.session import Session
 from queue_manager.sessions.subscription import SessionSubscription, SubscriptionOptions, options_of
-from queue_manager.shard.context import Context
+from queue_manager.sessions.wills import KeptWills
 from storage.envelope import EnvelopeTemplate
 from storage.records import filter_log
+from storage.records import session as session_record
 from storage.records.filter_log_entry import NO_PUBLISHER, RETAIN, Kept
 from storage.records.session import CONNECTED, SessionValue
 from storage.records.session_progress import Sent
@@ -26,7 +28,7 @@ _ENDS_PER_TURN_MAX: Final = 1_000
 
 
 class Totals(NamedTuple):
-    """All sessions together; messages and bytes of body are what the slowest reader of each filter
+    """All sessions of a virtual host; messages and bytes of body are what the slowest reader of each filter
     has yet to read."""
 
     session_count: int
@@ -43,11 +45,12 @@ class Sessions:
     `on_log` is called with each log that begins and, with False, that ends: who routes publishes is to know.
     """
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._blocks = Blocks()
-        self._bounds = BoundsInForce()
-        self.losses = Losses()
+    def __init__(self, common: Common, vhost: str) -> None:
+        self._common = common
+        self._context = common.context
+        self._bounds = common.bounds
+        self._vhost = vhost
+        self.wills = KeptWills(common.context, vhost)
         self._by_client: dict[str, Session] = {}
         self._logs: dict[str, FilterLog] = {}
         self._ends: list[tuple[int, int, Session]] = []
@@ -59,6 +62,11 @@ class Sessions:
 
     def __iter__(self) -> Iterator[Session]:
         return iter(self._by_client.values())
+
+    @property
+    def losses(self) -> Losses:
+        """What sessions never got, in all virtual hosts."""
+        return self._common.losses
 
     @property
     def logs(self) -> Sequence[FilterLog]:
@@ -92,11 +100,15 @@ class Sessions:
 
     def begin(self, client_id: str, user: str, expiry_s: int) -> Session:
         """A new session of a client that has none; raises LimitReached."""
-        if len(self._by_client) >= limits.MQTT_SESSIONS_MAX:
-            raise LimitReached(f"there are {limits.MQTT_SESSIONS_MAX} sessions already")
+        self._common.check_room()
         value = SessionValue(self._context.new_number(), expiry_s, CONNECTED, user)
-        session = Session(self._context, self._bounds, self.losses, client_id, value, self._next_id)
+        return self._enter(client_id, value, self._next_id)
+
+    def _enter(self, client_id: str, value: SessionValue, read_to: int, sent: Sequence[Sent] = ()) -> Session:
+        key = session_record.key(qualified_name(self._vhost, client_id))
+        session = Session(self._common, client_id, key, value, read_to, sent)
         self._by_client[client_id] = session
+        self._common.begun()
         return session
 
     def leave(self, session: Session, now_ms: int) -> None:
@@ -108,6 +120,7 @@ class Sessions:
         """A session is over."""
         if self._by_client.get(session.client_id) is session:
             del self._by_client[session.client_id]
+            self._common.ended()
         session.end(now_ms)
 
     def on_timer(self, now_ms: int) -> None:
@@ -172,7 +185,7 @@ class Sessions:
     def _new_log(self, number: int, topic_filter: str, end_count: int = 0, end_bytes: int = 0) -> FilterLog:
         log = FilterLog(
             self._context,
-            self._blocks,
+            self._common.blocks,
             number,
             topic_filter,
             self._next_id,
@@ -298,7 +311,7 @@ class Sessions:
         return taking
 
     def limit(self, bounds: Bounds) -> None:
-        """Let so much wait for each session."""
+        """Let so much wait for each session, of whatever virtual host."""
         self._bounds.change(bounds)
 
     @property
@@ -325,11 +338,10 @@ class Sessions:
         was_connected = value.ended_at_ms == CONNECTED
         if was_connected:
             value = value._replace(ended_at_ms=now_ms)
-        session = Session(self._context, self._bounds, self.losses, client_id, value, read_to, sent)
+        session = self._enter(client_id, value, read_to, sent)
         if was_connected:
             session.write_record()  # or the time would begin anew with each crash
         session.received.update(received)
-        self._by_client[client_id] = session
         return session
 
     def restore_subscription(

@@ -7,15 +7,13 @@ from typing import Protocol
 
 from config import limits
 from queue_manager.sessions.blocks import END
-from queue_manager.sessions.bounds import BoundsInForce
+from queue_manager.sessions.common import Common
 from queue_manager.sessions.filter_log import OWN, FilterLog
 from queue_manager.sessions.giving_way import GivingWay
-from queue_manager.sessions.losses import Losses
 from queue_manager.sessions.merging import Merged, merge
 from queue_manager.sessions.sent import Unfinished
 from queue_manager.sessions.subscription import SessionSubscription
 from queue_manager.shard.commit import Commit, Waiter
-from queue_manager.shard.context import Context
 from storage.envelope import expires_at_ms
 from storage.records import filter_log_entry, session, session_progress, session_received
 from storage.records.session import CONNECTED, NEVER_S, SessionValue
@@ -71,6 +69,7 @@ class Session:
         "_giving_way",
         "_held",
         "_is_urgent",
+        "_key",
         "_losses",
         "_next_id",
         "_on_end",
@@ -94,17 +93,18 @@ class Session:
 
     def __init__(
         self,
-        context: Context,
-        bounds: BoundsInForce,
-        losses: Losses,
+        common: Common,
         client_id: str,
+        key: bytes,
         value: SessionValue,
         read_to: int,
         sent: Iterable[Sent] = (),
     ) -> None:
-        self._context = context
-        self._giving_way = GivingWay(context, bounds)
-        self._losses = losses
+        """`key` is what it is stored under."""
+        self._context = common.context
+        self._giving_way = GivingWay(common.context, common.bounds)
+        self._losses = common.losses
+        self._key = key
         self.client_id = client_id
         self.number = value.number
         self.expiry_s = value.expiry_s
@@ -184,7 +184,7 @@ class Session:
     def write_record(self) -> None:
         """Have the session itself written."""
         value = SessionValue(self.number, self.expiry_s, self.ended_at_ms, self.user)
-        self._context.commit.put(session.key(self.client_id), session.encode(value))
+        self._context.commit.put(self._key, session.encode(value))
 
     # subscriptions
 
@@ -459,7 +459,7 @@ class Session:
             self.remove(subscription)
         self._context.state_writes.forget(self)
         self._context.dispatchable.pop(self, None)
-        commit.delete(session.key(self.client_id))
+        commit.delete(self._key)
         commit.delete(session_progress.key(self.number))
         commit.delete_run([session_received.key(self.number, i) for i in self.received])
         for call in self._on_end:

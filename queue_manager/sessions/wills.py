@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from queue_manager.address import qualified_name
 from queue_manager.shard.context import Context
 from storage.records import session_will
 from storage.records.session_will import WillValue
 
 
 class KeptWills:
-    """Wills by the number of their session; who publishes one lets go of it in the same commit."""
+    """Wills of a virtual host, by the number of their session; who publishes one lets go of it in the same
+    commit.
+    """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, vhost: str) -> None:
         self._context = context
+        self._vhost = vhost
         self._by_session: dict[int, WillValue] = {}
 
     def __len__(self) -> int:
@@ -26,7 +30,8 @@ class KeptWills:
         """Have a session's will; durable with the open commit, for which nobody has to wait."""
         if self._by_session.get(session) != will:
             self._by_session[session] = will
-            self._context.commit.put(session_will.key(session), session_will.encode(will))
+            stored = will._replace(client_id=qualified_name(self._vhost, will.client_id))
+            self._context.commit.put(session_will.key(session), session_will.encode(stored))
 
     def let_go(self, session: int) -> None:
         """The session has none any more."""

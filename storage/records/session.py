@@ -1,11 +1,11 @@
 """Session, type 28: an MQTT session that outlives its connection.
 
-    key    01 28 ‖ client identifier raw (no terminator: it is the last field)
+    key    01 28 ‖ [virtual host ‖ 1d] client identifier raw (no terminator: it is the last field)
     value  number u64LE ‖ expiry_s u32LE ‖ ended_at i64LE ‖ user Utf8
 
-`number` is what the other records of the session are stored under; a client identifier gets a new one with
-every new session. `expiry_s` `ff ff ff ff`: the session never expires. `ended_at`: when its connection ended,
--1 while it has one. `user`: whose it is.
+In `/` there is the client identifier alone. `number` is what the other records of the session are stored
+under; a client identifier gets a new one with every new session. `expiry_s` `ff ff ff ff`: the session never
+expires. `ended_at`: when its connection ended, -1 while it has one. `user`: whose it is.
 """
 
 import struct

@@ -7,7 +7,7 @@ from pika.exceptions import ProbableAccessDeniedError
 
 from tests.e2e import amqp
 from tests.e2e.broker_process import BrokerProcess
-from tests.e2e.mqtt import V311, MqttClient, MqttRefused, payloads, user_property
+from tests.e2e.mqtt import MqttClient, MqttRefused, payloads, user_property
 from tests.e2e.test_amqp_exchanges import refusal, take_all
 
 pytestmark = pytest.mark.extension
@@ -169,8 +169,6 @@ def test_mqtt_clients_are_in_the_virtual_host_of_their_listener(process, enter, 
     message = device.take_one()
     assert (message.topic, user_property(message, "queue")) == (f"$queue/{name}-own/k", f"{name}-own")
     assert device.settle("ack", message) == 0
-    with pytest.raises(MqttRefused):
-        MqttClient(process.mqtt_port, client_id="lasting", clean=False, version=V311).connect()
     device.end()
 
 

@@ -159,7 +159,7 @@ class SessionsModel:
 
     @property
     def sessions(self) -> Any:
-        return self.shard.manager.sessions
+        return self.shard.manager.sessions.of("/")
 
     # rules
 

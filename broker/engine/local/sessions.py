@@ -11,6 +11,7 @@ from typing import Any, cast
 from broker.engine import session_traffic as traffic
 from broker.engine.session_traffic import Bounds, Losses, SubscriptionOptions, Totals
 from broker.engine.shard import Shard
+from queue_manager.address import DEFAULT_VHOST
 from queue_manager.sessions.filter_log import FilterLog
 from queue_manager.sessions.session import Session
 from queue_manager.sessions.wills import KeptWills
@@ -18,17 +19,21 @@ from storage.envelope import EnvelopeTemplate
 
 
 class LocalSessions:
-    """As `SessionClient`."""
+    """As `SessionClient`, for those of one virtual host."""
 
-    def __init__(self, shard: Shard) -> None:
-        self._sessions = shard.manager.sessions
-        self._wills = shard.manager.wills
+    def __init__(self, shard: Shard, vhost: str = DEFAULT_VHOST) -> None:
+        self._shard = shard
+        self._sessions = shard.manager.sessions.of(vhost)
         self._clock = shard.clock
+
+    def within(self, vhost: str) -> LocalSessions:
+        """See `SessionClient.within`."""
+        return LocalSessions(self._shard, vhost)
 
     @property
     def wills(self) -> KeptWills:
         """See `SessionClient.wills`."""
-        return self._wills
+        return self._sessions.wills
 
     @property
     def logs(self) -> Sequence[traffic.Log]:

@@ -27,4 +27,5 @@ class LocalVhosts:
     def forget(self, name: str) -> None:
         """See `VhostRecords.forget`."""
         self._vhosts.forget(name)
+        self._shard.manager.sessions.drop(name)
         self._shard.wake()

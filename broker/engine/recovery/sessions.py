@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import NamedTuple
 
 from broker.engine.recovery.log_ends import read_log_ends
 from broker.engine.scan import scan_prefix
+from queue_manager.address import DEFAULT_VHOST
 from queue_manager.manager import QueueManager
+from queue_manager.sessions.directory import Sessions
 from queue_manager.sessions.filter_log import FilterLog
 from queue_manager.sessions.session import Session
 from storage.errors import CorruptRecord
@@ -25,31 +28,62 @@ from storage.store import Store
 
 async def restore_sessions(store: Store, manager: QueueManager, now_ms: int) -> None:
     """Restore every session that was stored, and the wills of those that there were."""
-    logs = await _restore_logs(store, manager)
+    logs = _StoredLogs(await _read_logs(store))
     sessions = await _restore_sessions(store, manager, now_ms)
     async for key, raw in scan_prefix(store, session_subscription.PREFIX):
         number, topic_filter = session_subscription.parse_key(key)
         value = session_subscription.decode(raw)
-        owner = sessions.get(number)
-        if owner is None:
+        found = sessions.get(number)
+        if found is None:
             raise CorruptRecord(session_subscription.NAME, "session", f"there is none of number {number}")
-        log = None if value.log == NO_LOG else logs.get(value.log)
-        if log is None and value.log != NO_LOG:
-            raise CorruptRecord(session_subscription.NAME, "log", f"there is none of number {value.log}")
-        manager.sessions.restore_subscription(owner, topic_filter, value, log)
+        of_vhost, owner = found
+        log = None if value.log == NO_LOG else logs.restored(value.log, of_vhost)
+        of_vhost.restore_subscription(owner, topic_filter, value, log)
+    logs.restore_rest(manager.sessions.of(DEFAULT_VHOST))
     manager.sessions.restored(now_ms)
     async for key, raw in scan_prefix(store, session_will.PREFIX):
-        manager.wills.restore(session_will.parse_key(key), session_will.decode(raw))
+        manager.sessions.restore_will(session_will.parse_key(key), session_will.decode(raw))
 
 
-async def _restore_logs(store: Store, manager: QueueManager) -> dict[int, FilterLog]:
+class _StoredLog(NamedTuple):
+    """A log as it is stored: its filter, and what it ever got."""
+
+    filter: str
+    end_count: int
+    end_bytes: int
+
+
+class _StoredLogs:
+    """The logs that are stored, each restored where the first of its readers is: they tell its virtual
+    host.
+    """
+
+    def __init__(self, stored: dict[int, _StoredLog]) -> None:
+        self._stored = stored
+        self._restored: dict[int, FilterLog] = {}
+
+    def restored(self, number: int, of_vhost: Sessions) -> FilterLog:
+        """The log of that number, for a subscription there."""
+        log = self._restored.get(number)
+        if log is None:
+            stored = self._stored.pop(number, None)
+            if stored is None:
+                raise CorruptRecord(session_subscription.NAME, "log", f"there is none of number {number}")
+            log = self._restored[number] = of_vhost.restore_log(number, *stored)
+        return log
+
+    def restore_rest(self, sessions: Sessions) -> None:
+        """Restore those without readers, so that they are found to be unused."""
+        for number, stored in self._stored.items():
+            sessions.restore_log(number, *stored)
+
+
+async def _read_logs(store: Store) -> dict[int, _StoredLog]:
     ends = await read_log_ends(store)
     logs = {}
     async for key, raw in scan_prefix(store, filter_log.PREFIX):
         number = filter_log.parse_key(key)
-        logs[number] = manager.sessions.restore_log(
-            number, filter_log.decode(raw), *_extent(ends.get(number))
-        )
+        logs[number] = _StoredLog(filter_log.decode(raw), *_extent(ends.get(number)))
     return logs
 
 
@@ -60,7 +94,9 @@ def _extent(newest: EntryHead | None) -> tuple[int, int]:
     return newest.first_count + newest.message_count, newest.first_bytes + newest.body_bytes
 
 
-async def _restore_sessions(store: Store, manager: QueueManager, now_ms: int) -> dict[int, Session]:
+async def _restore_sessions(
+    store: Store, manager: QueueManager, now_ms: int
+) -> dict[int, tuple[Sessions, Session]]:
     progress = {}
     async for key, raw in scan_prefix(store, session_progress.PREFIX):
         progress[session_progress.parse_key(key)] = session_progress.decode(raw)

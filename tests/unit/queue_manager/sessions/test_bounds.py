@@ -53,7 +53,7 @@ class Away:
 
     def open(self):
         self.shard = open_shard(self.store, self.clock)
-        self.sessions = self.shard.manager.sessions
+        self.sessions = self.shard.manager.sessions.of("/")
         self.sessions.limit(self.bounds)
 
     def restart(self):

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queue_manager.address import qualified_name
 from storage.envelope import EnvelopeTemplate, TemplateCache
 from storage.errors import CorruptRecord
 from storage.records import (
@@ -36,6 +37,7 @@ def test_session_vector():
     assert key == unhex("0128 646576")
     assert value == unhex("0500000000000000 ffffffff ffffffffffffffff 0000")
     assert session.parse_key(key) == "dev"
+    assert session.key(qualified_name("acme", "dev")) == unhex("0128 61636d65 1d 646576")
     assert session.decode(value) == SessionValue(5, NEVER_S, CONNECTED, "")
     check_strict(session.decode, value)
     check_key_strict(session.parse_key, key, free_tail=3)

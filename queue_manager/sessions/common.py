@@ -1,0 +1,36 @@
+"""What the sessions of all virtual hosts have in common."""
+
+from __future__ import annotations
+
+from config import limits
+from queue_manager.errors import LimitReached
+from queue_manager.sessions.blocks import Blocks
+from queue_manager.sessions.bounds import BoundsInForce
+from queue_manager.sessions.losses import Losses
+from queue_manager.shard.context import Context
+
+
+class Common:
+    """Where they are written, what was read back for them, what may wait for each, and how many there are."""
+
+    __slots__ = ("_count", "blocks", "bounds", "context", "losses")
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.blocks = Blocks()
+        self.bounds = BoundsInForce()
+        self.losses = Losses()
+        self._count = 0
+
+    def check_room(self) -> None:
+        """Raise LimitReached if there may be no session more."""
+        if self._count >= limits.MQTT_SESSIONS_MAX:
+            raise LimitReached(f"there are {limits.MQTT_SESSIONS_MAX} sessions already")
+
+    def begun(self) -> None:
+        """One session more."""
+        self._count += 1
+
+    def ended(self) -> None:
+        """One session less."""
+        self._count -= 1
