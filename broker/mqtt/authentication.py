@@ -71,7 +71,7 @@ class Authentication:
         client = self._client
         if event.reason_code == c.REAUTHENTICATE:
             self._is_again = True
-            method = client.connection.authentication_method or ""
+            method = client.connection.authentication.method or ""
             self._exchange = self._methods.begin(method, peer_of(client.transport.peer))
         if self._exchange is not None:
             self._step(self._exchange, event.data)

@@ -34,6 +34,7 @@ class Channels:
     """The open channels; turns their frames into events. Raises ProtocolError for connection errors."""
 
     __slots__ = (
+        "_channel_max",
         "_channels",
         "_events",
         "_message_bytes_max",
@@ -41,13 +42,12 @@ class Channels:
         "_publishes",
         "_settle",
         "_unfinished",
-        "channel_max",
     )
 
     def __init__(
         self, output: list[bytes], publishes: PublishReader, channel_max: int, message_bytes_max: int
     ) -> None:
-        self.channel_max = channel_max
+        self._channel_max = channel_max
         self._output = output
         self._publishes = publishes
         self._message_bytes_max = message_bytes_max
@@ -55,6 +55,10 @@ class Channels:
         self._events: list[Any] = []
         self._settle: ev.SettleRun | None = None
         self._unfinished: dict[int, int] = {}  # large bodies announced, by channel
+
+    def limit(self, channel_max: int) -> None:
+        """The client agreed to numbers up to this one."""
+        self._channel_max = channel_max
 
     @property
     def unfinished_bytes(self) -> int:
@@ -156,11 +160,11 @@ class Channels:
 
     def _open(self, number: int, payload: bytes) -> None:
         decode_method(payload)
-        if len(self._channels) >= self.channel_max:
+        if len(self._channels) >= self._channel_max:
             raise ProtocolError(
                 c.NOT_ALLOWED,
                 f"number of channels opened ({len(self._channels)}) has reached the negotiated channel_max"
-                f" ({self.channel_max})",
+                f" ({self._channel_max})",
             )
         self._channels[number] = Channel(number)
         self._output.append(encode_method(number, commands.Channel.OpenOk()))
@@ -208,7 +212,7 @@ class Channels:
             and run.kind == kind
             and run.requeue == requeue
         ):
-            run.delivery_tags += delivery_tags
+            run.add(delivery_tags)
             return
         self._settle = run = ev.SettleRun(number, kind, delivery_tags, False, requeue)
         self._events.append(run)

@@ -1,6 +1,5 @@
 """One AMQP 0.9.1 connection, server side: frames in, events and frames out."""
 
-import re
 from struct import Struct
 from typing import Any, Final
 
@@ -10,7 +9,9 @@ from config import limits
 from protocols.amqp091 import constants as c
 from protocols.amqp091 import events as ev
 from protocols.amqp091 import handshake
+from protocols.amqp091.body_part import BodyPart
 from protocols.amqp091.channels import Channels
+from protocols.amqp091.ending import CLOSE, Ending
 from protocols.amqp091.methods import decode_method, encode_method, is_known
 from protocols.amqp091.publishes import PublishReader
 from protocols.connection import Connection
@@ -22,11 +23,6 @@ _U32: Final = Struct(">I")
 _CONTENT_HEADER: Final = Struct(">HHQ")
 _HEADER_FRAME_HEAD: Final = Struct(">BHIHHQ")
 _FRAME_TYPES: Final = (c.FRAME_METHOD, c.FRAME_BODY, c.FRAME_HEADER, c.FRAME_HEARTBEAT)
-_ACK_PAYLOAD_BYTES: Final = 13
-
-# connection.close (0x32) or close-ok (0x33), looked for while everything else is discarded
-_CLOSE_OR_OK: Final = re.compile(rb"\x01\x00\x00....\x00\x0a\x00([\x32\x33])", re.DOTALL)
-_CLOSE_OR_OK_BYTES: Final = 11
 
 
 class AmqpConnection(Connection):
@@ -41,20 +37,15 @@ class AmqpConnection(Connection):
         "_blocked",
         "_channels",
         "_client_properties",
-        "_close_deadline",
-        "_close_tail",
+        "_ending",
         "_events",
         "_handshake_deadline",
-        "_lost_code",
-        "_lost_reason",
-        "_lost_reported",
         "_mechanisms",
         "_message_bytes_max",
         "_need_bytes",
         "_next_heartbeat",
         "_now",
-        "_part_bytes",
-        "_part_channel",
+        "_part",
         "_pending",
         "_pending_bytes",
         "_publishes",
@@ -103,18 +94,12 @@ class AmqpConnection(Connection):
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._need_bytes = 0
-        # of a body frame that is taken as it comes: its channel, and how much of its payload is to come
-        self._part_channel = 0
-        self._part_bytes = 0
+        self._part = BodyPart(self._channels)
         self._now = now
         self._received_at = now
         self._next_heartbeat = 0.0
         self._handshake_deadline = now + limits.AMQP_HANDSHAKE_TIMEOUT_S
-        self._close_deadline: float | None = None
-        self._close_tail = b""
-        self._lost_code = 0
-        self._lost_reason = ""
-        self._lost_reported = False
+        self._ending = Ending()
 
     # driver side
 
@@ -133,13 +118,17 @@ class AmqpConnection(Connection):
             data = b"".join(self._pending)
             self._pending = []
         if self.closing:
-            self._await_close_ok(data)
+            answer = self._ending.answer(data)
+            if answer == CLOSE:
+                self.output.append(encode_method(0, commands.Connection.CloseOk()))
+            if answer:
+                self._leave(self._ending.told())
             return events
         try:
             pos = self._decode(data)
         except ProtocolError as error:
             self._start_close(error.code, error.reason, error.class_id, error.method_id)
-            self._report_lost()
+            events += self._ending.told()  # at once; the close handshake goes on without the front-end
         else:
             if pos < len(data) and not self.closing:
                 self._pending.append(data[pos:])
@@ -164,7 +153,7 @@ class AmqpConnection(Connection):
             return None
         if self.closing:
             # set at the next timeout call: `fail` was not told the time
-            return self._now if self._close_deadline is None else self._close_deadline
+            return self._ending.deadline(self._now)
         if self._step < handshake.RUNNING:
             return self._handshake_deadline
         if not self.heartbeat_s:
@@ -178,10 +167,8 @@ class AmqpConnection(Connection):
         if self.closed:
             return events
         if self.closing:
-            if self._close_deadline is None:
-                self._close_deadline = now + limits.AMQP_CLOSE_TIMEOUT_S
-            elif now >= self._close_deadline:
-                self._lose(self._lost_code, self._lost_reason, by_peer=False)
+            if self._ending.is_overdue(now):
+                self._leave(self._ending.told())
         elif self._step < handshake.RUNNING:
             if now >= self._handshake_deadline:
                 self._lose(0, "handshake not finished in time", by_peer=False)
@@ -216,9 +203,7 @@ class AmqpConnection(Connection):
         elif not self.closing:
             self.closing = True
             self._pending = []
-            self._lost_code = c.ACCESS_REFUSED
-            self._lost_reason = reason
-            self._close_deadline = self._now + limits.AMQP_REFUSAL_DELAY_S
+            self._ending.begin(c.ACCESS_REFUSED, reason, self._now + limits.AMQP_REFUSAL_DELAY_S)
 
     def block(self, reason: str) -> None:
         """Tell the client, if it knows of that, that nothing more is read from it for a while."""
@@ -313,41 +298,21 @@ class AmqpConnection(Connection):
         self.closing = True
         self._pending = []
         self._channels.forget_bodies()
-        self._lost_code = code
-        self._lost_reason = text
+        self._ending.begin(code, text)
         close = commands.Connection.Close(code, c.reply_text(code, text), class_id, method_id)
         self.output.append(encode_method(0, close))
 
-    def _await_close_ok(self, data: bytes) -> None:
-        """Discard all but connection.close and close-ok.
-
-        Found by their bytes, not by framing, which the error may have lost; if a discarded body happens to
-        hold them, the connection ends a little earlier.
-        """
-        data = self._close_tail + data
-        found = _CLOSE_OR_OK.search(data)
-        if found is None:
-            self._close_tail = data[1 - _CLOSE_OR_OK_BYTES :]
-            return
-        if found[1] == b"\x32":
-            self.output.append(encode_method(0, commands.Connection.CloseOk()))
-        self._lose(self._lost_code, self._lost_reason, by_peer=False)
-
     def _lose(self, code: int, reason: str, by_peer: bool) -> None:
-        """The connection is over: nothing is read or waited for any more."""
+        """The connection is over, without ado."""
+        self._leave(self._ending.told_of(code, reason, by_peer=by_peer))
+
+    def _leave(self, told: list[ev.ConnectionLost]) -> None:
+        """Nothing is read or waited for any more."""
         self.closing = True
         self.closed = True
         self._pending = []
         self._channels.clear()
-        if not self._lost_reported:
-            self._lost_reported = True
-            self._events.append(ev.ConnectionLost(code, reason, by_peer))
-
-    def _report_lost(self) -> None:
-        """Tell the front-end at once; the close handshake goes on without it."""
-        if not self._lost_reported:
-            self._lost_reported = True
-            self._events.append(ev.ConnectionLost(self._lost_code, self._lost_reason, False))
+        self._events += told
 
     # decoding
 
@@ -355,14 +320,16 @@ class AmqpConnection(Connection):
         """Handle every complete frame; gives the position of the first byte not used."""
         size = len(data)
         pos = 0
+        part = self._part
         if self._step == handshake.AWAITING_HEADER:
             pos = self._take_protocol_header(data)
             if not pos:
                 self._need_bytes = len(c.PROTOCOL_HEADER)
                 return 0
-        elif self._part_bytes:
-            pos = self._take_part(data)
-            if self._part_bytes:
+        elif part.left_bytes:
+            pos = part.take(data)
+            if part.left_bytes:
+                self._need_bytes = part.left_bytes + 1  # if all but the end octet came
                 return pos
         publishes = self._publishes
         while not self.closing:
@@ -386,7 +353,7 @@ class AmqpConnection(Connection):
             end: int = start + payload_bytes
             if end >= size:
                 if kind == c.FRAME_BODY and start < size < end and self._channels.is_assembling(number):
-                    self._begin_part(number, data, start, payload_bytes)
+                    part.begin(number, data, start, payload_bytes)
                     return size
                 self._need_bytes = payload_bytes + c.FRAME_OVERHEAD_BYTES
                 break
@@ -394,33 +361,6 @@ class AmqpConnection(Connection):
                 raise ProtocolError(c.FRAME_ERROR, f"frame ends with 0x{data[end]:02x}")
             pos = self._on_frame(kind, number, data, start, end)
         return pos
-
-    def _begin_part(self, number: int, data: bytes, start: int, payload_bytes: int) -> None:
-        """Take what is here of a frame of a large body: the rest of `data`, from `start` on."""
-        self._channels.check_body(number, payload_bytes)
-        self._channels.on_body(number, data, start, len(data))
-        self._part_channel = number
-        self._part_bytes = payload_bytes - (len(data) - start)
-
-    def _take_part(self, data: bytes) -> int:
-        """Take more of the frame that `_begin_part` began; gives the position of the first byte not used.
-
-        The last of it is taken with the end octet, so that a body is whole only when its frames are.
-        """
-        left = self._part_bytes
-        size = len(data)
-        if size == left:
-            self._need_bytes = left + 1
-            return 0
-        if size < left:
-            self._part_bytes = left - size
-            self._channels.on_body(self._part_channel, data, 0, size)
-            return size
-        if data[left] != c.FRAME_END:
-            raise ProtocolError(c.FRAME_ERROR, f"frame ends with 0x{data[left]:02x}")
-        self._part_bytes = 0
-        self._channels.on_body(self._part_channel, data, 0, left)
-        return left + 1
 
     def _on_frame(self, kind: int, number: int, data: bytes, start: int, end: int) -> int:
         """Handle the frame with payload `data[start:end]`; gives the position after it, or after its run."""
@@ -498,6 +438,6 @@ class AmqpConnection(Connection):
         self.channel_max = handshake.negotiated_channel_max(self.channel_max, tune_ok.channel_max)
         self.frame_max = handshake.negotiated_frame_max(self.frame_max, tune_ok.frame_max)
         self.heartbeat_s = tune_ok.heartbeat
-        self._channels.channel_max = self.channel_max
+        self._channels.limit(self.channel_max)
         self._publishes.set_payload_max(self.frame_max - c.FRAME_OVERHEAD_BYTES, self._message_bytes_max)
         self._step = handshake.AWAITING_OPEN

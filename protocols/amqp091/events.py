@@ -196,6 +196,10 @@ class SettleRun:
         self.multiple = multiple
         self.requeue = requeue
 
+    def add(self, delivery_tags: list[int]) -> None:
+        """More of the same."""
+        self.delivery_tags += delivery_tags
+
 
 class ConnectionLost:
     """The last event, once per connection: nothing more comes and nothing more can be sent.

@@ -7,6 +7,7 @@ from protocols.errors import LocalProtocolError, ProtocolError
 from protocols.foreign import foreign_protocol
 from protocols.mqtt import constants as c
 from protocols.mqtt import events, hot
+from protocols.mqtt.authenticating import Authenticating
 from protocols.mqtt.codec import check_flags, decode_packet
 from protocols.mqtt.handshake import answer_version, connack_reason, decode_connect, is_told_in_3_1_1
 from protocols.mqtt.inbound import InboundQos2, InboundWindow
@@ -50,21 +51,20 @@ class MqttConnection(AnsweringConnection):
 
     Set by CONNECT: `protocol_version` (4 or 5; 0 before), `client_id`, `keep_alive_s`, and what the client
     allows the server: `client_receive_maximum` unacknowledged publishes, `client_maximum_packet_size` bytes,
-    `client_topic_alias_maximum` aliases.
+    `client_topic_alias_maximum` aliases. `authentication` is by which method it authenticates.
     """
 
     __slots__ = (
         "_buffer",
         "_cause",
         "_last_received",
-        "_expects_auth",
         "_offer",
         "_publishes",
         "_session_expires",
         "_started",
         "_state",
         "_wants_response_information",
-        "authentication_method",
+        "authentication",
         "client_id",
         "client_receive_maximum",
         "client_topic_alias_maximum",
@@ -77,14 +77,13 @@ class MqttConnection(AnsweringConnection):
     def __init__(self, now: float, offer: Offer = DEFAULT_OFFER) -> None:
         """`offer` is what the client is told in CONNACK, and held to."""
         super().__init__()
-        self.authentication_method: str | None = None
+        self.authentication = Authenticating()
         self.client_id = ""
         self.keep_alive_s = 0
         self.client_receive_maximum = 65_535
         self.client_topic_alias_maximum = 0
         self._state = _NEW
         self._offer = offer
-        self._expects_auth = False
         self._buffer = bytearray()
         self.unfinished_bytes = 0
         self._started = now
@@ -111,7 +110,7 @@ class MqttConnection(AnsweringConnection):
             return []
         self._last_received = now
         if state == _ASKED:
-            return self._receive_auth(data) if self._expects_auth else self._hold_back(data)
+            return self._receive_auth(data) if self.authentication.is_awaited else self._hold_back(data)
         if self._buffer:
             self._buffer += data
             if len(self._buffer) < self.unfinished_bytes:
@@ -172,37 +171,22 @@ class MqttConnection(AnsweringConnection):
         version = self.protocol_version
         answer = Properties() if properties is None else properties
         if version == c.MQTT_5:
-            answer = self._filled_in(answer)
+            answer = self._offer.answer(
+                answer,
+                asked_keep_alive_s=self.keep_alive_s,
+                authentication_method=self.authentication.method,
+                wants_response_information=self._wants_response_information,
+            )
+            if answer.server_keep_alive_s is not None:
+                self.keep_alive_s = answer.server_keep_alive_s
         self._window = InboundWindow(self._offer.receive_maximum if version == c.MQTT_5 else 0, inbound_qos2)
         self._publishes = PublishDecoder(version, self._offer)
         self._state = _LIVE
-        self._expects_auth = False
+        self.authentication.end()
         self._send(ConnAck(session_present, c.SUCCESS, answer))
         data = bytes(self._buffer)
         self._buffer = bytearray()
         return self._decode(data) if data and not self.closed else []
-
-    def _filled_in(self, answer: Properties) -> Properties:
-        offer = self._offer
-        keep_alive_s = answer.server_keep_alive_s
-        if keep_alive_s is None:
-            granted_s = offer.keep_alive_s(self.keep_alive_s)
-            keep_alive_s = granted_s if granted_s != self.keep_alive_s else None
-        if keep_alive_s is not None:
-            self.keep_alive_s = keep_alive_s
-        response_information = answer.response_information
-        if self._wants_response_information and offer.response_information:
-            response_information = offer.response_information  # section 3.2.2.3.15
-        return answer.copy(
-            receive_maximum=offer.receive_maximum,
-            maximum_packet_size_bytes=offer.packet_bytes_max,
-            topic_alias_maximum=offer.topic_alias_maximum,
-            maximum_qos=offer.maximum_qos if offer.maximum_qos < 2 else None,  # [MQTT-3.2.2-9]
-            retain_available=None if offer.retain_available else 0,
-            authentication_method=self.authentication_method,  # [MQTT-4.12.0-5]
-            response_information=response_information,
-            server_keep_alive_s=keep_alive_s,
-        )
 
     def send_auth(self, reason_code: int, data: bytes | None) -> None:
         """Say AUTH: `CONTINUE_AUTHENTICATION` expects an `AuthReceived`, `SUCCESS` ends a re-authentication.
@@ -211,13 +195,7 @@ class MqttConnection(AnsweringConnection):
         """
         if self._state == _CLOSED:
             return
-        if self.authentication_method is None:
-            raise LocalProtocolError("AUTH without an authentication method")
-        self._expects_auth = reason_code == c.CONTINUE_AUTHENTICATION
-        properties = Properties(
-            authentication_method=self.authentication_method, authentication_data=data
-        )  # [MQTT-4.12.0-5]
-        self._send(Auth(reason_code, properties))
+        self._send(self.authentication.say(reason_code, data))
 
     def refuse(self, reason_code: int, reason: str = "", properties: Properties | None = None) -> None:
         """Turn the client away: CONNACK with `reason_code` (3.1.1: its nearest return code), then closed."""
@@ -286,20 +264,11 @@ class MqttConnection(AnsweringConnection):
         self.protocol_version = answer_version(data[body:stop])
         check_flags(data[0])
         packet = decode_connect(data[body:stop])
-        self._check_will(packet)
+        self._offer.check_will(packet.will)
         self._state = _ASKED
         self._adopt(packet)
         found.append(events.ConnectReceived(packet))
         self._buffer += data[stop:]
-
-    def _check_will(self, packet: Connect) -> None:
-        will = packet.will
-        if will is None:
-            return
-        if will.qos > self._offer.maximum_qos:  # [MQTT-3.2.2-12]
-            raise ProtocolError(c.QOS_NOT_SUPPORTED, f"the maximum QoS is {self._offer.maximum_qos}")
-        if will.retain and not self._offer.retain_available:  # [MQTT-3.2.2-13]
-            raise ProtocolError(c.RETAIN_NOT_SUPPORTED, "retained messages are not available")
 
     def _adopt(self, packet: Connect) -> None:
         self.client_id = packet.client_id
@@ -313,7 +282,7 @@ class MqttConnection(AnsweringConnection):
             self.client_topic_alias_maximum = properties.topic_alias_maximum
         self._problem_information = properties.request_problem_information != 0
         self._wants_response_information = properties.request_response_information == 1
-        self.authentication_method = properties.authentication_method
+        self.authentication.begin(properties.authentication_method)
         self._session_expires = not properties.session_expiry_interval_s
 
     def _decode_live(self, data: bytes, found: list[Any]) -> None:
@@ -399,21 +368,7 @@ class MqttConnection(AnsweringConnection):
         elif isinstance(packet, Disconnect):
             self._on_disconnect(packet, found)
         elif isinstance(packet, Auth):
-            self._on_auth(packet, found)
-
-    def _on_auth(self, packet: Auth, found: list[Any]) -> None:
-        properties = packet.properties
-        if self.authentication_method is None:  # [MQTT-4.12.0-7]
-            raise ProtocolError(c.PROTOCOL_ERROR, "AUTH without an authentication method")
-        if properties.authentication_method != self.authentication_method:  # [MQTT-4.12.0-5], [MQTT-4.12.1-1]
-            raise ProtocolError(c.PROTOCOL_ERROR, "AUTH with another authentication method than CONNECT")
-        wanted = c.CONTINUE_AUTHENTICATION if self._expects_auth else c.REAUTHENTICATE
-        if packet.reason_code != wanted:  # section 4.12
-            raise ProtocolError(c.PROTOCOL_ERROR, f"AUTH reason code 0x{packet.reason_code:02x} out of turn")
-        self._expects_auth = False
-        found.append(
-            events.AuthReceived(packet.reason_code, properties.authentication_data or b"", properties)
-        )
+            found.append(self.authentication.take(packet))
 
     def _on_disconnect(self, packet: Disconnect, found: list[Any]) -> None:
         if packet.reason_code not in c.CLIENT_DISCONNECT_REASONS:

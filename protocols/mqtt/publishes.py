@@ -264,8 +264,7 @@ class PublishDecoder:
             return PublishShape(first_byte, topic, topic_bytes, block)
         alias = properties.topic_alias or 0
         if alias:
-            properties.topic_alias = None
-            block = encode_properties(properties, c.PUBLISH)
+            block = encode_properties(properties.copy(topic_alias=None), c.PUBLISH)
         is_text = properties.payload_format_indicator == 1
         return PublishShape(first_byte, topic, topic_bytes, block, alias=alias, is_text=is_text)
 
