@@ -193,8 +193,10 @@ class StoredQueue:
 
 
 def _stored_pause(value: bytes) -> Pause:
-    if len(value) != 1 or value[0] > 3:
+    if len(value) != 1:
         raise CorruptRecord(queue_spec.NAME, "extension paused", value.hex())
+    if value[0] > 3:
+        raise FormatTooNew(f"{queue_spec.NAME}: extension paused {value.hex()}")
     return Pause(publish=value[0] & 1 > 0, deliver=value[0] & 2 > 0)
 
 

@@ -17,7 +17,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Final
 
 from storage.encoding import ValueReader, encode_array, encode_utf8, encode_var_bytes, pack_i64, pack_u16
-from storage.errors import CorruptRecord
+from storage.errors import CorruptRecord, FormatTooNew
 
 NULL: Final = 0x00
 FALSE: Final = 0x01
@@ -95,7 +95,7 @@ def _read_value(reader: ValueReader) -> object:
         return [_read_value(reader) for _ in range(reader.u16("array count"))]
     if tag == TABLE:
         return read_table(reader)
-    raise CorruptRecord(reader.record_type, "value tag", f"{tag:#04x} is none")
+    raise FormatTooNew(f"{reader.record_type}: value tag {tag:#04x}")
 
 
 def _text(reader: ValueReader, raw: bytes) -> str:

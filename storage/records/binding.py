@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from storage import layout
 from storage.encoding import KeyReader, ValueReader, encode_terminated
-from storage.errors import CorruptRecord
+from storage.errors import CorruptRecord, FormatTooNew
 from storage.values import encode_table, read_table
 
 NAME: Final = "binding"
@@ -51,12 +51,14 @@ def key(binding: BindingKey) -> bytes:
 
 
 def parse_key(raw: bytes) -> BindingKey:
-    """What the binding is known by."""
+    """What the binding is known by; raises CorruptRecord, or FormatTooNew for a destination of a kind that
+    this program does not know.
+    """
     reader = KeyReader(NAME, raw, PREFIX)
     exchange = reader.terminated_text("exchange")
     kind = reader.u8("kind")
     if kind not in (TO_QUEUE, TO_EXCHANGE):
-        raise CorruptRecord(NAME, "kind", f"{kind:#04x}")
+        raise FormatTooNew(f"{NAME}: kind {kind:#04x}")
     destination = reader.terminated_text("destination")
     routing_key = reader.terminated_text("routing_key")
     digest = reader.rest()

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from storage import layout
 from storage.encoding import KeyReader, ValueReader, encode_utf8
-from storage.errors import CorruptRecord
+from storage.errors import FormatTooNew
 from storage.values import encode_table, read_table
 
 NAME: Final = "exchange"
@@ -44,11 +44,12 @@ def encode(exchange: StoredExchange) -> bytes:
 
 
 def decode(value: bytes) -> StoredExchange:
+    """Read one; raises CorruptRecord, or FormatTooNew for flags that this program does not know."""
     reader = ValueReader(NAME, value)
     kind = reader.utf8("type")
     flags = reader.u8("flags")
     if flags & ~(AUTO_DELETE | INTERNAL):
-        raise CorruptRecord(NAME, "flags", f"{flags:#04x}")
+        raise FormatTooNew(f"{NAME}: flags {flags:#04x}")
     arguments = read_table(reader)
     reader.finish()
     return StoredExchange(kind, bool(flags & AUTO_DELETE), bool(flags & INTERNAL), arguments)

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from storage import layout
 from storage.encoding import U64_MAX, KeyReader, pack_u32, pack_u64_key
 from storage.envelope import EnvelopeTemplate, TemplateCache, read_head
-from storage.errors import CorruptRecord
+from storage.errors import CorruptRecord, FormatTooNew
 
 NAME: Final = "filter log entry"
 PREFIX: Final = layout.record_prefix(layout.FILTER_LOG_ENTRY)
@@ -109,14 +109,18 @@ def decode_head(value: bytes) -> EntryHead:
 
 
 def decode(first_id: int, value: bytes, templates: TemplateCache) -> list[Kept]:
-    """The messages of an entry."""
+    """The messages of an entry; raises CorruptRecord, or FormatTooNew for flags that this program does not
+    know.
+    """
     head = decode_head(value)
     position = _HEAD.size
     messages = []
+    all_flags = 0
     try:
         for _ in range(head.message_count):
             delta, flags, publisher, size = _MESSAGE.unpack_from(value, position)
             position += _MESSAGE.size
+            all_flags |= flags
             envelope = value[position : position + size]
             _, _, received_at_ms = read_head(envelope)
             position += size + 4
@@ -129,4 +133,6 @@ def decode(first_id: int, value: bytes, templates: TemplateCache) -> list[Kept]:
         raise CorruptRecord(NAME, "message", "truncated") from error
     if position != len(value):
         raise CorruptRecord(NAME, "end", f"{len(value) - position} bytes too many or too few")
+    if all_flags & ~(QOS | RETAIN):
+        raise FormatTooNew(f"{NAME}: flags {all_flags:#04x}")
     return messages

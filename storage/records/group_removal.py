@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from storage import layout
 from storage.encoding import KeyReader, ValueReader, encode_utf8, pack_u64_key
-from storage.errors import CorruptRecord
+from storage.errors import FormatTooNew
 from storage.ranges import Ranges, encode_ranges, read_ranges
 
 NAME: Final = "group removal"
@@ -81,11 +81,12 @@ def encode(removal: PendingGroupRemoval) -> bytes:
 
 
 def decode(value: bytes) -> PendingGroupRemoval:
+    """Read one; raises CorruptRecord, or FormatTooNew for a mode that this program does not know."""
     reader = ValueReader(NAME, value)
     log_id = reader.utf8("log_id")
     mode = reader.u8("mode")
     if mode > RESET:
-        raise CorruptRecord(NAME, "mode", str(mode))
+        raise FormatTooNew(f"{NAME}: mode {mode}")
     removal = PendingGroupRemoval(
         log_id,
         mode,

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from storage import layout
 from storage.encoding import KeyReader, ValueReader, encode_array, pack_i64, pack_u16, pack_u64, pack_u64_key
-from storage.errors import CorruptRecord
+from storage.errors import CorruptRecord, FormatTooNew
 
 NAME: Final = "queue account"
 PREFIX: Final = layout.record_prefix(layout.QUEUE_ACCOUNT)
@@ -52,7 +52,7 @@ def parse_key(raw: bytes) -> AccountKey:
     queue_id = reader.terminated_text("queue_id")
     kind = reader.u8("kind")
     if kind not in (APPENDED, TAKEN, EXPIRED):
-        raise CorruptRecord(NAME, "kind", str(kind))
+        raise FormatTooNew(f"{NAME}: kind {kind}")
     found = AccountKey(queue_id, kind, reader.u64("part") if kind == EXPIRED else 0)
     reader.finish()
     return found

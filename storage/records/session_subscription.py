@@ -17,10 +17,12 @@ from typing import Final, NamedTuple
 
 from storage import layout
 from storage.encoding import U64_MAX, KeyReader, ValueReader, encode_var_bytes, pack_u64_key
+from storage.errors import FormatTooNew
 
 NAME: Final = "session subscription"
 PREFIX: Final = layout.record_prefix(layout.SESSION_SUBSCRIPTION)
 NO_LOG: Final = U64_MAX
+OPTIONS: Final = 0x3F
 _pack: Final = struct.Struct("<QBIQQQ").pack
 
 
@@ -56,6 +58,7 @@ def encode(subscription: SubscriptionValue) -> bytes:
 
 
 def decode(value: bytes) -> SubscriptionValue:
+    """Read one; raises CorruptRecord, or FormatTooNew for options that this program does not know."""
     reader = ValueReader(NAME, value)
     subscription = SubscriptionValue(
         reader.u64("log"),
@@ -67,4 +70,6 @@ def decode(value: bytes) -> SubscriptionValue:
         reader.var_bytes("properties"),
     )
     reader.finish()
+    if subscription.options & ~OPTIONS:
+        raise FormatTooNew(f"{NAME}: options {subscription.options:#04x}")
     return subscription

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from storage import layout
 from storage.encoding import KeyReader, ValueReader, pack_u32
-from storage.errors import CorruptRecord
+from storage.errors import FormatTooNew
 
 NAME: Final = "virtual host"
 PREFIX: Final = layout.record_prefix(layout.VHOST)
@@ -41,10 +41,11 @@ def encode(vhost: StoredVhost) -> bytes:
 
 
 def decode(value: bytes) -> StoredVhost:
+    """Read one; raises CorruptRecord, or FormatTooNew for flags that this program does not know."""
     reader = ValueReader(NAME, value)
     flags = reader.u8("flags")
     if flags & ~BEING_DELETED:
-        raise CorruptRecord(NAME, "flags", f"{flags:#04x}")
+        raise FormatTooNew(f"{NAME}: flags {flags:#04x}")
     connections_max = reader.u32("connections_max")
     queues_max = reader.u32("queues_max")
     reader.finish()

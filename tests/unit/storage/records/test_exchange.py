@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.encoding import ValueReader
-from storage.errors import CorruptRecord
+from storage.errors import CorruptRecord, FormatTooNew
 from storage.records import binding, exchange
 from storage.records.binding import TO_EXCHANGE, TO_QUEUE, BindingKey
 from storage.records.exchange import StoredExchange
@@ -73,8 +73,17 @@ def test_values_of_other_types_are_refused():
             encode_value(value)
 
 
-@pytest.mark.parametrize("value", ["0b", "ff", "08 01 00 78", "05 01 00 00 00 ff"])
-def test_unknown_tags_and_broken_texts_are_corrupt(value):
+def test_unknown_flags_kinds_and_tags_are_of_a_newer_release():
+    with pytest.raises(FormatTooNew, match="exchange: flags 0x04 .written by a newer release"):
+        exchange.decode(unhex("06 00 64 69 72 65 63 74 04 00 00"))
+    with pytest.raises(FormatTooNew, match="binding: kind 0x02"):
+        binding.parse_key(unhex("01 1b 65 00 02 6f 00 00"))
+    with pytest.raises(FormatTooNew, match="binding: value tag 0x0b"):
+        binding.decode(unhex("01 00 01 00 6e 0b"))
+
+
+@pytest.mark.parametrize("value", ["08 01 00 78", "05 01 00 00 00 ff"])
+def test_broken_texts_are_corrupt(value):
     with pytest.raises(CorruptRecord):
         read_table(ValueReader("test", unhex("01 00 01 00 6e" + value)))
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.errors import CorruptRecord
+from storage.errors import CorruptRecord, FormatTooNew
 from storage.records import group_removal, released_offsets, skipped_offsets
 from storage.records.group_removal import DELETE, RESET, PendingGroupRemoval
 from tests.unit.storage.record_checks import QUEUE, T0, check_key_strict, check_strict, queue_ids, u64, unhex
@@ -75,7 +75,7 @@ def test_ranges_out_of_order_are_corrupt(ranges: list[tuple[int, int]]) -> None:
         released_offsets.decode(released_offsets.encode(ranges))
 
 
-def test_unknown_mode_is_corrupt() -> None:
+def test_unknown_mode_is_of_a_newer_release() -> None:
     value = group_removal.encode(PendingGroupRemoval("q3", 3, 0, 0, 0, [], []))
-    with pytest.raises(CorruptRecord, match="mode"):
+    with pytest.raises(FormatTooNew, match="group removal: mode 3"):
         group_removal.decode(value)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from queue_manager.address import qualified_name
 from storage.envelope import EnvelopeTemplate, TemplateCache
-from storage.errors import CorruptRecord
+from storage.errors import CorruptRecord, FormatTooNew
 from storage.records import (
     filter_log,
     filter_log_entry,
@@ -54,6 +54,8 @@ def test_subscription_vector():
     assert session_subscription.parse_key(key) == (5, "a/#")
     assert session_subscription.decode(value) == wanted
     check_strict(session_subscription.decode, value)
+    with pytest.raises(FormatTooNew, match="options 0x40"):
+        session_subscription.decode(session_subscription.encode(wanted._replace(options=0x40)))
     check_key_strict(session_subscription.parse_key, key, free_tail=3)
 
 
@@ -98,6 +100,13 @@ def test_entry_vector():
     assert read[:3] == (8, 2, NO_PUBLISHER)
     assert read.template.topic == "a"
     assert (read.received_at_ms, read.body) == (T0, b"x")
+
+
+def test_entry_with_unknown_flags_is_of_a_newer_release():
+    (read,) = filter_log_entry.decode(8, ENTRY, TemplateCache())
+    later = filter_log_entry.encode(0, 0, [read._replace(flags=8 | 2)])
+    with pytest.raises(FormatTooNew, match="flags 0x0a"):
+        filter_log_entry.decode(8, later, TemplateCache())
 
 
 def test_entry_that_is_too_short_or_too_long_is_corrupt():

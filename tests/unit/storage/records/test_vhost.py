@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.errors import CorruptRecord
+from storage.errors import FormatTooNew
 from storage.records import vhost
 from storage.records.vhost import StoredVhost
 from tests.unit.storage.record_checks import check_strict, unhex
@@ -26,6 +26,6 @@ def test_vhost_round_trips(name, connections_max, queues_max, is_being_deleted):
     assert vhost.parse_key(vhost.key(name)) == name
 
 
-def test_unknown_flags_are_corrupt():
-    with pytest.raises(CorruptRecord):
+def test_unknown_flags_are_of_a_newer_release():
+    with pytest.raises(FormatTooNew, match="virtual host: flags 0x02"):
         vhost.decode(unhex("02 00 00 00 00 00 00 00 00"))
