@@ -53,6 +53,7 @@ class ConsumerRequest:
     filters: Filters
     start: StreamStart | None = None
     auto_commit: bool = True
+    is_told_offsets: bool = False
 
 
 class Consumers:
@@ -102,6 +103,7 @@ class Consumers:
             priority=request.priority,
             start=request.start,
             auto_commit=request.auto_commit,
+            is_told_offsets=request.is_told_offsets,
             **request.filters.options(),
         )
         sink.attach(consumer)

@@ -132,6 +132,7 @@ class Consuming:
             filters=wanted.filters,
             start=stream_arguments.stream_start(wanted.stream_offset, channel.hub.clock.now_ms()),
             auto_commit=stream_arguments.auto_commit(wanted.auto_commit),
+            is_told_offsets=bool(wanted.group),
         )
         sink = sink_class(channel, self._unacked, self._consumers, tag, tag)
         self._consumers.subscribe(tag, request, sink)

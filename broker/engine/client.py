@@ -683,10 +683,13 @@ class ConsumingClient(Protocol):
         group_selector: str | None = None,
         start: StreamStart | None = None,
         auto_commit: bool = True,
+        is_told_offsets: bool = False,
     ) -> Consumer:
         """Add a consumer to a group, made if need be; `start` and `auto_commit` are for streams.
 
-        Raises AccessRefused, PreconditionFailed, InvalidAddress, LimitReached.
+        `is_told_offsets`: what it is given is shown with its offset, or anything made of that: so its group
+        is given only what is durable, as any of a stream. Raises AccessRefused, PreconditionFailed,
+        InvalidAddress, LimitReached.
         """
         ...
 
@@ -697,7 +700,14 @@ class ConsumingClient(Protocol):
         """The consumer's credit grew or it is no longer paused."""
 
     def puller(
-        self, queue: Source, sink: Sink, consumer_id: str, *, lease_ms: int, group_name: str = ""
+        self,
+        queue: Source,
+        sink: Sink,
+        consumer_id: str,
+        *,
+        lease_ms: int,
+        group_name: str = "",
+        is_told_offsets: bool = False,
     ) -> Consumer:
         """A consumer of a group that is given nothing by itself and takes by `pull`."""
         ...

@@ -30,18 +30,25 @@ class Station:
     """Claims messages for requests: at once where some are ready, or when they come.
 
     While requests wait there is a consumer with credit for just as many messages as they want. Claims belong
-    to the station, so that any connection may settle them.
+    to the station, so that any connection may settle them. `tells_offsets`: answers say which offset a
+    message has.
     """
 
-    def __init__(self, hub: Hub, queue: Source, group: str) -> None:
+    def __init__(self, hub: Hub, queue: Source, group: str, *, tells_offsets: bool) -> None:
         self._hub = hub
         self._queue = queue
         self._group = group
+        self._tells_offsets = tells_offsets
         self._pulled: list[Delivery] | None = None
         self._polls: deque[Poll] = deque()
         self._spare: deque[Delivery] = deque()
         self._puller = hub.client.consuming.puller(
-            queue, self, CONSUMER_ID, lease_ms=queue.policy.visibility_timeout_ms, group_name=group
+            queue,
+            self,
+            CONSUMER_ID,
+            lease_ms=queue.policy.visibility_timeout_ms,
+            group_name=group,
+            is_told_offsets=tells_offsets,
         )
         self._waiter: Consumer | None = None
         self._used_at = hub.clock.monotonic()
@@ -169,6 +176,7 @@ class Station:
             no_ack=False,
             exclusive=False,
             lease_ms=self._queue.policy.visibility_timeout_ms,
+            is_told_offsets=self._tells_offsets,
         )
 
 

@@ -338,6 +338,7 @@ class Subscriptions:
             filters=options.filters,
             start=None if options.stream is None else options.stream.start,
             auto_commit=options.stream is None or options.stream.auto_commit,
+            is_told_offsets=self._client.connection.protocol_version == c.MQTT_5,
         )
 
     def _own_group(self, *, is_stream: bool) -> str:

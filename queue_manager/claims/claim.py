@@ -470,7 +470,7 @@ class Consumer:
     message offset to Claim in order of claiming. `no_ack` consumers hold only what is being sent, or could
     not be. Of consumers with credit only those of the highest `priority` are given messages. `late_held`: how
     many claims it had left when it last let a lease end; -1 if that does not count any more. `extended`: some
-    claim has a lease of its own.
+    claim has a lease of its own. `is_told_offsets`: what it is given says which offset it has.
     """
 
     __slots__ = (
@@ -483,6 +483,7 @@ class Consumer:
         "filter",
         "group",
         "in_flight",
+        "is_told_offsets",
         "late_held",
         "lease_ms",
         "no_ack",
@@ -505,6 +506,7 @@ class Consumer:
         pool: CreditPool | None,
         priority: int = 0,
         wanted: ConsumerFilter | None = None,
+        is_told_offsets: bool = False,
     ) -> None:
         self.group = group
         self.consumer_id = consumer_id
@@ -516,6 +518,7 @@ class Consumer:
         self.pool = pool
         self.priority = priority
         self.filter = wanted
+        self.is_told_offsets = is_told_offsets
         self.in_flight: dict[int, Claim] = {}
         self.bytes_in_flight = 0
         self.extended = False

@@ -135,6 +135,10 @@ class Consumers:
         """Have this be the single active one."""
         self.active = consumer
 
+    def are_told_offsets(self) -> bool:
+        """Whether somebody is, of those who take messages or hold claims."""
+        return any(c.is_told_offsets for c in self.members) or any(c.is_told_offsets for c in self.draining)
+
     def policy_changed(self) -> None:
         """The queue may want a single active consumer now."""
         self.is_ranked |= self.is_single_active

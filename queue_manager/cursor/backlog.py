@@ -33,10 +33,23 @@ class Backlog(Generic[H]):
     """Takes messages in order, and passes what is unwanted, expired, or gone.
 
     The place in it is `progress.position`; only messages claimed out of order are ahead of that. `wants` says
-    which messages are for the group (None: all).
+    which messages are for the group (None: all). `waits`: what is not durable is not there yet, for a crash
+    may give its offset to another message, and somebody is told that. `closed_until`: the group may have
+    been given what is not durable below this offset; until that is, nothing is handed out (0: it is open).
     """
 
-    __slots__ = ("_owner", "_retention", "_skipped", "_stored", "log", "progress", "reader", "wants")
+    __slots__ = (
+        "_owner",
+        "_retention",
+        "_skipped",
+        "_stored",
+        "closed_until",
+        "log",
+        "progress",
+        "reader",
+        "waits",
+        "wants",
+    )
 
     def __init__(
         self,
@@ -56,6 +69,8 @@ class Backlog(Generic[H]):
         self.progress = progress
         self.reader = reader
         self.wants = wants
+        self.waits = False
+        self.closed_until = 0
 
     @property
     def position(self) -> int:
@@ -72,11 +87,37 @@ class Backlog(Generic[H]):
         """Whether the message is one for the group."""
         return self.wants is None or self.wants(message)
 
+    # what is durable
+
+    def wait(self) -> None:
+        """Take only what is durable, where that makes a difference."""
+        if self.log.durable and not self.waits:
+            self.waits = True
+            if self.log.durable_offset < self.log.next_offset:
+                self.closed_until = self.log.next_offset
+
+    def stop_waiting(self) -> None:
+        """Take what there is."""
+        self.waits = self.log.tells_offsets
+        if not self.waits:
+            self.closed_until = 0
+
+    def is_closed(self) -> bool:
+        """Whether nothing may be handed out, for now."""
+        if self.closed_until <= self.log.durable_offset:
+            self.closed_until = 0
+        return self.closed_until > 0
+
+    def end(self) -> int:
+        """The offset behind the last message that may be taken."""
+        return self.log.durable_offset if self.waits else self.log.tail.next_offset
+
     # taking
 
     def at_hand(self) -> int:
         """Messages beyond the position that are in memory; asks for more from the store if there are few."""
-        return self.reader.at_hand()
+        count = self.reader.at_hand()
+        return self.reader.durable_count(count) if self.waits else count
 
     def peek(self, count: int) -> list[Message]:
         """The next up to `count` messages in memory, without taking them; asks for more to be read."""
@@ -85,7 +126,7 @@ class Backlog(Generic[H]):
     def take(self, count: int) -> list[Message]:
         """The next `count` messages this group wants, the position moved past them."""
         if self.wants is None and self.progress.gaps is None:
-            return self.reader.take(count)
+            return self._take_next(count)
         gaps = self.progress.take_gaps()
         if gaps is None:
             return self._take_wanted(count)
@@ -98,14 +139,21 @@ class Backlog(Generic[H]):
                 return kept
             self.progress.forget_gaps()
 
+    def _take_next(self, count: int) -> list[Message]:
+        if self.waits:
+            count = self.reader.durable_count(count)
+            if not count:
+                return []
+        return self.reader.take(count)
+
     def _take_wanted(self, count: int) -> list[Message]:
         wants = self.wants
         if wants is None:
-            return self.reader.take(count)
+            return self._take_next(count)
         messages: list[Message] = []
         scanned = 0
         while len(messages) < count:
-            part = self.reader.take(count - len(messages))
+            part = self._take_next(count - len(messages))
             if not part:
                 break
             wanted = [m for m in part if wants(m)]

@@ -25,7 +25,7 @@ class StreamBacklogOwner(BacklogOwner, Protocol):
 
 
 class StreamBacklog(Backlog[H]):
-    """See `Backlog`. What is not durable is not there yet.
+    """See `Backlog`; a stream's always waits.
 
     `gap` counts messages retention took before the group read them, until its consumer has been told;
     `lost_count` all of them.
@@ -44,6 +44,7 @@ class StreamBacklog(Backlog[H]):
         wants: Wanted | None,
     ) -> None:
         super().__init__(owner, retention, progress, reader, stored, skipped, wants)
+        self.waits = True
         self._reads_for = owner
         self._blocks = retention.blocks
         self._block: Block | None = None
@@ -69,6 +70,14 @@ class StreamBacklog(Backlog[H]):
         gap = self.gap
         self.gap = 0
         return gap
+
+    # what is durable
+
+    def wait(self) -> None:
+        """See `Backlog`."""
+
+    def stop_waiting(self) -> None:
+        """See `Backlog`."""
 
     # reading
 

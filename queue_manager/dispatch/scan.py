@@ -98,19 +98,21 @@ class Scan:
         if self.is_held_up():
             return
         tail = self._cursor.log.tail
+        log_end = self._cursor.backlog.end()
         while not found and self._budget > 0:
             start = claimed.next_free(view.cursor)
             view.look_from(start)
-            if start >= tail.next_offset:
+            if start >= log_end:
                 return
             if start >= tail.first_offset:
-                messages = tail.slice(start, limits.SELECTOR_SCAN_STEP_MESSAGES)
+                messages = tail.slice(start, min(limits.SELECTOR_SCAN_STEP_MESSAGES, log_end - start))
                 end = start + len(messages)
             elif self._block_start <= start < self._block_end:
                 index = bisect_left(self._block_offsets, start)
-                messages = self._block[index : index + limits.SELECTOR_SCAN_STEP_MESSAGES]
-                is_rest = index + len(messages) == len(self._block)
-                end = self._block_end if is_rest else messages[-1].offset + 1
+                block_end = bisect_left(self._block_offsets, log_end)
+                messages = self._block[index : min(index + limits.SELECTOR_SCAN_STEP_MESSAGES, block_end)]
+                is_rest = index + len(messages) == block_end
+                end = min(self._block_end, log_end) if is_rest else messages[-1].offset + 1
             else:
                 self.want(view)
                 return

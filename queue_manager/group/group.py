@@ -95,7 +95,7 @@ class Group:
         self.serving.join(consumer)
         self.consumers.add(consumer)
         self.serving.joined(consumer)
-        self.log.context.leased[self] = None
+        self._came(consumer)
         self.want_dispatch()
 
     def has_exclusive(self) -> bool:
@@ -105,7 +105,7 @@ class Group:
     def drain(self, consumer: Consumer) -> None:
         """A consumer pulls one by one."""
         self.consumers.drain(consumer)
-        self.log.context.leased[self] = None
+        self._came(consumer)
 
     def cancel(self, consumer: Consumer) -> None:
         """Deliver nothing more to the consumer; what it holds stays with it."""
@@ -121,7 +121,20 @@ class Group:
         self._stop(consumer)
         self.requeue(list(consumer.in_flight.values()), now_ms, delay_ms=0)
         self.serving.leave(consumer)
+        self._wait_for_durability()
         self.want_dispatch()  # others may have stood back for it
+
+    def _came(self, consumer: Consumer) -> None:
+        self.log.context.leased[self] = None
+        if consumer.is_told_offsets:
+            for cursor in self.cursors:
+                cursor.backlog.wait()
+
+    def _wait_for_durability(self) -> None:
+        """Hand out only what is durable while a consumer is told offsets."""
+        if self.cursors[0].backlog.waits and not self.consumers.are_told_offsets():
+            for cursor in self.cursors:
+                cursor.backlog.stop_waiting()
 
     def _stop(self, consumer: Consumer) -> None:
         self.serving.stop(consumer)
@@ -155,16 +168,18 @@ class Group:
         if consumers.turns.credit_grew(consumer) or not is_plain:
             self.want_dispatch()
 
-    def _is_taking_back(self) -> bool:
-        """Whether messages are on their way back that come before any other."""
-        for cursor in self.cursors:  # noqa: SIM110 - each dispatch asks, and a generator costs more
+    def _is_held_up(self) -> bool:
+        """Whether messages are on their way back that come before any other, or have to be durable first."""
+        for cursor in self.cursors:
             if cursor.returning.count:
+                return True
+            if cursor.backlog.closed_until and cursor.backlog.is_closed():
                 return True
         return False
 
     def dispatch(self, now_ms: int) -> None:
         """Hand out messages while there are both messages and credit, and it is this group's turn."""
-        if self.consumers.members and not self.log.is_held and not self._is_taking_back():
+        if self.consumers.members and not self.log.is_held and not self._is_held_up():
             serving = self.serving
             if serving.by_key is not None:
                 serving.by_key.dispatch(now_ms)
@@ -181,15 +196,17 @@ class Group:
             for cursor in self.cursors:
                 if cursor.claims.buckets.records.are_many:
                     cursor.write(self.log.context.commit, now_ms)
+        if self._on_loaded and not any(cursor.reader.is_loading for cursor in self.cursors):
+            self.loaded(now_ms)  # it was not read for, but had to be durable
 
     def pull(self, consumer: Consumer, count: int, now_ms: int) -> int | None:
         """Claim and deliver up to `count` messages; give how many it were.
 
-        None: what there is has to be read back, or put back, first (`when_loaded`).
+        None: what there is has to be read back, put back or made durable first (`when_loaded`).
         """
         if self.log.is_held:
             return 0
-        if self._is_taking_back():
+        if self._is_held_up():
             return None
         return self.serving.pull(consumer, count, now_ms)
 
@@ -246,6 +263,7 @@ class Group:
             self.consumers.lease_ended(consumer, now_ms)
             consumer.sink.revoked(consumer, expired + held)
         self.consumers.forget_drained()
+        self._wait_for_durability()
         return any(self.consumers)
 
     # reading back
@@ -330,4 +348,6 @@ class Group:
         active = old.consumers.active
         for consumer in self.consumers.take_over(old.consumers):
             self.add(consumer)
+        for consumer in self.consumers.draining:
+            self._came(consumer)
         self.consumers.make_active(active)

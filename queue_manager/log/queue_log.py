@@ -24,7 +24,8 @@ class QueueLog:
     offset still kept and `head_sequence` the metadata-log sequence to begin reading at. `durable_offset`:
     everything below is durable. `recovered_end`: log entries below it may hold payloads that a crash kept
     from being deleted. `mixes_payloads`: some may be in other queues too, or have IDs out of order.
-    `is_held`: nothing of it is given to consumers.
+    `is_held`: nothing of it is given to consumers. `tells_offsets`: messages in it may tell the offsets of
+    others, as dead letters do.
     `has_large`: there were messages with bodies above `limits.DONE_BODY_BYTES_MAX`.
     """
 
@@ -45,6 +46,7 @@ class QueueLog:
         "policy",
         "recovered_end",
         "tail",
+        "tells_offsets",
         "title",
     )
 
@@ -78,6 +80,7 @@ class QueueLog:
         self.recovered_end = recovered_end
         self.deleted = False
         self.is_held = False
+        self.tells_offsets = False
         self._index: list[tuple[int, int]] = []  # (first offset, sequence) of the newest log entries
         self._open = OpenEntries()
 
@@ -97,6 +100,10 @@ class QueueLog:
     def hold(self, *, held: bool) -> None:
         """Give nothing to consumers, or do so again."""
         self.is_held = held
+
+    def tell_offsets(self) -> None:
+        """Take messages that tell the offsets of others."""
+        self.tells_offsets = True
 
     def mix_payloads(self) -> None:
         """Take messages whose payloads are stored already, or that other queues take, too."""
@@ -173,6 +180,10 @@ class QueueLog:
     def became_durable(self, end_offset: int) -> None:
         """Everything below `end_offset` is durable."""
         self.durable_offset = end_offset
+
+    def kept_end(self) -> int:
+        """The offset behind the last message that a crash does not take from the queue alone."""
+        return self.durable_offset if self.durable else self.tail.next_offset
 
     def sequence_at(self, offset: int) -> int | None:
         """The newest known log sequence whose entry begins at or before `offset`."""

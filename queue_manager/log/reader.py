@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Protocol
 
 from config import limits
@@ -110,6 +112,18 @@ class Reader:
         if position >= self._log.tail.first_offset:
             return self._log.tail.slice(position, count)
         return list(self._loaded[self._loaded_next : self._loaded_next + count])
+
+    def durable_count(self, count: int) -> int:
+        """Give how many of the next `count` messages in memory are durable."""
+        end = self._log.durable_offset
+        position = self._progress.position
+        if position >= self._log.tail.first_offset:
+            return max(0, min(count, end - position))
+        loaded = self._loaded
+        if loaded and loaded[-1].offset >= end:  # the store may have what it has not synced
+            durable_end = bisect_left(loaded, end, self._loaded_next, key=attrgetter("offset"))
+            return min(count, durable_end - self._loaded_next)
+        return count
 
     def pass_to(self, offset: int) -> bool:
         """Go on at `offset`, if that is not behind; give whether the position moved."""

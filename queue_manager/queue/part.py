@@ -116,10 +116,21 @@ class Part:
             self.use_rules().appended(template, first_id, offset, bodies, now_ms)
         self.appended()
 
+    def tell_offsets(self) -> None:
+        """Take messages that tell the offsets of others: nobody is given those before they are durable, as
+        what they tell of is then, too.
+        """
+        if not self.log.tells_offsets:
+            self.log.tell_offsets()
+            for cursor in self.cursors.values():
+                cursor.backlog.wait()
+
     def appended(self) -> None:
-        """Have all groups with consumers look for messages; they are given them before they are durable."""
+        """Have groups with consumers look for messages: those are given them before they are durable whose
+        consumers are not told offsets.
+        """
         for cursor in self.cursors.values():
-            if cursor.consumers.members:
+            if cursor.consumers.members and not cursor.backlog.waits:
                 cursor.want_dispatch()
 
     def write_log(self, now_ms: int) -> None:
@@ -130,15 +141,18 @@ class Part:
                 self._rules.log_written()
 
     def became_durable(self, end_offset: int, tail_bytes_max: int) -> None:
-        """See `queue_manager.shard.commit.WrittenLog`."""
+        """See `queue_manager.shard.commit.WrittenLog`; groups that wait for it are given what that is."""
         self.log.became_durable(end_offset)
         self.retention.trim_tail(tail_bytes_max)
+        for cursor in self.cursors.values():
+            if cursor.backlog.waits and (cursor.consumers.members or cursor.consumers.draining):
+                cursor.want_dispatch()
 
     # groups
 
     def new_cursor(self, group: Group, position: int, sequence: int) -> Cursor:
         """A cursor for a group; it is not known yet."""
-        return Cursor(
+        cursor = Cursor(
             self.retention,
             group,
             group.consumers,
@@ -150,6 +164,9 @@ class Part:
             dead_letters=self.dead_letters,
             dispatcher=group.serving.in_order,
         )
+        if self.log.tells_offsets:
+            cursor.backlog.wait()
+        return cursor
 
     @property
     def rules(self) -> Rules:

@@ -299,7 +299,8 @@ class Queue:
         self.part_of(templates[0]).append_varied(templates, first_id, bodies, body_bytes, now_ms)
 
     def append_one(self, template: EnvelopeTemplate, body: bytes, now_ms: int) -> None:
-        """Append a message that comes from within the broker."""
+        """Append a message that comes from within the broker; it may tell which offset it had elsewhere."""
+        self.part_of(template).tell_offsets()
         self.append(template, self.store([body], len(body)), [body], len(body), now_ms)
 
     def store(self, bodies: list[bytes], body_bytes: int) -> int:

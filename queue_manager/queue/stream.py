@@ -40,16 +40,6 @@ class StreamPart(Part):
         super()._appended(template, first_id, offset, bodies, now_ms)
         self.stream_retention.retain(now_ms)
 
-    def appended(self) -> None:
-        """Nothing: who reads a stream keeps account of offsets, and a crash may give those anew that were not
-        durable.
-        """
-
-    def became_durable(self, end_offset: int, tail_bytes_max: int) -> None:
-        """See `Part.became_durable`; readers are given what that is."""
-        super().became_durable(end_offset, tail_bytes_max)
-        super().appended()
-
     def new_stream_cursor(self, group: StreamGroup, position: int, sequence: int) -> StreamCursor:
         """A cursor for a group; it is not known yet."""
         return StreamCursor(

@@ -52,11 +52,13 @@ class Consumption:
         priority: int = 0,
         wanted: ConsumerFilter | None = None,
         group_selector: str | None = None,
+        is_told_offsets: bool = False,
     ) -> Consumer:
         """Add a consumer to a group (made if need be). Deliveries begin at the next `dispatch`.
 
         `wanted`: it takes only what matches. `group_selector`: the messages of the whole group; None: as the
-        group has it. Raises AccessRefused about exclusivity, PreconditionFailed when the group has another
+        group has it. `is_told_offsets`: its deliveries say which offset they have, so its group is given only
+        what is durable. Raises AccessRefused about exclusivity, PreconditionFailed when the group has another
         selector, or filters cannot be had here, InvalidAddress, LimitReached.
         """
         if wanted is not None and queue.policy.binds_keys():
@@ -78,6 +80,7 @@ class Consumption:
             pool=pool,
             priority=priority,
             wanted=wanted,
+            is_told_offsets=is_told_offsets,
         )
         queue.use.note_consumer()
         group.add(consumer)
@@ -142,7 +145,14 @@ class Consumption:
         return queue.group(group_name, validate(pattern), selector)
 
     def puller(
-        self, queue: Queue, sink: Sink, consumer_id: str, *, lease_ms: int, group: Group | None = None
+        self,
+        queue: Queue,
+        sink: Sink,
+        consumer_id: str,
+        *,
+        lease_ms: int,
+        group: Group | None = None,
+        is_told_offsets: bool = False,
     ) -> Consumer:
         """A consumer that is given nothing by itself and takes by `pull` (AMQP basic.get).
 
@@ -161,6 +171,7 @@ class Consumption:
             exclusive=False,
             lease_ms=lease_ms,
             pool=None,
+            is_told_offsets=is_told_offsets,
         )
         group.drain(consumer)
         return consumer

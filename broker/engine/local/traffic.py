@@ -166,6 +166,7 @@ class LocalConsuming:
         group_selector: str | None = None,
         start: StreamStart | None = None,
         auto_commit: bool = True,
+        is_told_offsets: bool = False,
     ) -> traffic.Consumer:
         """See `ConsumingClient`."""
         options: dict[str, Any] = {
@@ -181,7 +182,9 @@ class LocalConsuming:
         }
         consumption = self._manager.consumption
         if not isinstance(queue, Stream):
-            return consumption.subscribe(cast(Queue, queue), group_name, pattern, sink, **options)
+            return consumption.subscribe(
+                cast(Queue, queue), group_name, pattern, sink, is_told_offsets=is_told_offsets, **options
+            )
         return consumption.subscribe_stream(
             queue, group_name, pattern, sink, start=start, auto_commit=auto_commit, **options
         )
@@ -204,12 +207,15 @@ class LocalConsuming:
         *,
         lease_ms: int,
         group_name: str = "",
+        is_told_offsets: bool = False,
     ) -> traffic.Consumer:
         """See `ConsumingClient`."""
         consumption = self._manager.consumption
         source = cast(Queue, queue)
         group = consumption.group(source, group_name, MATCH_ALL) if group_name else None
-        return consumption.puller(source, sink, consumer_id, lease_ms=lease_ms, group=group)
+        return consumption.puller(
+            source, sink, consumer_id, lease_ms=lease_ms, group=group, is_told_offsets=is_told_offsets
+        )
 
     def pull(self, consumer: traffic.Consumer, no_ack: bool, now_ms: int, count: int = 1) -> int | None:
         """See `ConsumingClient`."""

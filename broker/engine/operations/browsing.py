@@ -13,6 +13,7 @@ from queue_manager.claims.claim import Claim
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.errors import InvalidArgument
 from queue_manager.group.group import Group
+from queue_manager.log.levels import priority_of
 from queue_manager.model import Message
 from queue_manager.queue.part import Part
 from queue_manager.queue.queue import Queue
@@ -50,6 +51,8 @@ async def read_page(
     if not 1 <= limit <= limits.LISTED_MESSAGES_MAX:
         raise InvalidArgument(f"limit is 1 to {limits.LISTED_MESSAGES_MAX}, not {limit}")
     found, more = await find(shard, queue, group, state, after=after, limit=limit)
+    if queue.durable and not all(_is_durable(queue, item.message) for item in found):
+        await shard.barrier()  # a crash might give their offsets to others
     texts: dict[int, bytes] = {}
     if bodies:
         texts, read_count = await read_bodies(shard, [item.message for item in found])
@@ -58,6 +61,10 @@ async def read_page(
     published: dict[EnvelopeTemplate, PublishedAs] = {}
     messages = tuple([_browsed(state, item, texts.get(item.message.message_id), published) for item in found])
     return BrowsedPage(messages, found[-1].cursor if found and more else None)
+
+
+def _is_durable(queue: Queue, message: Message) -> bool:
+    return message.offset < queue.parts[priority_of(message.offset)].log.durable_offset
 
 
 def _browsed(

@@ -43,7 +43,7 @@ def queue_view(queue: Queue) -> QueueView:
         done=sum(map(done_count, groups)),
         consumers=queue.consumer_count(),
         first_offset=queue.log.head_offset,
-        next_offset=queue.log.next_offset,
+        next_offset=queue.log.kept_end(),
         retained_bytes=queue.stream_log.chunks.payload_bytes if isinstance(queue, Stream) else 0,
         memory_bytes=queue.memory_bytes(),
         groups=tuple(group.group_id for group in groups if has_name(group)),

@@ -157,7 +157,7 @@ class Queues:
             self.sweep()
         if len(self._stations) >= limits.MQCORE_STATIONS_MAX:
             raise unavailable(f"messages of {limits.MQCORE_STATIONS_MAX} groups are being fetched already")
-        station = self._stations[name, group] = Station(self._hub, self.find(name), group)
+        station = self._stations[name, group] = Station(self._hub, self.find(name), group, tells_offsets=True)
         return station
 
     def sweep(self) -> None:

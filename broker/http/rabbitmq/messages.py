@@ -74,7 +74,7 @@ class Messages:
             queue = hub.client.consuming.find(name)
         except QueueNotFound:
             raise Problem(404, "not_found", f"NOT_FOUND - no queue '{name}' in vhost '/'") from None
-        station = Station(hub, queue, "")
+        station = Station(hub, queue, "", tells_offsets=False)
         found: list[Delivery] = []
         while len(found) < count and (more := await station.fetch(count - len(found))):
             found += more
