@@ -26,6 +26,7 @@ __all__ = [
     "Log",
     "Losses",
     "Merged",
+    "Received",
     "Session",
     "SessionMessage",
     "SessionSubscription",
@@ -135,6 +136,22 @@ class Unfinished(Protocol):
         """Those of messages that the client may not have got."""
 
 
+class Received(Protocol):
+    """The packet identifiers of publishes of QoS 2 that the client of a session has not released."""
+
+    def packet_ids(self) -> Collection[int]:
+        """All of them."""
+
+    def note(self, packet_ids: Iterable[int]) -> None:
+        """Publishes were taken that nobody keeps: remembered as long as the broker runs."""
+
+    def take(self, packet_ids: Collection[int], now_ms: int) -> None:
+        """Publishes were stored: remembered with the open commit, as they are."""
+
+    def complete(self, packet_ids: list[int], waiter: Completing) -> bool:
+        """PUBREL came: `waiter` is told when it is durable that these are free; whether any was known."""
+
+
 class SessionSubscription(Protocol):
     """A session's subscription to one filter."""
 
@@ -204,8 +221,7 @@ class Session(Protocol):
     def unfinished(self) -> Unfinished: ...
 
     @property
-    def received(self) -> Collection[int]:
-        """Packet identifiers of publishes of QoS 2 that the client has not released."""
+    def received(self) -> Received: ...
 
     @property
     def queued(self) -> tuple[int, int]:
@@ -232,15 +248,6 @@ class Session(Protocol):
 
     def receive(self, packet_ids: list[int], now_ms: int) -> list[int]:
         """PUBREC: PUBREL is sent once that is durable. Gives which of these are the session's."""
-
-    def note_received(self, packet_ids: Iterable[int]) -> None:
-        """Publishes were taken that nobody keeps: remembered as long as the broker runs."""
-
-    def take(self, packet_ids: Iterable[int], now_ms: int) -> None:
-        """Publishes were stored: remembered with the open commit, as they are."""
-
-    def complete(self, packet_ids: list[int], waiter: Completing) -> bool:
-        """PUBREL came: `waiter` is told when it is durable that these are free; whether any was known."""
 
 
 LogCall = Callable[[Log, bool], None]

@@ -189,7 +189,7 @@ class Admission:
             self._frontend.let_in(None, client.connection.accept(False, properties))
             return
         received = InboundQos2()
-        received.take(link.session.received)
+        received.take(link.session.received.packet_ids())
         events = client.connection.accept(opened.is_present, properties, received)
         self.link = link
         self._shared.wills.connected(client.client_id, self._will, client.identity, link.session)

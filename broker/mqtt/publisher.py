@@ -144,7 +144,7 @@ class ClientPublisher:
             self._connection.send_puback_run(packet_ids)
             return
         if qos == 2 and self.session is not None:
-            self.session.note_received(packet_ids)
+            self.session.received.note(packet_ids)
         self._answer(packet_ids, qos, note)
 
     def _answer(self, packet_ids: list[int], qos: int, note: str) -> None:
@@ -161,7 +161,7 @@ class ClientPublisher:
     def accept_unmatched(self, packet_ids: list[int], qos: int) -> None:
         """See `Publisher`."""
         if qos == 2 and self.session is not None:
-            self.session.note_received(packet_ids)
+            self.session.received.note(packet_ids)
         if qos:
             self.client.connection.send_unmatched_run(qos, packet_ids)
 
@@ -174,7 +174,7 @@ class ClientPublisher:
         if not packet_ids:
             return
         if qos == 2 and self.session is not None:
-            self.session.take(packet_ids, self.hub.clock.now_ms())
+            self.session.received.take(packet_ids, self.hub.clock.now_ms())
         if note:
             call = partial(self._answer, packet_ids, qos, note)
             self.hub.client.commits.wait(DurableCall(self.client.transport, call), 0)

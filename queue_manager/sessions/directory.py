@@ -4,22 +4,21 @@ to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from queue_manager.address import qualified_name
-from queue_manager.sessions.bounds import OLDEST, REJECT, Bounds
+from queue_manager.sessions.bounds import Bounds
 from queue_manager.sessions.common import Common
 from queue_manager.sessions.filter_log import OWN, FilterLog
+from queue_manager.sessions.filter_logs import FilterLogs
 from queue_manager.sessions.losses import Losses
 from queue_manager.sessions.session import Session
 from queue_manager.sessions.subscription import SessionSubscription, SubscriptionOptions, options_of
 from queue_manager.sessions.wills import KeptWills
 from storage.envelope import EnvelopeTemplate
-from storage.records import filter_log
 from storage.records import session as session_record
-from storage.records.filter_log_entry import NO_PUBLISHER, RETAIN, Kept
 from storage.records.session import CONNECTED, SessionValue
 from storage.records.session_progress import Sent
 from storage.records.session_subscription import SubscriptionValue
@@ -40,10 +39,7 @@ class Totals(NamedTuple):
 
 
 class Sessions:
-    """Sessions by client identifier, logs by filter.
-
-    `on_log` is called with each log that begins and, with False, that ends: who routes publishes is to know.
-    """
+    """Sessions by client identifier; `logs` are those of the filters that they are subscribed to."""
 
     def __init__(self, common: Common, vhost: str) -> None:
         self._common = common
@@ -52,9 +48,8 @@ class Sessions:
         self._vhost = vhost
         self.wills = KeptWills(common.context, vhost)
         self._by_client: dict[str, Session] = {}
-        self._logs: dict[str, FilterLog] = {}
+        self.logs = FilterLogs(common)
         self._ends: list[tuple[int, int, Session]] = []
-        self.on_log: Callable[[FilterLog, bool], None] = lambda log, begins: None
         self.expired_count = 0
 
     def __len__(self) -> int:
@@ -67,11 +62,6 @@ class Sessions:
     def losses(self) -> Losses:
         """What sessions never got, in all virtual hosts."""
         return self._common.losses
-
-    @property
-    def logs(self) -> Sequence[FilterLog]:
-        """The logs that are there."""
-        return [log for log in self._logs.values() if not log.is_own]
 
     def find(self, client_id: str, now_ms: int) -> Session | None:
         """The session of a client; one that has expired is none."""
@@ -86,13 +76,9 @@ class Sessions:
 
     def totals(self) -> Totals:
         """What there is."""
-        count = body_bytes = 0
-        for log in self._logs.values():
-            readers = [cast(SessionSubscription, reader) for reader in log.readers]
-            count += log.end_count - max(log.head_count, min(r.read_count for r in readers))
-            body_bytes += log.end_bytes - max(log.head_bytes, min(r.read_bytes for r in readers))
+        count, body_bytes = self.logs.waiting()
         away = sum(session.link is None for session in self._by_client.values())
-        return Totals(len(self._by_client), away, self.expired_count, len(self._logs), count, body_bytes)
+        return Totals(len(self._by_client), away, self.expired_count, len(self.logs), count, body_bytes)
 
     def of_user(self, user: str) -> list[Session]:
         """The sessions of a user."""
@@ -167,80 +153,12 @@ class Sessions:
             return False
         if known is not None:
             session.remove(known)
-        log = self._log_of(topic_filter) if is_logged else None
+        log = self.logs.of(topic_filter) if is_logged else None
         subscription = SessionSubscription(session, topic_filter, options, log, self._next_id)
         if log is not None:
             subscription.begin_at(log.end_count, log.end_bytes)
         session.add(subscription)
         return known is None
-
-    def _log_of(self, topic_filter: str) -> FilterLog:
-        log = self._logs.get(topic_filter)
-        if log is None:
-            number = self._context.new_number()
-            log = self._new_log(number, topic_filter)
-            self._context.commit.put(filter_log.key(number), filter_log.encode(topic_filter))
-        return log
-
-    def _new_log(self, number: int, topic_filter: str, end_count: int = 0, end_bytes: int = 0) -> FilterLog:
-        log = FilterLog(
-            self._context,
-            self._common.blocks,
-            number,
-            topic_filter,
-            self._next_id,
-            self._unused,
-            end_count,
-            end_bytes,
-        )
-        self._logs[topic_filter] = log
-        if not log.is_own:
-            self.on_log(log, True)
-        return log
-
-    def _unused(self, log: FilterLog) -> None:
-        del self._logs[log.filter]
-        if not log.is_own:
-            self.on_log(log, False)
-        log.remove()
-
-    # publishing
-
-    def publish(
-        self,
-        logs: Sequence[FilterLog],
-        template: EnvelopeTemplate,
-        qos: int,
-        retain: bool,
-        publisher: Session | None,
-        bodies: list[bytes],
-        now_ms: int,
-    ) -> bool:
-        """Add messages of QoS 1 or 2 to logs; they are durable once the open commit is. `publisher`: the
-        session they came from, if there is one. False: nothing is taken, as a session has no room and
-        publishers are to be told.
-        """
-        context = self._context
-        if self._bounds.bounds.drop != OLDEST:
-            taking = self._with_room(logs, len(bodies))
-            if not taking:
-                return taking is not None
-            logs = taking
-        first_id, put = context.message_ids.allocate(len(bodies))
-        if put is not None:
-            context.commit.put(*put)
-        flags = qos | retain * RETAIN
-        number = NO_PUBLISHER if publisher is None else publisher.number
-        messages = [
-            Kept(message_id, flags, number, template, now_ms, body)
-            for message_id, body in enumerate(bodies, first_id)
-        ]
-        body_bytes = sum(map(len, bodies))
-        context.commit.hold(len(logs) * body_bytes)
-        for log in logs:
-            log.append(messages, body_bytes)
-            self._trim(log)
-        return True
 
     def send_own(
         self,
@@ -251,22 +169,7 @@ class Sessions:
         """Have a session sent messages that were retained, as its subscription to a filter wants them and
         whatever becomes of its connection meanwhile. Each is given with QoS, time and body.
         """
-        log = self._own_log(session, topic_filter)
-        context = self._context
-        if self._bounds.bounds.drop != OLDEST and not self._with_room([log], len(messages)):
-            session.note_dropped(len(messages))
-            return
-        first_id, put = context.message_ids.allocate(len(messages))
-        if put is not None:
-            context.commit.put(*put)
-        kept = [
-            Kept(message_id, qos | RETAIN, NO_PUBLISHER, template, received_at_ms, body)
-            for message_id, (template, qos, received_at_ms, body) in enumerate(messages, first_id)
-        ]
-        body_bytes = sum([len(each.body) for each in kept])
-        context.commit.hold(body_bytes)
-        log.append(kept, body_bytes)
-        self._trim(log)
+        self.logs.send(self._own_log(session, topic_filter), session, messages)
 
     def _own_log(self, session: Session, topic_filter: str) -> FilterLog:
         options = session.subscriptions[topic_filter].options
@@ -277,38 +180,11 @@ class Sessions:
             known.change(wanted)
             session.add(known)
             return known.log
-        log = self._log_of(f"{OWN}{session.number}{name}")
+        log = self.logs.of(f"{OWN}{session.number}{name}")
         subscription = SessionSubscription(session, name, wanted, log, self._next_id)
         subscription.begin_at(log.end_count, log.end_bytes)
         session.add(subscription)
         return log
-
-    def _trim(self, log: FilterLog) -> None:
-        """Have the oldest deleted that no session would get, now and then."""
-        bounds = self._bounds.bounds
-        if bounds.drop != OLDEST:
-            return
-        count, body_bytes = log.end_count - log.head_count, log.end_bytes - log.head_bytes
-        if (bounds.messages_max and count > bounds.messages_max + bounds.slack_messages()) or (
-            bounds.bytes_max and body_bytes > bounds.bytes_max + bounds.slack_bytes()
-        ):
-            log.drop_oldest(bounds)
-
-    def _with_room(self, logs: Sequence[FilterLog], count: int) -> Sequence[FilterLog] | None:
-        """The logs that somebody has room in; None: a session has none, and publishers are to be told."""
-        bounds = self._bounds.bounds
-        taking = []
-        for log in logs:
-            sessions = [cast(Session, cast(SessionSubscription, reader).session) for reader in log.readers]
-            full = [session for session in sessions if bounds.is_full(*session.queued)]
-            if full and bounds.drop == REJECT:
-                return None
-            if len(full) < len(sessions):
-                taking.append(log)
-            else:
-                for session in full:
-                    session.note_dropped(count)
-        return taking
 
     def limit(self, bounds: Bounds) -> None:
         """Let so much wait for each session, of whatever virtual host."""
@@ -319,10 +195,6 @@ class Sessions:
         return self._context.message_ids.next_value
 
     # after a start
-
-    def restore_log(self, number: int, topic_filter: str, end_count: int, end_bytes: int) -> FilterLog:
-        """A log that was stored, with what it ever got."""
-        return self._new_log(number, topic_filter, end_count, end_bytes)
 
     def restore(
         self,
@@ -341,7 +213,8 @@ class Sessions:
         session = self._enter(client_id, value, read_to, sent)
         if was_connected:
             session.write_record()  # or the time would begin anew with each crash
-        session.received.update(received)
+        if received:
+            session.received.note(received)
         return session
 
     def restore_subscription(
@@ -355,13 +228,6 @@ class Sessions:
 
     def restored(self, now_ms: int) -> None:
         """All sessions are there: remove what a crash left behind, have those end whose time is over."""
-        for log in list(self._logs.values()):
-            if not log.readers:
-                self._unused(log)
-                continue
-            readers = [cast(SessionSubscription, reader) for reader in log.readers]
-            log.begin_head(min(r.read_count for r in readers), min(r.read_bytes for r in readers))
-            if len(readers) > 1:  # what a single one does not need he finds and lets go of by himself
-                log.trim()
+        self.logs.restored()
         for session in list(self._by_client.values()):
             self._watch(session, now_ms)

@@ -11,11 +11,12 @@ from queue_manager.sessions.common import Common
 from queue_manager.sessions.filter_log import OWN, FilterLog
 from queue_manager.sessions.giving_way import GivingWay
 from queue_manager.sessions.merging import Merged, merge
+from queue_manager.sessions.received import Received
 from queue_manager.sessions.sent import Unfinished
 from queue_manager.sessions.subscription import SessionSubscription
-from queue_manager.shard.commit import Commit, Waiter
+from queue_manager.shard.commit import Commit
 from storage.envelope import expires_at_ms
-from storage.records import filter_log_entry, session, session_progress, session_received
+from storage.records import filter_log_entry, session, session_progress
 from storage.records.session import CONNECTED, NEVER_S, SessionValue
 from storage.records.session_progress import RECEIVED_QOS_2, Sent
 
@@ -59,8 +60,8 @@ class Session:
     """What outlives a connection. `read_to`: what lies below in its logs was given to a client once.
 
     It is what its connection sees, so it has all that a client says and is sent; what is beside that has
-    objects of its own (`Unfinished`, `GivingWay`, the logs). `link` is its connection, None while it is away.
-    `ended_at_ms`: since when it is away.
+    objects of its own (`Unfinished`, `Received`, `GivingWay`, the logs). `link` is its connection, None while
+    it is away. `ended_at_ms`: since when it is away.
     """
 
     __slots__ = (
@@ -112,7 +113,7 @@ class Session:
         self.user = value.user
         self.read_to = read_to
         self.unfinished = Unfinished(sent)
-        self.received: set[int] = set()
+        self.received = Received(common.context, value.number)
         self.subscriptions: dict[str, SessionSubscription] = {}
         self.link: Link | None = None
         self.is_over = False
@@ -421,29 +422,6 @@ class Session:
                 commit.put(*subscription.record())
         self._read.clear()
 
-    # what the client publishes with QoS 2
-
-    def note_received(self, packet_ids: Iterable[int]) -> None:
-        """Publishes were taken that nobody keeps: remembered as long as the broker runs."""
-        self.received.update(packet_ids)
-
-    def take(self, packet_ids: Iterable[int], now_ms: int) -> None:
-        """Publishes were stored: remembered with the open commit, as they are."""
-        value = session_received.encode(now_ms)
-        for packet_id in packet_ids:
-            self.received.add(packet_id)
-            self._context.commit.put(session_received.key(self.number, packet_id), value)
-
-    def complete(self, packet_ids: list[int], waiter: Waiter) -> bool:
-        """PUBREL came: `waiter` is told when it is durable that these are free; whether any was known."""
-        known = self.received.intersection(packet_ids)
-        if not known:
-            return False
-        self.received -= known
-        self._context.commit.delete_run([session_received.key(self.number, i) for i in known])
-        self._context.commit.wait_for(waiter, packet_ids)
-        return True
-
     # its end
 
     def tell_end(self, call: Callable[[], None]) -> None:
@@ -461,7 +439,7 @@ class Session:
         self._context.dispatchable.pop(self, None)
         commit.delete(self._key)
         commit.delete(session_progress.key(self.number))
-        commit.delete_run([session_received.key(self.number, i) for i in self.received])
+        self.received.delete(commit)
         for call in self._on_end:
             call()
 

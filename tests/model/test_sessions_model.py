@@ -246,7 +246,7 @@ class SessionsModel:
             template = EnvelopeTemplate(topic, persistent=True, expires_at_ms=ttl_s * 1000)
             session = None if owner is None else owner.session
             bodies = [str(number).encode() for number in range(first, first + count)]
-            self.sessions.publish(logs, template, qos, False, session, bodies, self.clock.ms)
+            self.sessions.logs.publish(logs, template, qos, False, session, bodies, self.clock.ms)
         self.settle()
 
     def acknowledge(self, name: str, choice: int, count: int) -> None:

@@ -38,11 +38,11 @@ class LocalSessions:
     @property
     def logs(self) -> Sequence[traffic.Log]:
         """See `SessionClient.logs`."""
-        return cast("Sequence[traffic.Log]", self._sessions.logs)
+        return cast("Sequence[traffic.Log]", list(self._sessions.logs))
 
     def on_log(self, call: traffic.LogCall) -> None:
         """See `SessionClient.on_log`."""
-        self._sessions.on_log = cast(Any, call)
+        self._sessions.logs.tell(cast(Any, call))
 
     def limit(self, bounds: Bounds) -> None:
         """See `SessionClient.limit`."""
@@ -115,4 +115,4 @@ class LocalSessions:
     ) -> bool:
         """See `SessionClient.publish`."""
         kept_in, by = cast("Sequence[FilterLog]", logs), cast("Session | None", publisher)
-        return self._sessions.publish(kept_in, template, qos, retain, by, bodies, self._clock.now_ms())
+        return self._sessions.logs.publish(kept_in, template, qos, retain, by, bodies, self._clock.now_ms())

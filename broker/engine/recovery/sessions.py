@@ -69,13 +69,13 @@ class _StoredLogs:
             stored = self._stored.pop(number, None)
             if stored is None:
                 raise CorruptRecord(session_subscription.NAME, "log", f"there is none of number {number}")
-            log = self._restored[number] = of_vhost.restore_log(number, *stored)
+            log = self._restored[number] = of_vhost.logs.restore(number, *stored)
         return log
 
     def restore_rest(self, sessions: Sessions) -> None:
         """Restore those without readers, so that they are found to be unused."""
         for number, stored in self._stored.items():
-            sessions.restore_log(number, *stored)
+            sessions.logs.restore(number, *stored)
 
 
 async def _read_logs(store: Store) -> dict[int, _StoredLog]:

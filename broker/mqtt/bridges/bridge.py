@@ -170,9 +170,10 @@ class _Connection:
             raise BridgeLost(f"refused with 0x{answer.reason_code:02x} {reason}".rstrip())
         self._publisher = publisher
         session = self._session
-        if not answer.session_present and session.received:
+        if not answer.session_present:
             # it has forgotten what it sent: its packet identifiers are free
-            session.complete(list(session.received), Answer(lambda tokens: None))
+            received = session.received
+            received.complete(list(received.packet_ids()), Answer(lambda tokens: None))
         properties = answer.properties
         self._link.limit(
             properties.receive_maximum or 65_535,
@@ -206,7 +207,7 @@ class _Connection:
         elif isinstance(packet, packets.PubRec):
             self._on_pubrec(packet)
         elif isinstance(packet, packets.PubRel):
-            if not self._session.complete([packet.packet_id], Answer(self._complete)):
+            if not self._session.received.complete([packet.packet_id], Answer(self._complete)):
                 self._complete([packet.packet_id])
         elif isinstance(packet, packets.SubAck):
             for rule, code in zip(self._settings.in_topics, packet.reason_codes, strict=False):
@@ -232,7 +233,7 @@ class _Connection:
 
     def _on_publish(self, packet: packets.Publish, publisher: BridgePublisher) -> None:
         ids = [packet.packet_id] if packet.qos else []
-        if packet.qos == 2 and packet.packet_id in self._session.received:
+        if packet.qos == 2 and packet.packet_id in self._session.received.packet_ids():
             publisher.answer(2, ids)
             return
         block = encode_properties(packet.properties, c.PUBLISH)

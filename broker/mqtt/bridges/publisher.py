@@ -49,7 +49,7 @@ class BridgePublisher:
     def accept(self, packet_ids: list[int], qos: int, note: str = "") -> None:
         """See `Publisher`."""
         if qos == 2:
-            self.session.note_received(packet_ids)
+            self.session.received.note(packet_ids)
         self.answer(qos, packet_ids)
 
     def accept_unmatched(self, packet_ids: list[int], qos: int) -> None:
@@ -62,7 +62,7 @@ class BridgePublisher:
         if not run.packet_ids:
             return
         if qos == 2:
-            self.session.take(run.packet_ids, self.hub.clock.now_ms())
+            self.session.received.take(run.packet_ids, self.hub.clock.now_ms())
         self.hub.client.commits.wait_for(Answer(partial(self.answer, qos)), run.packet_ids)
 
     def answer(self, qos: int, packet_ids: list[int]) -> None:

@@ -156,7 +156,7 @@ class SessionLink:
         if not self.is_attached:
             return
         if kind == c.PUBREL:
-            if session.complete(ids, self._completed):
+            if session.received.complete(ids, self._completed):
                 return
         elif kind == c.PUBREC and event.reason_code < c.UNSPECIFIED_ERROR:
             known = set(session.receive(ids, self._client.hub.clock.now_ms()))

@@ -38,6 +38,7 @@ from queue_manager.routing.plan import PublishPlan
 from queue_manager.sessions.filter_log import FilterLog
 from queue_manager.sessions.losses import Losses
 from queue_manager.sessions.merging import Merged
+from queue_manager.sessions.received import Received
 from queue_manager.sessions.sent import Unfinished
 from queue_manager.sessions.session import Delivery, Session
 from queue_manager.sessions.subscription import SessionSubscription
@@ -70,6 +71,7 @@ STATED: dict[type, type] = {
     Merged: session_traffic.Merged,
     PublishPlan: traffic.PublishPlan,
     Queue: traffic.Source,
+    Received: session_traffic.Received,
     Route: traffic.Targets,
     Session: session_traffic.Session,
     SessionSubscription: session_traffic.SessionSubscription,

@@ -68,7 +68,9 @@ class Away:
     def publish(self, bodies):
         taken = []
         for body in bodies:
-            taken.append(self.sessions.publish(self.sessions.logs, TEMPLATE, 1, False, None, [body], 0))
+            taken.append(
+                self.sessions.logs.publish(list(self.sessions.logs), TEMPLATE, 1, False, None, [body], 0)
+            )
             self.commit()
         return taken
 

@@ -1,0 +1,183 @@
+"""The logs of the topic filters that the sessions of a virtual host are subscribed to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import cast
+
+from queue_manager.sessions.bounds import OLDEST, REJECT
+from queue_manager.sessions.common import Common
+from queue_manager.sessions.filter_log import FilterLog
+from queue_manager.sessions.session import Session
+from queue_manager.sessions.subscription import SessionSubscription
+from storage.envelope import EnvelopeTemplate
+from storage.records import filter_log
+from storage.records.filter_log_entry import NO_PUBLISHER, RETAIN, Kept
+
+LogCall = Callable[[FilterLog, bool], None]
+
+
+class FilterLogs:
+    """Logs by filter, each there while somebody reads it; publishes are added to those that match.
+
+    Those of one session alone (`FilterLog.is_own`) are nothing for publishes, and not given.
+    """
+
+    __slots__ = ("_bounds", "_by_filter", "_common", "_context", "_told")
+
+    def __init__(self, common: Common) -> None:
+        self._common = common
+        self._context = common.context
+        self._bounds = common.bounds
+        self._by_filter: dict[str, FilterLog] = {}
+        self._told: LogCall = lambda log, begins: None
+
+    def __len__(self) -> int:
+        return len(self._by_filter)
+
+    def __iter__(self) -> Iterator[FilterLog]:
+        return iter([log for log in self._by_filter.values() if not log.is_own])
+
+    def tell(self, call: LogCall) -> None:
+        """Call this with each log that begins and, with False, that ends: who routes publishes is to know."""
+        self._told = call
+
+    def waiting(self) -> tuple[int, int]:
+        """The messages, and bytes of body, that the slowest reader of each log has yet to read."""
+        count = body_bytes = 0
+        for log in self._by_filter.values():
+            readers = [cast(SessionSubscription, reader) for reader in log.readers]
+            count += log.end_count - max(log.head_count, min(r.read_count for r in readers))
+            body_bytes += log.end_bytes - max(log.head_bytes, min(r.read_bytes for r in readers))
+        return count, body_bytes
+
+    def of(self, topic_filter: str) -> FilterLog:
+        """The log of a filter, made if it is not there."""
+        log = self._by_filter.get(topic_filter)
+        if log is None:
+            number = self._context.new_number()
+            log = self._begin(number, topic_filter)
+            self._context.commit.put(filter_log.key(number), filter_log.encode(topic_filter))
+        return log
+
+    def _begin(self, number: int, topic_filter: str, end_count: int = 0, end_bytes: int = 0) -> FilterLog:
+        log = FilterLog(
+            self._context,
+            self._common.blocks,
+            number,
+            topic_filter,
+            self._context.message_ids.next_value,
+            self._unused,
+            end_count,
+            end_bytes,
+        )
+        self._by_filter[topic_filter] = log
+        if not log.is_own:
+            self._told(log, True)
+        return log
+
+    def _unused(self, log: FilterLog) -> None:
+        del self._by_filter[log.filter]
+        if not log.is_own:
+            self._told(log, False)
+        log.remove()
+
+    def publish(
+        self,
+        logs: Sequence[FilterLog],
+        template: EnvelopeTemplate,
+        qos: int,
+        retain: bool,
+        publisher: Session | None,
+        bodies: list[bytes],
+        now_ms: int,
+    ) -> bool:
+        """Add messages of QoS 1 or 2 to logs; they are durable once the open commit is. `publisher`: the
+        session they came from, if there is one. False: nothing is taken, as a session has no room and
+        publishers are to be told.
+        """
+        context = self._context
+        if self._bounds.bounds.drop != OLDEST:
+            taking = self._with_room(logs, len(bodies))
+            if not taking:
+                return taking is not None
+            logs = taking
+        first_id, put = context.message_ids.allocate(len(bodies))
+        if put is not None:
+            context.commit.put(*put)
+        flags = qos | retain * RETAIN
+        number = NO_PUBLISHER if publisher is None else publisher.number
+        messages = [
+            Kept(message_id, flags, number, template, now_ms, body)
+            for message_id, body in enumerate(bodies, first_id)
+        ]
+        body_bytes = sum(map(len, bodies))
+        context.commit.hold(len(logs) * body_bytes)
+        for log in logs:
+            log.append(messages, body_bytes)
+            self._trim(log)
+        return True
+
+    def send(
+        self, log: FilterLog, session: Session, messages: Sequence[tuple[EnvelopeTemplate, int, int, bytes]]
+    ) -> None:
+        """Add retained messages to the log of one session, each given with QoS, time and body."""
+        context = self._context
+        if self._bounds.bounds.drop != OLDEST and not self._with_room([log], len(messages)):
+            session.note_dropped(len(messages))
+            return
+        first_id, put = context.message_ids.allocate(len(messages))
+        if put is not None:
+            context.commit.put(*put)
+        kept = [
+            Kept(message_id, qos | RETAIN, NO_PUBLISHER, template, received_at_ms, body)
+            for message_id, (template, qos, received_at_ms, body) in enumerate(messages, first_id)
+        ]
+        body_bytes = sum([len(each.body) for each in kept])
+        context.commit.hold(body_bytes)
+        log.append(kept, body_bytes)
+        self._trim(log)
+
+    def _trim(self, log: FilterLog) -> None:
+        """Have the oldest deleted that no session would get, now and then."""
+        bounds = self._bounds.bounds
+        if bounds.drop != OLDEST:
+            return
+        count, body_bytes = log.end_count - log.head_count, log.end_bytes - log.head_bytes
+        if (bounds.messages_max and count > bounds.messages_max + bounds.slack_messages()) or (
+            bounds.bytes_max and body_bytes > bounds.bytes_max + bounds.slack_bytes()
+        ):
+            log.drop_oldest(bounds)
+
+    def _with_room(self, logs: Sequence[FilterLog], count: int) -> Sequence[FilterLog] | None:
+        """The logs that somebody has room in; None: a session has none, and publishers are to be told."""
+        bounds = self._bounds.bounds
+        taking = []
+        for log in logs:
+            sessions = [cast(Session, cast(SessionSubscription, reader).session) for reader in log.readers]
+            full = [session for session in sessions if bounds.is_full(*session.queued)]
+            if full and bounds.drop == REJECT:
+                return None
+            if len(full) < len(sessions):
+                taking.append(log)
+            else:
+                for session in full:
+                    session.note_dropped(count)
+        return taking
+
+    # after a start
+
+    def restore(self, number: int, topic_filter: str, end_count: int, end_bytes: int) -> FilterLog:
+        """A log that was stored, with what it ever got."""
+        return self._begin(number, topic_filter, end_count, end_bytes)
+
+    def restored(self) -> None:
+        """All readers are there: remove what a crash left behind."""
+        for log in list(self._by_filter.values()):
+            if not log.readers:
+                self._unused(log)
+                continue
+            readers = [cast(SessionSubscription, reader) for reader in log.readers]
+            log.begin_head(min(r.read_count for r in readers), min(r.read_bytes for r in readers))
+            if len(readers) > 1:  # what a single one does not need he finds and lets go of by himself
+                log.trim()

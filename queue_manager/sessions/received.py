@@ -1,0 +1,57 @@
+"""What a client publishes with QoS 2, as far as its session has to remember it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from queue_manager.shard.commit import Commit, Waiter
+from queue_manager.shard.context import Context
+from storage.records import session_received
+
+_NOTHING: Final[frozenset[int]] = frozenset()
+
+
+class Received:
+    """The packet identifiers of publishes of QoS 2 that the client has not released."""
+
+    __slots__ = ("_context", "_ids", "_session")
+
+    def __init__(self, context: Context, session: int) -> None:
+        """`session` is the number of the session."""
+        self._context = context
+        self._session = session
+        self._ids: set[int] | frozenset[int] = _NOTHING  # most clients never publish so
+
+    def packet_ids(self) -> Collection[int]:
+        """All of them."""
+        return self._ids
+
+    def note(self, packet_ids: Iterable[int]) -> None:
+        """Publishes were taken that nobody keeps: remembered as long as the broker runs."""
+        if isinstance(self._ids, frozenset):
+            self._ids = set(packet_ids)
+        else:
+            self._ids.update(packet_ids)
+
+    def take(self, packet_ids: Collection[int], now_ms: int) -> None:
+        """Publishes were stored: remembered with the open commit, as they are."""
+        self.note(packet_ids)
+        value = session_received.encode(now_ms)
+        for packet_id in packet_ids:
+            self._context.commit.put(session_received.key(self._session, packet_id), value)
+
+    def complete(self, packet_ids: list[int], waiter: Waiter) -> bool:
+        """PUBREL came: `waiter` is told when it is durable that these are free; whether any was known."""
+        known = self._ids.intersection(packet_ids)
+        if not known:
+            return False
+        self._ids -= known
+        commit = self._context.commit
+        commit.delete_run([session_received.key(self._session, i) for i in known])
+        commit.wait_for(waiter, packet_ids)
+        return True
+
+    def delete(self, commit: Commit) -> None:
+        """The session is over: forget them with this commit."""
+        commit.delete_run([session_received.key(self._session, i) for i in self._ids])
