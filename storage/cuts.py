@@ -6,6 +6,7 @@ needs no log, and collecting garbage leaves them alone until the cut is dropped 
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final, NamedTuple, TypeVar
 
 from slatedb.uniffi import (
@@ -43,22 +44,33 @@ class TooManyCuts(StorageError):
 class Cuts:
     """Makes cuts of one open database."""
 
-    __slots__ = ("_admin", "_flush", "_turn")
+    __slots__ = ("_admin", "_flush", "_turn", "_viewed")
 
-    def __init__(self, admin: Admin, flush: Callable[[], Awaitable[None]]) -> None:
-        """`flush` puts everything written so far into tables."""
+    def __init__(
+        self,
+        admin: Admin,
+        flush: Callable[[], Awaitable[None]],
+        viewed: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """`flush` puts everything written so far into tables; `viewed` is held while a cut is made."""
         self._admin = admin
         self._flush = flush
+        self._viewed = viewed
         self._turn = asyncio.Lock()
 
-    def behind(self, settle: Callable[[], Awaitable[None]]) -> "Cuts":
-        """The same for who writes into the database later: `settle` has it hold everything."""
+    def behind(
+        self, settle: Callable[[], Awaitable[None]], viewed: Callable[[], AbstractContextManager[None]]
+    ) -> "Cuts":
+        """The same for who writes into the database later.
+
+        `settle` has it hold everything; while `viewed` is held it gets whole writes only.
+        """
 
         async def flush() -> None:
             await settle()
             await self._flush()
 
-        return Cuts(self._admin, flush)
+        return Cuts(self._admin, flush, viewed)
 
     async def make(self) -> Cut:
         """A cut with every write that returned before this call, kept for `limits.CUT_LIFETIME_S`.
@@ -69,10 +81,11 @@ class Cuts:
             async with asyncio.timeout(limits.CUT_TIMEOUT_S), self._turn:
                 if len(await self._admin.list_checkpoints(_NAME)) >= limits.CUTS_MAX:
                     raise TooManyCuts(f"{limits.CUTS_MAX} cuts of the storage are kept already")
-                await self._flush()
-                made = await self._admin.create_detached_checkpoint(
-                    CheckpointOptions(lifetime_ms=limits.CUT_LIFETIME_S * 1_000, source=None, name=_NAME)
-                )
+                with self._viewed():
+                    await self._flush()
+                    made = await self._admin.create_detached_checkpoint(
+                        CheckpointOptions(lifetime_ms=limits.CUT_LIFETIME_S * 1_000, source=None, name=_NAME)
+                    )
                 manifest = await self._admin.read_manifest(made.manifest_id)
         except TimeoutError:
             raise StoreUnavailable(f"making a cut: no answer in {limits.CUT_TIMEOUT_S} s") from None

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import AbstractContextManager
 from itertools import islice
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from slatedb.uniffi import WriteBatch
 
@@ -12,13 +13,9 @@ from storage.batch import WriteOps
 from storage.errors import StorageError, StoreFull, StoreUnavailable
 from storage.fast_batch import fill_batch
 from storage.journal.frames import EndRecord
+from storage.journal.waiting import ABSENT, Rows, Waiting
 from storage.records import journal_state
 from storage.records.journal_state import JournalState
-
-Rows = dict[bytes, bytes | None]
-"""Operations by key; None deletes."""
-
-ABSENT: Final = object()
 
 
 class _Filled(NamedTuple):
@@ -64,14 +61,10 @@ class Behind:
         self._on_durable = on_durable
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
-        self._collecting: Rows = {}
-        self._journal_bytes = 0  # of the commits in `_collecting`
-        self._collected_bytes = 0  # of what is left of them, but for large values
-        self._large: dict[bytes, tuple[int, float]] = {}  # these: how large, and since when; oldest first
-        self._large_bytes = 0
-        self._collected: EndRecord | None = None  # the last commit in `_collecting`
+        self._waiting = Waiting()
         self._applying: Rows = {}  # on its way to the database
         self._applied_sequence = 0
+        self._wanted_sequence = 0  # up to this commit somebody waits for the database to have them
         self._undurable_bytes = 0  # applied, and not on disk in the database
         self._apply_due = asyncio.Event()
         self._flush_due = asyncio.Event()
@@ -89,54 +82,47 @@ class Behind:
     @property
     def is_empty(self) -> bool:
         """Whether the database has everything."""
-        return self._collected is None and not self._applying
+        return not self._waiting and not self._applying
 
     @property
     def waiting_bytes(self) -> int:
         """How much is in the journal that the database has not, or not on disk yet."""
-        return self._journal_bytes + self._undurable_bytes
+        return self._waiting.journal_bytes + self._undurable_bytes
 
     @property
     def is_crowded(self) -> bool:
         """Whether so much waits to be handed over that writers have to wait."""
-        return (
-            self._collected_bytes >= limits.JOURNAL_PENDING_BYTES_MAX
-            or self._large_bytes >= limits.JOURNAL_PENDING_LARGE_BYTES_MAX
-        )
+        return self._waiting.is_crowded
 
     def add(self, commit: EndRecord, rows: Rows, size_bytes: int) -> None:
         """Take a commit that is on disk in the journal."""
-        if self._collected is None:
-            self._apply_timer = self._loop.call_later(
-                limits.JOURNAL_APPLY_INTERVAL_MS / 1000, self._interval_over
-            )
-        self._journal_bytes += size_bytes
-        if self._large or size_bytes > limits.VALUE_PART_BYTES:
-            size_bytes -= self._count_large(rows)
-        self._collecting.update(rows)
-        self._collected = commit
-        self._collected_bytes += size_bytes
-        if self._collected_bytes >= limits.JOURNAL_APPLY_BYTES or self.is_crowded:
+        self._waiting.add(commit, rows, size_bytes, self._loop.time())
+        due_s = self._waiting.due_s
+        if not due_s:
             self._apply_due.set()
+        elif self._apply_timer is None:
+            self._apply_timer = self._loop.call_at(due_s, self._apply_due.set)
 
     def find(self, key: bytes) -> object:
         """The value of a key that the database has not, None if it is deleted; else ABSENT."""
-        found: object = self._collecting.get(key, ABSENT)
-        if found is ABSENT:
-            found = self._applying.get(key, ABSENT)
-        return found
+        found = self._waiting.find(key)
+        return self._applying.get(key, ABSENT) if found is ABSENT else found
+
+    def viewed(self) -> AbstractContextManager[None]:
+        """To be held, from before `catch_up`, by who looks at the database and is to see whole commits."""
+        return self._waiting.viewed()
 
     async def catch_up(self) -> None:
         """Return once the database has every commit taken so far. Raises StorageError."""
-        commit = self._collected
+        commit = self._waiting.last
         if commit is not None:
-            self._apply_due.set()
+            self._want(commit.sequence)
         while self._applying or (commit is not None and self._applied_sequence < commit.sequence):
             await self.progress()
 
     def hurry(self) -> None:
-        """Hand over and make durable at once what there is: writers wait for it."""
-        self._apply_due.set()
+        """Hand over the oldest commits and make durable what was handed over: writers wait for it."""
+        self._want(self._applied_sequence + 1)
         self._flush_due.set()
 
     async def progress(self) -> None:
@@ -196,31 +182,30 @@ class Behind:
         finally:
             if handing is not None:
                 await handing
-        await self.apply()
+        while self._waiting:
+            await self.apply()
         await self.flush()
 
     async def _fill(self) -> _Filled | None:
-        """Make a batch of what was collected; None if there is nothing."""
-        commit, size = self._collected, self._collected_bytes + self._large_bytes
-        if commit is None:
+        """Make a batch of the oldest commits that wait; None if there are none."""
+        portion = self._waiting.take()
+        if portion is None:
             return None
-        self._stop_apply_timer()
-        journal_bytes, self._journal_bytes = self._journal_bytes, 0
-        self._large, self._large_bytes = {}, 0
-        self._applying, self._collecting = self._collecting, {}
-        self._collected, self._collected_bytes = None, 0
+        size = portion.size_bytes
+        self._applying = portion.rows
         batch = WriteBatch()
-        for step in _steps(self._applying, size):
+        for step in _steps(portion.rows, size):
             if size > limits.COMMIT_INLINE_BYTES_MAX and _has_large(step):
                 await self._loop.run_in_executor(None, fill_batch, batch, step)
             else:
                 fill_batch(batch, step)
                 await asyncio.sleep(0)
+        commit = portion.last
         state = WriteOps()
         value = journal_state.encode(JournalState(self._database_id, commit.sequence, commit.checksum))
         state.put(journal_state.key(), value)
         fill_batch(batch, state)
-        return _Filled(batch, self._applying, commit, journal_bytes)
+        return _Filled(batch, portion.rows, commit, portion.journal_bytes)
 
     async def _hand_over(self, filled: _Filled) -> None:
         await self._database.apply(filled.batch)
@@ -242,31 +227,14 @@ class Behind:
             await self._on_durable(sequence)
         self._tell_progress()
 
-    def _count_large(self, rows: Rows) -> int:
-        """Account for the large values of a commit, and for those it deletes; gives how large its own are."""
-        for key in self._large.keys() & rows.keys():
-            self._large_bytes -= self._large.pop(key)[0]
-        added_bytes = 0
-        for key, value in rows.items():
-            if value is not None and len(value) > limits.VALUE_PART_BYTES:
-                self._large[key] = (len(value), self._loop.time())
-                added_bytes += len(value)
-        self._large_bytes += added_bytes
-        return added_bytes
-
-    def _interval_over(self) -> None:
-        """Hand over what there is; large values once they have been there for a while.
-
-        Most are messages that are settled at once: deleted before that, they never get to the database,
-        which would write them several times.
-        """
-        for _, since in self._large.values():
-            due = since + limits.JOURNAL_APPLY_LARGE_INTERVAL_MS / 1000
-            if due > self._loop.time():
-                self._apply_timer = self._loop.call_at(due, self._interval_over)
-                return
-            break
+    def _want(self, sequence: int) -> None:
+        self._wanted_sequence = max(self._wanted_sequence, sequence)
         self._apply_due.set()
+
+    def _is_due(self) -> bool:
+        return bool(self._waiting) and (
+            self._wanted_sequence > self._applied_sequence or self._waiting.due_s <= self._loop.time()
+        )
 
     def _note_undurable(self, size: int) -> None:
         self._undurable_bytes += size
@@ -280,7 +248,11 @@ class Behind:
         while True:
             await self._apply_due.wait()
             self._apply_due.clear()
-            await self.apply()
+            self._stop_apply_timer()
+            while self._is_due():
+                await self.apply()
+            if self._waiting:
+                self._apply_timer = self._loop.call_at(self._waiting.due_s, self._apply_due.set)
 
     async def _flush_loop(self) -> None:
         while True:

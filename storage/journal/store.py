@@ -10,9 +10,10 @@ from storage.directory_lock import DirectoryLock
 from storage.disk_watch import DiskWatch, Trouble
 from storage.errors import StorageError, StoreFull, StoreUnavailable
 from storage.journal.appender import Append, Appender
-from storage.journal.behind import ABSENT, Behind, Rows
+from storage.journal.behind import Behind
 from storage.journal.files import JournalFiles
 from storage.journal.frames import EndRecord, FrameBody, encode_body, seed_of
+from storage.journal.waiting import ABSENT, Rows
 from storage.records import journal_state
 from storage.slate_store import SlateStore
 from storage.store import JournalView, Replay
@@ -72,7 +73,7 @@ class JournaledStore:
         self._late: tuple[WriteOps, int, Append] | None = None  # a write that was not waited for to its end
         self._failure: StorageError | None = None
         self._closed = False
-        self.cuts = None if slate.cuts is None else slate.cuts.behind(self._hand_over)
+        self.cuts = None if slate.cuts is None else slate.cuts.behind(self._hand_over, self._behind.viewed)
         self._behind.start()
 
     def describe(self) -> str:
@@ -119,14 +120,14 @@ class JournaledStore:
         self, start: bytes, end: bytes | None, *, limit: int, reverse: bool = False
     ) -> list[tuple[bytes, bytes]]:
         """At most `limit` rows with `start <= key < end`, as of one moment. Raises StorageError."""
-        if self._appender.pending_count or not self._behind.is_empty:
-            await self._settle("scanning")
         own = journal_state.key()
-        if limit <= 0 or own < start or (end is not None and own >= end):
-            return await self._slate.scan(start, end, limit=limit, reverse=reverse)
-        # the journal's own record is nothing that was written to this store
-        rows = await self._slate.scan(start, end, limit=limit + 1, reverse=reverse)
-        return [row for row in rows if row[0] != own][:limit]
+        is_own_inside = limit > 0 and start <= own and (end is None or own < end)
+        with self._behind.viewed():
+            if self._appender.pending_count or not self._behind.is_empty:
+                await self._settle("scanning")
+            # the journal's own record is nothing that was written to this store
+            rows = await self._slate.scan(start, end, limit=limit + is_own_inside, reverse=reverse)
+        return [row for row in rows if row[0] != own][:limit] if is_own_inside else rows
 
     def prepare(self, ops: WriteOps) -> None:
         """Encode the commit, while an earlier one may be waiting for the disk."""

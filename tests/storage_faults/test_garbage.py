@@ -21,6 +21,8 @@ async def test_log_objects_are_collected_while_rows_come_and_go_and_a_cut_is_kep
     monkeypatch.setattr(limits, "STORE_TABLE_BYTES", 256 * limits.KIB)
     monkeypatch.setattr(limits, "STORE_SWEEP_INTERVAL_S", 0.2)
     monkeypatch.setattr(limits, "STORE_COMPACTED_AGE_MIN_S", 1)
+    monkeypatch.setattr(limits, "JOURNAL_APPLY_INTERVAL_MS", 20)
+    monkeypatch.setattr(limits, "JOURNAL_FLUSH_INTERVAL_MS", 100)
     store = await open_store(StorageSettings(url=str(tmp_path)))
     for commit in range(COMMITS):
         ops = WriteOps()
@@ -32,7 +34,7 @@ async def test_log_objects_are_collected_while_rows_come_and_go_and_a_cut_is_kep
         if commit == CUT_AT:
             cut = await store.cuts.make()
         if commit % 10 == 9:
-            await asyncio.sleep(0.03)  # SlateDB gets them in batches of some 20 ms
+            await asyncio.sleep(0.03)  # SlateDB gets them in batches
 
     def count(folder: str) -> int:
         return len(os.listdir(tmp_path / "db" / folder))

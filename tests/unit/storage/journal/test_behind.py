@@ -11,7 +11,7 @@ from storage.journal.behind import Behind
 from storage.journal.frames import EndRecord
 from storage.records import journal_state
 
-LARGE = bytes(limits.VALUE_PART_BYTES + 1)
+LARGE = bytes(limits.JOURNAL_LARGE_ROW_BYTES * 3)
 DATABASE_ID = 7
 
 
@@ -38,7 +38,6 @@ def database(monkeypatch):
 
     monkeypatch.setattr(behind, "fill_batch", fill)
     monkeypatch.setattr(behind, "WriteBatch", lambda: None)
-    monkeypatch.setattr(limits, "JOURNAL_APPLY_INTERVAL_MS", 1)
     return database
 
 
@@ -54,39 +53,53 @@ async def handed_over(database: Database, *commits: tuple[dict[bytes, bytes | No
     return database.puts
 
 
-async def test_large_value_deleted_soon_is_never_handed_over(database, monkeypatch):
-    monkeypatch.setattr(limits, "JOURNAL_APPLY_LARGE_INTERVAL_MS", 10_000)
+async def test_large_value_deleted_soon_is_never_handed_over(database):
     assert await handed_over(database, ({b"k": LARGE, b"s": b"1"}, 0.05), ({b"k": None}, 0)) == [b"s"]
 
 
-async def test_large_value_that_stays_is_handed_over_after_its_interval(database, monkeypatch):
-    monkeypatch.setattr(limits, "JOURNAL_APPLY_LARGE_INTERVAL_MS", 50)
+async def test_large_value_that_stays_is_handed_over_after_the_interval(database, monkeypatch):
+    monkeypatch.setattr(limits, "JOURNAL_APPLY_INTERVAL_MS", 50)
     assert await handed_over(database, ({b"k": LARGE}, 0.3)) == [b"k"]
 
 
-async def test_later_large_value_does_not_wait_for_an_earlier_one_that_is_gone(database, monkeypatch):
-    monkeypatch.setattr(limits, "JOURNAL_APPLY_LARGE_INTERVAL_MS", 200)
-    commits = ({b"k": LARGE}, 0), ({b"l": LARGE}, 0.1), ({b"k": None}, 0)
-    assert await handed_over(database, *commits) == [b"l"]
-
-
 @pytest.mark.parametrize(
-    ("limit", "key"), [("JOURNAL_PENDING_LARGE_BYTES_MAX", b"k"), ("JOURNAL_APPLY_BYTES", b"s")]
+    ("limit", "key"),
+    [
+        ("JOURNAL_PENDING_LARGE_BYTES_MAX", b"k"),
+        ("JOURNAL_APPLY_BYTES", b"s"),
+        ("JOURNAL_WAITING_BYTES", b"k"),
+    ],
 )
 async def test_large_value_is_handed_over_at_once_when_much_waits(database, monkeypatch, limit, key):
-    monkeypatch.setattr(limits, "JOURNAL_APPLY_LARGE_INTERVAL_MS", 10_000)
+    monkeypatch.setattr(limits, "JOURNAL_APPLY_INTERVAL_MS", 10_000)
     monkeypatch.setattr(limits, limit, 10)
     assert key in await handed_over(database, ({b"k": LARGE, b"s": b"0123456789"}, 0))
 
 
 async def test_waiting_for_the_database_does_not_wait_for_the_interval(database, monkeypatch):
-    monkeypatch.setattr(limits, "JOURNAL_APPLY_LARGE_INTERVAL_MS", 10_000)
+    monkeypatch.setattr(limits, "JOURNAL_APPLY_INTERVAL_MS", 10_000)
+    monkeypatch.setattr(limits, "JOURNAL_PORTION_BYTES", 1)
     hands = Behind(database, DATABASE_ID)
     hands.start()
-    hands.add(EndRecord(1, 0), {b"k": LARGE}, len(LARGE))
-    assert hands.find(b"k") == LARGE
+    for number in (1, 2):
+        hands.add(EndRecord(number, 0), {b"k%d" % number: LARGE}, len(LARGE))
+    assert hands.find(b"k1") == LARGE
     await hands.catch_up()
-    assert database.puts == [b"k"]
+    assert database.puts == [b"k1", b"k2"]
+    await hands.close()
+
+
+async def test_writers_who_wait_have_the_oldest_portion_handed_over(database, monkeypatch):
+    monkeypatch.setattr(limits, "JOURNAL_APPLY_INTERVAL_MS", 10_000)
+    monkeypatch.setattr(limits, "JOURNAL_PORTION_BYTES", 1)
+    hands = Behind(database, DATABASE_ID)
+    hands.start()
+    for number in (1, 2):
+        hands.add(EndRecord(number, 0), {b"k%d" % number: LARGE}, len(LARGE))
+    hands.hurry()
+    await hands.progress()
+    await asyncio.sleep(0.02)
+    assert (database.puts, database.flush_count) == ([b"k1"], 1)
     await hands.close()
 
 
