@@ -16,7 +16,8 @@ from functools import partial
 from typing import Any, cast
 
 from benchmarks.load import mqtt_wire
-from broker.app import FRONTENDS, Broker
+from broker.app import Broker
+from broker.drivers import FRONTENDS
 from broker.serve import tune_garbage_collection
 from broker.transport import Transport
 

@@ -61,6 +61,7 @@ class Connections:
         self._announce = announce
         self.transports: dict[Peer, None] = {}
         self._flushes: dict[Peer, None] = {}
+        self._answers: dict[Peer, None] = {}
         self._held_back: list[Peer] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._settle_wanted = False
@@ -83,6 +84,7 @@ class Connections:
         """The client's transport is gone."""
         self.transports.pop(transport, None)
         self._flushes.pop(transport, None)
+        self._answers.pop(transport, None)
 
     async def check_deadlines(self, now: float) -> None:
         """Let all connections act on theirs, in steps between which others have their turn."""
@@ -104,7 +106,7 @@ class Connections:
             self._held_back = []
             for transport in transports:
                 transport.store_caught_up()
-        if self._flushes:
+        if self._flushes or self._answers:
             self._write()
 
     def want_settle(self) -> None:
@@ -117,6 +119,12 @@ class Connections:
     def want_flush(self, transport: Peer) -> None:
         """Write this transport's output at the end of the loop turn."""
         self._flushes[transport] = None
+        if not self._end_scheduled:
+            self._schedule_end()
+
+    def want_answer(self, transport: Peer) -> None:
+        """As `want_flush`, for who spoke in this turn: is written to before those who only receive."""
+        self._answers[transport] = None
         if not self._end_scheduled:
             self._schedule_end()
 
@@ -134,15 +142,27 @@ class Connections:
         finally:
             # one publish may be for thousands: others have their turn in between
             self._end_scheduled = False
-            if self._flushes or self._settle_wanted:
+            if self._flushes or self._answers or self._settle_wanted:
                 self._schedule_end()
         self._settle_left()
 
     def _write(self) -> None:
-        flushes = self._flushes
-        for transport in list(islice(flushes, limits.FLUSHES_PER_TURN_MAX)):
-            if transport in flushes:
-                del flushes[transport]
+        """Write some of the output; who was just heard is read again before the rest is written.
+
+        While the loop is busy, what then comes for a connection that still waits goes out in the same write.
+        """
+        answers, flushes = self._answers, self._flushes
+        if answers:
+            self._write_first(answers, limits.ANSWERS_PER_TURN_MAX)
+        if flushes:
+            share = len(flushes) // limits.FLUSH_TURNS
+            count = min(max(share, limits.FLUSHES_PER_TURN_MIN), limits.FLUSHES_PER_TURN_MAX)
+            self._write_first(flushes, count)
+
+    def _write_first(self, waiting: dict[Peer, None], count: int) -> None:
+        for transport in list(islice(waiting, count)):
+            if transport in waiting:
+                del waiting[transport]
                 try:
                     transport.flush()
                 except Exception as error:  # our bug, or the transport's: it must cost one connection

@@ -60,6 +60,7 @@ class Hub:
         self.check_deadlines = self._connections.check_deadlines
         self.hold_back = self._connections.hold_back
         self.want_flush = self._connections.want_flush
+        self.want_answer = self._connections.want_answer
         self.has_work = (
             client.turns.has_work
         )  # whether `settle_turn` has anything to do; asked for each chunk

@@ -122,7 +122,7 @@ class Transport(asyncio.Protocol):
             self._hub.bodies.announce(self, unfinished_bytes, self._monotonic())
         if not self._flush_wanted and (connection.output or connection.closed):
             self._flush_wanted = True
-            self._hub.want_flush(self)
+            self._hub.want_answer(self)
         if self.paused:
             self.reading.bound_answers(self.output.buffered_bytes())
 
@@ -149,7 +149,9 @@ class Transport(asyncio.Protocol):
             if self.frontend.connection.closed:
                 self.end()
         self._hub.settle_turn()
-        self.want_flush()
+        if not self._flush_wanted:
+            self._flush_wanted = True
+            self._hub.want_answer(self)
 
     def eof_received(self) -> bool:
         """The peer will send no more; nothing of either protocol can go on."""

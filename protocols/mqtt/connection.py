@@ -297,6 +297,8 @@ class MqttConnection(AnsweringConnection):
                     position += len(run.wire)
                     if run.shape.qos:
                         self._on_publishes(run, found)
+                        if position < end:
+                            position = self._take_each(data, position, end, run.shape, found)
                     else:
                         found.append(run)
                     continue
@@ -314,6 +316,17 @@ class MqttConnection(AnsweringConnection):
             if self._state == _CLOSED:
                 return
             position = stop
+
+    def _take_each(
+        self, data: bytes, start: int, end: int, before: events.PublishShape, found: list[Any]
+    ) -> int:
+        """Publishes to known topics that take turns, as far as the Receive Maximum goes; gives their stop."""
+        window = self._window
+        runs, stop = self._publishes.take_each(data, start, end, before, window.room())
+        if runs:
+            window.count(len(runs))
+            found += runs
+        return stop
 
     def _keep(self, data: bytes, need: int) -> None:
         self._buffer += data

@@ -1,5 +1,6 @@
 """What a client has sent and we have not finished answering: QoS 2 identifiers and the Receive Maximum."""
 
+import sys
 from collections.abc import Iterable, Sequence
 
 from protocols.mqtt.events import PublishRun
@@ -60,6 +61,14 @@ class InboundWindow:
             return False
         self._open += 1
         return True
+
+    def room(self) -> int:
+        """How many more publishes of QoS 1 or 2 fit the Receive Maximum."""
+        return self._maximum - self._open if self._maximum else sys.maxsize
+
+    def count(self, count: int) -> None:
+        """Count more publishes of QoS 1, for which there is `room`."""
+        self._open += count
 
     def split_duplicates(self, run: PublishRun) -> tuple[PublishRun | None, list[int]]:
         """A QoS 2 run without identifiers in use, and those among them to PUBREC again [MQTT-4.3.3-10].

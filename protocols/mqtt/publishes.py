@@ -9,7 +9,7 @@ from protocols.mqtt.aliases import InboundAliases
 from protocols.mqtt.codec import check_flags
 from protocols.mqtt.events import PublishRun, PublishShape
 from protocols.mqtt.handshake import check_response_topic
-from protocols.mqtt.hot import packet_ids_at, payloads_at, run_length
+from protocols.mqtt.hot import encode_publish_tail, packet_ids_at, payloads_at, run_length
 from protocols.mqtt.offer import Offer
 from protocols.mqtt.properties import TOPIC_ALIAS, Properties, decode_properties, encode_properties
 from protocols.mqtt.topics import validate_topic_name
@@ -20,6 +20,8 @@ _Key = tuple[int, bytes, bytes]
 _ONE_BYTE_LENGTH_MAX: Final = 129  # bytes of a packet whose remaining length takes one byte, two bytes
 _TWO_BYTE_LENGTH_MAX: Final = 16_386
 _LONE_BYTES_MIN: Final = 4  # of a publish beside its topic: first byte, length, packet identifier
+_EACH_BYTES_MIN: Final = 7  # of a publish of QoS 1: what may be looked at before its size is known
+_QOS_1: Final = c.PUBLISH << 4 | 2  # the first byte of such a publish
 _NO_PREFIX: Final = b"\x00"  # begins no PUBLISH
 
 
@@ -58,6 +60,7 @@ class PublishDecoder:
     __slots__ = (
         "_aliases",
         "_at_qos_1",
+        "_by_topic",
         "_key",
         "_offer",
         "_payload_offset",
@@ -77,6 +80,7 @@ class PublishDecoder:
         self._offer = offer
         self._aliases = InboundAliases(offer.topic_alias_maximum)
         self._shapes: dict[_Key, PublishShape] = {}
+        self._by_topic: dict[bytes, tuple[PublishShape, bytes]] = {}  # of QoS 1, each with its tail
         self._key: _Key = (0, b"", b"")
         self._shape = PublishShape(0x30, "", b"", b"")
         self._prefix = _NO_PREFIX
@@ -136,6 +140,43 @@ class PublishDecoder:
         if not packet_id:  # `take` says what is wrong with that
             return None
         return PublishRun(self._shape, 1, [packet_id], None, data, self._stride, at, self._payload_offset)
+
+    def take_each(
+        self, data: bytes, start: int, end: int, before: PublishShape, count_max: int
+    ) -> tuple[list[PublishRun], int]:
+        """The publishes of QoS 1 from `start`, behind one of shape `before`, each to another topic than the
+        one before and to one that is known, at most `count_max`; and where they stop. The rest is for `take`.
+
+        What one who commands many devices sends: nothing is alike but the topics from one round to the next.
+        """
+        runs: list[PublishRun] = []
+        known, size_max = self._by_topic.get, self._two_byte_length_max
+        while end - start >= _EACH_BYTES_MIN and len(runs) < count_max and data[start] == _QOS_1:
+            size = data[start + 1]
+            body = start + 2
+            if size > 0x7F:
+                high = data[body]
+                if not 0 < high < 0x80:
+                    break
+                size += (high - 1) << 7
+                body += 1
+            stop = body + size
+            at = body + 2 + (data[body] << 8 | data[body + 1])
+            found = known(data[body:at])
+            if found is None:
+                break
+            shape, tail = found
+            payload = at + 2 + len(tail)
+            if shape is before or payload > stop or stop > end or stop - start > size_max:
+                break
+            packet_id = data[at] << 8 | data[at + 1]
+            if not packet_id or (tail and not data.startswith(tail, at + 2)):
+                break
+            wire = data[start:stop]
+            runs.append(PublishRun(shape, 1, [packet_id], None, wire, len(wire), at - start, payload - start))
+            before = shape
+            start = stop
+        return runs, start
 
     def _resize(self, data: bytes) -> bool:
         """Expect publishes like the last of QoS 1, but of the size of `data`, if it may be one of them."""
@@ -232,6 +273,7 @@ class PublishDecoder:
         for shape in self._shapes.values():
             shape.context = None
         self._shapes.clear()
+        self._by_topic.clear()
 
     def _shape_of(self, key: _Key) -> PublishShape:
         first_byte, topic_bytes, properties = key
@@ -247,6 +289,9 @@ class PublishDecoder:
                 if len(self._shapes) >= limits.MQTT_SHAPES_PER_CONNECTION_MAX:
                     self.forget_shapes()
                 self._shapes[key] = shape
+                if first_byte == _QOS_1 and not shape.alias:
+                    topic_field = len(topic_bytes).to_bytes(2, "big") + topic_bytes
+                    self._by_topic[topic_field] = (shape, encode_publish_tail(self._version, properties))
         if shape.alias:
             self._aliases.note(shape.alias, topic_bytes)
         return shape

@@ -91,6 +91,36 @@ async def test_flushes_go_in_order_and_leave_turns_to_others(hub):
     assert len(done) == 9
 
 
+async def test_answers_are_written_before_what_others_receive(hub, monkeypatch):
+    monkeypatch.setattr(limits, "ANSWERS_PER_TURN_MAX", 2)
+    done: list[Peer] = []
+    peers = [Peer(done) for _ in range(8)]
+    for peer in peers[:5]:
+        hub.want_flush(peer)
+    for peer in peers[5:]:
+        hub.want_answer(peer)
+    await asyncio.sleep(0)
+    assert done == [*peers[5:7], *peers[:3]]
+    hub.disconnected(peers[7])
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert done == [*peers[5:7], *peers[:5]]
+
+
+async def test_few_of_many_are_written_to_so_that_their_next_messages_can_join(hub, monkeypatch):
+    monkeypatch.setattr(limits, "FLUSHES_PER_TURN_MAX", 256)
+    done: list[Peer] = []
+    for count, written in ((1_000, limits.FLUSHES_PER_TURN_MIN), (6_400, 200), (20_000, 256)):
+        for _ in range(count):
+            hub.want_flush(Peer(done))
+        await asyncio.sleep(0)
+        assert len(done) == written
+        for _ in range(count // written + limits.FLUSH_TURNS * 3):
+            await asyncio.sleep(0)
+        assert len(done) == count
+        done.clear()
+
+
 async def test_connection_lost_between_two_steps_is_not_written_to(hub):
     done: list[Peer] = []
     peers = [Peer(done) for _ in range(5)]

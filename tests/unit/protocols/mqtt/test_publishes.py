@@ -135,6 +135,48 @@ def test_lone_publishes_of_any_size_are_what_they_are_one_by_one() -> None:
                 assert found[0][-1] == b"%d" % (number % 10) * size
 
 
+def test_publishes_to_topics_that_take_turns_are_what_they_are_one_by_one() -> None:
+    """As somebody sends them who commands many devices, over the borders of the remaining length."""
+    sizes = [5, 5, 0, 117, 120, 500, 3, 16_370, 16_371, 16_372, 16_400, 7, 7]
+    topics = ["a", "a", "a/longer/topic", "b", "c", "a/longer/topic", "b", "b", "c"]
+    for version in (4, 5):
+        for properties in (Properties(), Properties(content_type="x", user_properties=[("k", "v")])):
+            kept = properties if version == 5 else Properties()
+            together, parsed = live(version), live(version)
+            for turn in range(4):
+                wires = [
+                    publish(version, topic, b"%d" % (number % 10) * size, number, properties=kept)
+                    for number, (size, topic) in enumerate(zip(sizes * 9, topics * 13, strict=True), 1)
+                ]
+                wires[5] = publish(version, "a/longer/topic", b"at QoS 0")
+                if turn == 3 and version == 5:  # another property block than the topic is known with
+                    wires[7] = publish(5, "b", b"z", 8, properties=Properties(content_type="y"))
+                together_found = flat(together.receive(b"".join(wires), 1.0))
+                assert together_found == flat([run for wire in wires for run in parsed.receive(wire, 1.0)])
+                for connection in (together, parsed):
+                    connection.send_puback_run(list(range(1, len(wires))))
+
+
+def test_publishes_to_topics_that_take_turns_keep_to_the_receive_maximum() -> None:
+    connection = live(5, offer=Offer(receive_maximum=6))
+    topics = [publish(5, topic, b"x", number) for number, topic in enumerate("abcdef", 1)]
+    assert len(runs(connection, *topics)) == 6
+    connection.send_puback_run([1, 2, 3])
+    *taken, lost = connection.receive(b"".join(topics[:4]), 1.0)
+    assert [run.packet_ids for run in taken] == [[1], [2], [3]]
+    assert lost.reason_code == 0x93
+
+
+def test_packet_id_0_among_topics_that_take_turns_ends_the_connection_there() -> None:
+    connection = live(4)
+    runs(connection, *(publish(4, topic, b"x", 1) for topic in "abcd"))
+    wrong = bytearray(publish(4, "c", b"x", 1))
+    wrong[5:7] = b"\0\0"
+    *taken, lost = runs(connection, publish(4, "a", b"x", 1), publish(4, "b", b"x", 2), bytes(wrong))
+    assert [run.shape.topic for run in taken] == ["a", "b"]
+    assert "packet identifier" in lost.reason
+
+
 def test_lone_publish_that_differs_otherwise_is_told_apart() -> None:
     for version in (4, 5):
         connection = live(version)
