@@ -28,10 +28,11 @@ async def test_kill_9_again_and_again(tmp_path, sync):
 
 
 async def test_kill_9_while_tables_are_written(tmp_path):
-    # 1 MB a commit: a new table every 16, behind the 64 that wait in the journal
-    writer = Writer(str(tmp_path), value_bytes=100_000)
+    at_once = "from config import limits; limits.JOURNAL_WAITING_BYTES = limits.JOURNAL_PORTION_BYTES = 1\n"
+    # 1 MB a commit: a new table every 16
+    writer = Writer(str(tmp_path), value_bytes=100_000, before=at_once)
     await asyncio.to_thread(writer.start)
-    await asyncio.to_thread(writer.run_to, 110)
+    await asyncio.to_thread(writer.run_to, 60)
     await asyncio.to_thread(writer.kill)
     assert len(list((tmp_path / "db" / "compacted").iterdir())) >= 2
     store = await open_store(StorageSettings(url=str(tmp_path)))
