@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
+_VHOST_IN_NAME: Final = re.compile(
+    r"""(['"])(?:(?!\1).)+?\\x1d"""
+)  # of a name of the core as `repr` shows it
+
 
 class QueueManagerError(Exception):
-    """Base of everything the queue manager refuses. `reason` is fit for the peer."""
+    """Base of everything the queue manager refuses. `reason` is fit for the peer: names in it are told as
+    they are said in their virtual host.
+    """
 
     def __init__(self, reason: str) -> None:
+        reason = _VHOST_IN_NAME.sub(r"\1", reason)
         super().__init__(reason)
         self.reason = reason
 

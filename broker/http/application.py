@@ -16,10 +16,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from broker.admin.admin import Admin
 from broker.http.endpoints import OPEN_PATHS, Endpoint, openapi_of, routes_of
-from broker.http.guard import Guard
+from broker.http.guard import Guard, vhost_in_query
 from broker.http.metrics import metrics_endpoint
 from broker.http.mqcore.application import MqCore
-from broker.http.mqcore.queues import Queues
 from broker.http.pages import STATIC, Pages
 from broker.http.problems import Problem, answer_of
 from broker.http.rabbitmq.application import rabbitmq_routes
@@ -77,7 +76,7 @@ def http_servers(hub: Hub, admin: Admin, node: Node, names: Collection[str]) -> 
         servers |= {name: HttpServer(guarded, hub.loop) for name in over}
     over = [name for name in ("mqcore", "mqcores") if name in names]
     if over:
-        guarded = Guard(MqCore(Queues(hub, admin), hub.access), hub.access)
+        guarded = Guard(MqCore(hub, admin), hub.access, vhost_of=vhost_in_query)
         servers |= {name: HttpServer(guarded, hub.loop) for name in over}
     return servers
 
@@ -86,7 +85,7 @@ def application(site: Site) -> ASGIApp:
     """The page at `/`, `/metrics`, `/api/v1`."""
     tails = Tails(site)
     pages = Pages(site, partial(overview_of, site))
-    document = openapi_of("administration", ENDPOINTS, V1)
+    document = openapi_of("administration", {V1: ENDPOINTS, f"{V1}/vhosts/{{vhost}}": IN_VHOSTS})
 
     async def openapi(request: Request) -> Response:
         return JSONResponse(document)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import unquote
@@ -29,6 +29,9 @@ B = TypeVar("B", covariant=True)
 
 _SCHEMA_PLACE: Final = "#/components/schemas/{model}"
 OPEN_PATHS: Final = frozenset({"/health", "/ready"})
+
+IN_VHOST: Final = "{vhost}"
+"""In what paths begin with: they are about what is in that virtual host."""
 
 _PATH_PARAMETER: Final = re.compile(r"{(\w+)}")
 
@@ -205,8 +208,8 @@ class Endpoints:
 
 
 def routes_of(site: Site, endpoints: Iterable[Endpoint], prefix: str) -> list[Route]:
-    """What Starlette serves them by. With `{vhost}` in the prefix they are about what is in that one."""
-    in_vhost = "{vhost}" in prefix
+    """What Starlette serves them by; see `IN_VHOST`."""
+    in_vhost = IN_VHOST in prefix
     return [
         Route(prefix + endpoint.path, _served(site, endpoint, in_vhost=in_vhost), methods=[endpoint.method])
         for endpoint in endpoints
@@ -267,12 +270,14 @@ async def body_of(request: Request, bytes_max: int) -> bytes:
 # the document
 
 
-def openapi_of(title: str, endpoints: Iterable[Endpoint], prefix: str) -> dict[str, Any]:
-    """The OpenAPI 3.1 document of these endpoints."""
+def openapi_of(title: str, by_prefix: Mapping[str, Iterable[Endpoint]]) -> dict[str, Any]:
+    """The OpenAPI 3.1 document of these endpoints, by what their paths begin with."""
     paths: dict[str, dict[str, Any]] = {}
     schemas: dict[str, Any] = {"Problem": _PROBLEM}
-    for endpoint in endpoints:
-        paths.setdefault(prefix + endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, schemas)
+    for prefix, endpoints in by_prefix.items():
+        for endpoint in endpoints:
+            operation = _operation(endpoint, prefix, schemas)
+            paths.setdefault(prefix + endpoint.path, {})[endpoint.method.lower()] = operation
     return {
         "openapi": "3.1.0",
         "info": {"title": f"{PRODUCT}: {title}", "version": VERSION},
@@ -299,7 +304,7 @@ _PROBLEM_ANSWER: Final = {
 }
 
 
-def _operation(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
+def _operation(endpoint: Endpoint, prefix: str, schemas: dict[str, Any]) -> dict[str, Any]:
     answer: dict[str, Any] = {"description": "done"}
     if endpoint.answer is not None:
         schema = _schema(TypeAdapter(endpoint.answer), "serialization", schemas)
@@ -307,11 +312,11 @@ def _operation(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "summary": endpoint.summary.partition("\n")[0],
         "description": endpoint.summary,
-        "operationId": endpoint.call.__name__,
+        "operationId": endpoint.call.__name__ + ("_in_vhost" if IN_VHOST in prefix else ""),
         "tags": [endpoint.tag],
         "parameters": [
             {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-            for name in _PATH_PARAMETER.findall(endpoint.path)
+            for name in _PATH_PARAMETER.findall(prefix + endpoint.path)
         ],
         "responses": {
             str(endpoint.status): answer,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final
-from urllib.parse import unquote_to_bytes, urlsplit
+from urllib.parse import parse_qsl, unquote_to_bytes, urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -36,7 +36,14 @@ OPERATORS: Final = frozenset((ADMINISTRATOR, MONITORING))
 DEFAULT_VHOST: Final = "/"
 IN_VHOSTS: Final = b"/api/v1/vhosts/"
 """What paths begin with that lead into a virtual host, whose name follows."""
+RABBITMQ: Final = b"/api/"
+V1: Final = b"/api/v1/"
+"""Every other path of RABBITMQ is of RabbitMQ's API: any user has to do with it, and it looks itself where a
+path leads.
+"""
 CHALLENGE: Final = {"www-authenticate": 'Basic realm="SluiceMQ"'}
+
+VhostOf = Callable[[Scope], str | None]
 
 _HARMLESS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -50,11 +57,20 @@ class Guard:
     in `Origin`, or, where it had that name changed into a loopback address, in `Host`.
     """
 
-    def __init__(self, app: ASGIApp, access: Access, open_paths: frozenset[str] = frozenset()) -> None:
-        """`open_paths` may be asked for by anybody."""
+    def __init__(
+        self,
+        app: ASGIApp,
+        access: Access,
+        open_paths: frozenset[str] = frozenset(),
+        vhost_of: VhostOf | None = None,
+    ) -> None:
+        """`open_paths` may be asked for by anybody; `vhost_of` tells where a request leads, None: its path
+        does.
+        """
         self._app = app
         self._access = access
         self._open_paths = open_paths
+        self._vhost_of = vhost_in_path if vhost_of is None else vhost_of
         self._identities: dict[tuple[Login, str], Identity] = {}
         access.on_reload(self._identities.clear)
 
@@ -85,14 +101,16 @@ class Guard:
                 _check_host(told.host)
                 if not self._access.has_users and peer.is_local:
                     login = guest()
-            return self._known(login, _vhost_of(scope))
+            return self._known(login, self._vhost_of(scope))
         except LoginRefused as refused:
             raise Problem(401, "not_authorised", refused.told, headers=CHALLENGE) from None
         except VhostRefused as refused:
             raise Problem(403, "refused", refused.reason) from None
 
-    def _known(self, login: Login, vhost: str) -> Identity:
+    def _known(self, login: Login, vhost: str | None) -> Identity:
         """The identity of who logged in so, with what it was allowed before; raises VhostRefused."""
+        if vhost is None:
+            return Identity(login, DEFAULT_VHOST, "")
         identity = self._identities.get((login, vhost))
         if identity is None:
             if len(self._identities) >= limits.HTTP_IDENTITIES_KEPT_MAX:
@@ -101,13 +119,32 @@ class Guard:
         return identity
 
 
-def _vhost_of(scope: Scope) -> str:
-    """Where a request leads: to `/`, or into the virtual host that its path names."""
+def vhost_in_path(scope: Scope) -> str | None:
+    """Where a request leads: to `/`, or into the virtual host that its path names. None: that is to be found
+    out.
+    """
     path: bytes = scope["raw_path"]
+    if not path.startswith(RABBITMQ):
+        return DEFAULT_VHOST
+    if not path.startswith(V1):
+        return None
     if not path.startswith(IN_VHOSTS):
         return DEFAULT_VHOST
     name, separator, _ = path[len(IN_VHOSTS) :].partition(b"/")
     return unquote_to_bytes(name).decode(errors="replace") if separator else DEFAULT_VHOST
+
+
+def vhost_in_query(scope: Scope) -> str:
+    """Where a request leads by its `vhost=`; raises Problem where it has several."""
+    query: bytes = scope["query_string"]
+    if b"vhost" not in query:
+        return DEFAULT_VHOST
+    named = [
+        value for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True) if name == "vhost"
+    ]
+    if len(named) > 1:
+        raise Problem(400, "invalid_argument", "vhost: given twice")
+    return named[0] if named else DEFAULT_VHOST
 
 
 class _Told:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from config import limits
+from queue_manager.address import local_name
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.cursor.reset_keep import keep_passed
 from queue_manager.dispatch.by_key.keys import GroupKeyOf
@@ -204,7 +205,7 @@ class Groups:
         group.retire()
         for part, cursor, _, _ in ended:
             part.farewell(cursor)
-        group.dismiss(f"consumer group {group_id!r} of queue {self._queue.name!r} was deleted")
+        group.dismiss(f"consumer group {group_id!r} of queue {local_name(self._queue.name)!r} was deleted")
         for part, cursor, removal, unfinished in ended:
             if not part.log.durable:
                 part.retention.trim_tail(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from queue_manager.address import local_name
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.definitions import QueueDefinition
 from queue_manager.dispatch.by_key.keys import GroupKeyOf
@@ -355,4 +356,4 @@ class Queue:
             storage_ids = [part.log.name, *(cursor.storage_id for cursor in part.cursors.values())]
             part.delete(tuple(dict.fromkeys(storage_ids)), now_ms, is_untouched=is_untouched)
         for group in self.groups:
-            group.delete(f"queue {self.name!r} was deleted")
+            group.delete(f"queue {local_name(self.name)!r} was deleted")

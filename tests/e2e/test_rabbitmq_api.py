@@ -74,7 +74,7 @@ def test_queue_is_declared_listed_filled_read_and_deleted(api: httpx.Client, nam
     assert api.get(path).json()["messages"] == 0
     assert api.delete(path).status_code == 204
     gone = api.get(path)
-    assert (gone.status_code, gone.json()["error"]) == (404, "not_found")
+    assert (gone.status_code, gone.json()["error"]) == (404, "Object Not Found")
 
 
 def test_listing_gives_columns_order_and_pages(

@@ -14,9 +14,9 @@ from urllib.parse import parse_qsl, unquote
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import Receive, Scope, Send
 
-from broker.access.access import Access
 from broker.access.login import NotPermitted
 from broker.access.rights import Action, Kind
+from broker.admin.admin import Admin
 from broker.engine.traffic import Message
 from broker.http.guard import identity_of
 from broker.http.lasting import lasting
@@ -25,12 +25,14 @@ from broker.http.mqcore.queues import CONTENT_TYPE, Queues
 from broker.http.problems import Problem, answer_of
 from broker.http.station import Delivery
 from broker.http.values import payload, shown
+from broker.hub import Hub
 from broker.properties import amqp
 from broker.properties.templates import as_amqp
 from config import limits, units
 from queue_manager.errors import InvalidArgument
 
 MESSAGES: Final = "messages"
+VHOST: Final = "vhost"
 ID_HEADER: Final = b"x-message-id"
 _ID_DIGITS_MAX: Final = 19
 
@@ -67,9 +69,10 @@ class Batch(BaseModel):
 class MqCore:
     """An ASGI application."""
 
-    def __init__(self, queues: Queues, access: Access) -> None:
-        self._queues = queues
-        self._access = access
+    def __init__(self, hub: Hub, admin: Admin) -> None:
+        """`hub` is that of `/`."""
+        self._vhosts = _VhostQueues(hub, admin)
+        self._access = hub.access
         self._body_bytes = 0  # of requests that have come in part
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -97,13 +100,13 @@ class MqCore:
             calls = {"GET": self._describe}
         elif len(parts) == 2:
             calls = {"GET": self._show, "PUT": self._create, "DELETE": self._delete}
-            arguments = (_text(parts[1]), scope)
+            arguments = (self._vhosts.of(scope), _text(parts[1]), scope)
         elif len(parts) == 3 and parts[1] and parts[2] == b"messages":
             calls = {"POST": self._add, "GET": self._fetch, "DELETE": self._remove_many}
-            arguments = (_text(parts[1]), scope, receive)
+            arguments = (self._vhosts.of(scope), _text(parts[1]), scope, receive)
         elif len(parts) == 4 and parts[1] and parts[2] == b"messages" and parts[3]:
             calls = {"DELETE": self._remove, "PATCH": self._set_visibility}
-            arguments = (_text(parts[1]), scope, _text(parts[3]))
+            arguments = (self._vhosts.of(scope), _text(parts[1]), scope, _text(parts[3]))
         else:
             raise Problem(404, "not_found", "paths are /QUEUE, /QUEUE/messages and /QUEUE/messages/ID")
         call = calls.get(method)
@@ -117,46 +120,48 @@ class MqCore:
     async def _describe(self) -> Answer:
         return _json(200, document())
 
-    async def _show(self, name: str, scope: Scope) -> Answer:
+    async def _show(self, queues: Queues, name: str, scope: Scope) -> Answer:
         identity_of(scope).check(Action.READ, Kind.QUEUE, name)
-        queue = await self._queues.look(name)
+        queue = await queues.look(name)
         counts = {"name": name, "ready": queue.ready, "consumers": queue.consumers}
         return _json(200, counts)
 
-    async def _create(self, name: str, scope: Scope) -> Answer:
+    async def _create(self, queues: Queues, name: str, scope: Scope) -> Answer:
         identity_of(scope).check(Action.CONFIGURE, Kind.QUEUE, name)
-        return Answer(201 if await self._queues.create(name) else 200)
+        return Answer(201 if await queues.create(name) else 200)
 
-    async def _delete(self, name: str, scope: Scope) -> Answer:
+    async def _delete(self, queues: Queues, name: str, scope: Scope) -> Answer:
         identity_of(scope).check(Action.CONFIGURE, Kind.QUEUE, name)
-        await self._queues.delete(name)
+        await queues.delete(name)
         return Answer(204)
 
     # messages
 
-    async def _add(self, name: str, scope: Scope, receive: Receive) -> Answer:
+    async def _add(self, queues: Queues, name: str, scope: Scope, receive: Receive) -> Answer:
         identity_of(scope).check(Action.WRITE, Kind.QUEUE, name)
         if scope["query_string"]:
-            return await self._add_batch(name, scope, receive)
-        queue = self._queues.find(name)
+            batch = _query(scope, {"batch"}).get("batch")
+            if batch is not None:
+                return await self._add_batch(queues, name, batch, receive)
+        queue = queues.find(name)
         content_type = ""
         for header, value in scope["headers"]:
             if header == b"content-type":
                 content_type = _text_of(value)
         body = await self._body(receive, queue.policy.message_bytes_max)
-        [offset] = await self._queues.add(name, [body], content_type)
+        [offset] = await queues.add(name, [body], content_type)
         return Answer(201, b"", ((ID_HEADER, str(offset).encode()),))
 
-    async def _add_batch(self, name: str, scope: Scope, receive: Receive) -> Answer:
-        if _query(scope, {"batch"}).get("batch") not in ("", "true"):
+    async def _add_batch(self, queues: Queues, name: str, asked: str, receive: Receive) -> Answer:
+        if asked not in ("", "true"):
             raise InvalidArgument("batch: give batch=true, or leave it out")
-        self._queues.find(name)
+        queues.find(name)
         batch = Batch.model_validate_json(await self._body(receive, limits.MQCORE_BATCH_BYTES_MAX))
         bodies = [item.data() for item in batch.messages]
-        offsets = await self._queues.add(name, bodies, batch.content_type)
+        offsets = await queues.add(name, bodies, batch.content_type)
         return _json(201, {"ids": list(map(str, offsets))})
 
-    async def _fetch(self, name: str, scope: Scope, receive: Receive) -> Answer:
+    async def _fetch(self, queues: Queues, name: str, scope: Scope, receive: Receive) -> Answer:
         query = _query(scope, {"group", "count", "wait", "visibility"}) if scope["query_string"] else {}
         group = _group(scope, name, query)
         count = _whole(query, "count", 1, 1, limits.MQCORE_BATCH_MESSAGES_MAX)
@@ -164,7 +169,7 @@ class MqCore:
         visibility_ms = _duration(query, "visibility", limits.EXTEND_MS_MAX)
         if visibility_ms == 0:
             raise InvalidArgument("visibility: a message cannot be fetched for no time")
-        fetching = self._queues.fetch(name, group, count, wait_ms / 1000, visibility_ms)
+        fetching = queues.fetch(name, group, count, wait_ms / 1000, visibility_ms)
         found = await (self._wait(fetching, scope, receive) if wait_ms else fetching)
         if not found:
             return Answer(204)
@@ -202,28 +207,28 @@ class MqCore:
                     task.cancel()
             await asyncio.wait((fetch, gone))
 
-    async def _remove(self, name: str, scope: Scope, message_id: str) -> Answer:
+    async def _remove(self, queues: Queues, name: str, scope: Scope, message_id: str) -> Answer:
         group = _group(scope, name, _query(scope, {"group"}))
-        if not await self._queues.remove(name, group, _offset(message_id)):
+        if not await queues.remove(name, group, _offset(message_id)):
             raise Problem(404, "not_found", f"no message {message_id!r} waits in queue {name!r}")
         return Answer(204)
 
-    async def _remove_many(self, name: str, scope: Scope, receive: Receive) -> Answer:
+    async def _remove_many(self, queues: Queues, name: str, scope: Scope, receive: Receive) -> Answer:
         pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         ids = [value for key, value in pairs if key == "id"]
         group = _group(scope, name, {key: value for key, value in pairs if key == "group"})
         if not 1 <= len(ids) <= limits.MQCORE_BATCH_MESSAGES_MAX:
             raise InvalidArgument(f"id: give 1 to {limits.MQCORE_BATCH_MESSAGES_MAX} of them")
-        removed = await asyncio.gather(*[self._queues.remove(name, group, _offset(each)) for each in ids])
+        removed = await asyncio.gather(*[queues.remove(name, group, _offset(each)) for each in ids])
         return _json(200, {"removed": sum(removed)})
 
-    async def _set_visibility(self, name: str, scope: Scope, message_id: str) -> Answer:
+    async def _set_visibility(self, queues: Queues, name: str, scope: Scope, message_id: str) -> Answer:
         query = _query(scope, {"group", "visibility"})
         visibility_ms = _duration(query, "visibility", limits.EXTEND_MS_MAX)
         if visibility_ms is None:
             raise InvalidArgument("visibility: say for how long")
         group = _group(scope, name, query)
-        self._queues.set_visibility(name, group, _offset(message_id), visibility_ms)
+        queues.set_visibility(name, group, _offset(message_id), visibility_ms)
         return Answer(204)
 
     async def _body(self, receive: Receive, bytes_max: int) -> bytes:
@@ -252,6 +257,29 @@ class MqCore:
                     return b"".join(parts)
         finally:
             self._body_bytes -= byte_count
+
+
+class _VhostQueues:
+    """The queues of each virtual host, made when they are first asked for."""
+
+    def __init__(self, hub: Hub, admin: Admin) -> None:
+        self._hub = hub
+        self._admin = admin
+        self._by_vhost: dict[str, Queues] = {}
+        hub.on_vhost(self._changed)
+
+    def _changed(self, hub: Hub, begins: bool) -> None:
+        if not begins:
+            self._by_vhost.pop(hub.vhost.name, None)
+
+    def of(self, scope: Scope) -> Queues:
+        """Those where a request leads; raises VhostNotFound."""
+        name = identity_of(scope).vhost
+        queues = self._by_vhost.get(name)
+        if queues is None:
+            hub = self._hub.of_vhost(name)
+            queues = self._by_vhost[name] = Queues(hub, self._admin.within(hub.client))
+        return queues
 
 
 async def _gone(receive: Receive) -> None:
@@ -293,6 +321,8 @@ def _text_of(value: bytes) -> str:
 def _query(scope: Scope, known: set[str]) -> dict[str, str]:
     query: dict[str, str] = {}
     for name, value in parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True):
+        if name == VHOST:  # where the request leads is known
+            continue
         if name not in known:
             raise InvalidArgument(f"{name}: unknown")
         if name in query:

@@ -29,6 +29,7 @@ def _query(name: str, description: str, schema: dict[str, Any], *, required: boo
     return {**parameter, "schema": schema}
 
 
+_VHOST: Final = _query("vhost", "A virtual host; without one `/`.", {"type": "string", "minLength": 1})
 _GROUP: Final = _query("group", "A consumer group; without one the default group.", {"type": "string"})
 _COUNT: Final = _query(
     "count",
@@ -51,11 +52,12 @@ def _operation(
     return {
         "operationId": name,
         "summary": summary,
-        "parameters": parameters,
+        "parameters": [*parameters, _VHOST],
         "responses": _answers(*statuses),
     }
 
 
+_NO_VHOST: Final = (404, "No such virtual host.")
 _NO_QUEUE: Final = (404, "No such queue.")
 _NO_MESSAGE: Final = (404, "No such queue or message.")
 
@@ -79,7 +81,7 @@ def _of_queue() -> dict[str, Any]:
     deleted = (204, "Deleted.")
     return {
         "get": _operation("show_queue", "Fetch a queue.", [_QUEUE], (200, "It exists."), _NO_QUEUE),
-        "put": _operation("create_queue", "Create a queue.", [_QUEUE], *created),
+        "put": _operation("create_queue", "Create a queue.", [_QUEUE], *created, _NO_VHOST),
         "delete": _operation(
             "delete_queue", "Delete a queue with all its messages.", [_QUEUE], deleted, _NO_QUEUE
         ),

@@ -16,23 +16,39 @@ from broker.http.rabbitmq.asking import Asking, refusal
 from broker.http.rabbitmq.broker import BrokerCalls
 from broker.http.rabbitmq.definitions import Definitions
 from broker.http.rabbitmq.messages import Messages
+from broker.http.rabbitmq.places import Places
 from broker.http.rabbitmq.queues import Topology
+from broker.http.rabbitmq.users import Users, none_of
 from broker.http.rabbitmq.vhosts import Vhosts
-from broker.http.rates import RateMeter
 from broker.http.site import Site
 
 PREFIX: Final = "/api"
 
-NOTHING_HERE: Final = (
-    "users",
-    "permissions",
-    "topic-permissions",
-    "policies",
-    "operator-policies",
-    "parameters",
-    "global-parameters",
-    "feature-flags",
+_FROM_FILES: Final = "queues get theirs by arguments, or from a file of definitions"
+_ABSENT: Final = (
+    (("/policies", "/policies/{vhost}"), "/policies/{vhost}/{name}", "policies", _FROM_FILES),
+    (
+        ("/operator-policies", "/operator-policies/{vhost}"),
+        "/operator-policies/{vhost}/{name}",
+        "operator policies",
+        _FROM_FILES,
+    ),
+    (
+        ("/parameters", "/parameters/{component}", "/parameters/{component}/{vhost}"),
+        "/parameters/{component}/{vhost}/{name}",
+        "parameters",
+        "limits of virtual hosts are set at /api/vhost-limits",
+    ),
+    (
+        ("/global-parameters",),
+        "/global-parameters/{name}",
+        "global parameters",
+        "the configuration file has the settings",
+    ),
 )
+"""What RabbitMQ keeps and this broker does not: where it is listed, where one of it is, and what there is
+instead.
+"""
 
 Call = Callable[[Asking], Awaitable[Response]]
 _Row = tuple[str, str, Call]
@@ -41,13 +57,15 @@ _Row = tuple[str, str, Call]
 def rabbitmq_routes(site: Site) -> list[Route]:
     """The routes, to be matched by the path as it was sent."""
     node = f"sluicemq@{socket.gethostname()}"
-    meter = RateMeter(site)
+    places = Places(site)
     calls = [
-        *_broker_calls(BrokerCalls(site, meter, node)),
+        *_broker_calls(BrokerCalls(site, places, node)),
         *_vhost_calls(Vhosts(site, node)),
-        *_topology_calls(Topology(site, meter, node)),
-        *_message_calls(Messages(site)),
-        *_definition_calls(Definitions(site)),
+        *_topology_calls(Topology(site, places, node)),
+        *_message_calls(Messages(places)),
+        *_definition_calls(Definitions(site, places)),
+        *_user_calls(Users(site, places)),
+        *_absent_calls(places),
     ]
     return [*_joined(calls), Route(f"{PREFIX}/{{rest:path}}", _served(_nowhere))]
 
@@ -74,7 +92,8 @@ def _broker_calls(broker: BrokerCalls) -> list[_Row]:
         ("GET", "/health/checks/local-alarms", broker.alive),
         ("GET", "/health/checks/virtual-hosts", broker.alive),
         ("GET", "/health/checks/{check}/{what}", broker.listens),
-        *[("GET", f"/{name}", broker.empty) for name in NOTHING_HERE],
+        ("GET", "/feature-flags", broker.empty),
+        ("GET", "/topic-permissions", broker.empty),
     ]
 
 
@@ -133,6 +152,29 @@ def _definition_calls(definitions: Definitions) -> list[_Row]:
         ("POST", "/definitions", definitions.load),
         ("POST", "/definitions/{vhost}", definitions.load),
     ]
+
+
+def _user_calls(users: Users) -> list[_Row]:
+    changing = ("/users/{user}", "/permissions/{vhost}/{user}", "/topic-permissions/{vhost}/{user}")
+    return [
+        ("GET", "/users", users.users),
+        ("GET", "/users/{user}", users.user),
+        ("GET", "/users/{user}/permissions", users.permissions),
+        ("GET", "/permissions", users.permissions),
+        ("GET", "/permissions/{vhost}/{user}", users.permissions),
+        ("GET", "/vhosts/{vhost}/permissions", users.permissions),
+        *[(method, path, users.refuse_change) for path in changing for method in ("PUT", "DELETE")],
+    ]
+
+
+def _absent_calls(places: Places) -> list[_Row]:
+    calls: list[_Row] = []
+    for lists, item, kind, instead in _ABSENT:
+        absent = none_of(kind, instead, places)
+        calls += [("GET", path, absent["list"]) for path in lists]
+        calls += [("GET", item, absent["show"]), ("PUT", item, absent["refuse"])]
+        calls.append(("DELETE", item, absent["refuse"]))
+    return calls
 
 
 def _joined(calls: list[_Row]) -> list[Route]:

@@ -10,13 +10,14 @@ from urllib.parse import unquote
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from broker.access.login import Identity
+from broker.access.login import ADMINISTRATOR, MONITORING, Login
 from broker.http.endpoints import body_of
 from broker.http.guard import identity_of
 from broker.http.problems import Problem, problem_of
-from broker.http.rabbitmq.shapes import VHOST
 from broker.http.totals import in_steps
+from broker.vhost import VhostNotFound
 from config import limits
+from queue_manager.errors import ExchangeNotFound, QueueNotFound
 
 V = TypeVar("V")
 
@@ -34,12 +35,19 @@ class Asking:
         """Raises Problem for who may not use the API."""
         self.request = request
         self.query = request.query_params
-        self.identity: Identity = identity_of(request.scope)
-        if not self.identity.login.tags & MANAGEMENT:
+        self.login: Login = identity_of(request.scope).login
+        if not self.login.tags & MANAGEMENT:
             raise Problem(401, "not_authorised", "Not management user")
-        vhost = self.part("vhost")
-        if vhost not in ("", VHOST):
-            raise Problem(404, "not_found", "Not Found")
+
+    @property
+    def is_administrator(self) -> bool:
+        """Whether the user may change everything."""
+        return ADMINISTRATOR in self.login.tags
+
+    @property
+    def is_monitoring(self) -> bool:
+        """Whether the user may look at everything."""
+        return MONITORING in self.login.tags or self.is_administrator
 
     def part(self, name: str) -> str:
         """A part of the path; "" if there is none of that name."""
@@ -47,12 +55,12 @@ class Asking:
 
     def check_monitoring(self) -> None:
         """Raises Problem unless the user may look at everything."""
-        if not self.identity.is_monitoring:
+        if not self.is_monitoring:
             raise Problem(401, "not_authorised", "Not monitor user")
 
     def check_administrator(self) -> None:
         """Raises Problem unless the user may change everything."""
-        if not self.identity.is_administrator:
+        if not self.is_administrator:
             raise Problem(401, "not_authorised", "Not administrator user")
 
     async def body(self, *required: str, bytes_max: int = limits.HTTP_BODY_BYTES_MAX) -> dict[str, Any]:
@@ -96,6 +104,8 @@ def nothing(status: int = 204, headers: dict[str, str] | None = None) -> Respons
 
 def refusal(error: Exception) -> Response:
     """The answer that tells of an error."""
+    if isinstance(error, QueueNotFound | ExchangeNotFound | VhostNotFound):
+        return JSONResponse(_NOT_THERE, 404, headers=_HEADERS)
     problem = problem_of(error)
     if problem.status == 401 and problem.headers is not None:
         return Response(status_code=401, headers=_CHALLENGE)

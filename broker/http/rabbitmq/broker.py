@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
 from typing import Any, Final
 
 from starlette.responses import Response
 
+from broker.connection_views import ConnectionView
 from broker.http.problems import Problem
 from broker.http.rabbitmq import shapes
 from broker.http.rabbitmq.asking import Asking, answer, nothing
 from broker.http.rabbitmq.listing import listing
-from broker.http.rates import RateMeter, Rates
+from broker.http.rabbitmq.places import Place, Places
+from broker.http.rates import NO_RATES, Counts, Rates
 from broker.http.site import Site
 from broker.version import PRODUCT, VERSION
-from queue_manager.api import EXCHANGE_TYPES, QueueView
+from queue_manager.api import EXCHANGE_TYPES
 
 RABBITMQ_VERSION: Final = "3.10.8"  # whose API this is; tools look at it to know what they may ask for
 
@@ -26,18 +27,21 @@ _PROTOCOLS: Final = {"mqcore": "http/mqcore", "mqcores": "https/mqcore"}
 class BrokerCalls:
     """What is asked about the broker, not its queues."""
 
-    def __init__(self, site: Site, meter: RateMeter, node: str) -> None:
+    def __init__(self, site: Site, places: Places, node: str) -> None:
         self._site = site
-        self._meter = meter
+        self._places = places
         self._node = node
 
     async def overview(self, asking: Asking) -> Response:
-        """Sums over everything."""
-        views = await self._site.queues()
-        await self._meter.look(views)
-        counts, rates = await self._meter.total(views)
-        connections = await self._site.node.connections()
-        exchanges = await self._site.admin.exchanges()
+        """Sums over the virtual hosts that the user may enter."""
+        sums = _Sums()
+        places = self._places.seen(asking)
+        for place in places:
+            await sums.add(place)
+        names = {place.vhost for place in places}
+        connections = [
+            view for view in await self._site.node.connections() if view.description.vhost in names
+        ]
         listeners = self._listeners()
         return answer(
             {
@@ -55,15 +59,15 @@ class BrokerCalls:
                 "erlang_full_version": f"Python {platform.python_version()}",
                 "disable_stats": False,
                 "enable_queue_totals": False,
-                "message_stats": shapes.message_stats(*counts, rates),
+                "message_stats": shapes.message_stats(*sums.counts, sums.rates),
                 "churn_rates": {},
-                "queue_totals": _queue_totals(views, rates),
+                "queue_totals": _queue_totals(sums),
                 "object_totals": {
                     "channels": sum(len(each.description.channels) for each in connections),
                     "connections": len(connections),
                     "consumers": sum(len(shapes.consumers_of(each)) for each in connections),
-                    "exchanges": len(exchanges) + 1,
-                    "queues": len(views),
+                    "exchanges": sums.exchange_count,
+                    "queues": sums.queue_count,
                 },
                 "statistics_db_event_queue": 0,
                 "node": self._node,
@@ -124,10 +128,9 @@ class BrokerCalls:
 
     async def connections(self, asking: Asking) -> Response:
         """Who is connected; without a tag for more, only the user's own."""
-        views = await self._site.node.connections()
-        user = asking.identity.user
-        if not asking.identity.is_monitoring:
-            views = [view for view in views if view.description.user == user]
+        views = await self._connections(asking)
+        if not asking.is_monitoring:
+            views = [view for view in views if view.description.user == asking.login.user]
         return await listing(
             views,
             lambda view: shapes.connection(view, self._node),
@@ -135,10 +138,18 @@ class BrokerCalls:
             shapes.connection_name,
         )
 
+    async def _connections(self, asking: Asking) -> list[ConnectionView]:
+        """Those of the virtual host that the path names, or all; raises Problem."""
+        views = await self._site.node.connections()
+        if not asking.part("vhost"):
+            return views
+        vhost = self._places.of(asking).vhost
+        return [view for view in views if view.description.vhost == vhost]
+
     async def connection(self, asking: Asking) -> Response:
         """One connection, by its name."""
         for view in await self._site.node.connections():
-            mine = asking.identity.is_monitoring or view.description.user == asking.identity.user
+            mine = asking.is_monitoring or view.description.user == asking.login.user
             if mine and shapes.connection_name(view) == asking.part("name"):
                 return answer(shapes.connection(view, self._node))
         raise Problem(404, "not_found", "Not Found")
@@ -147,7 +158,7 @@ class BrokerCalls:
         """Send a client away."""
         reason = asking.request.headers.get("x-reason", "Closed via management plugin")[:255]
         for view in await self._site.node.connections():
-            mine = asking.identity.is_administrator or view.description.user == asking.identity.user
+            mine = asking.is_administrator or view.description.user == asking.login.user
             if mine and shapes.connection_name(view) == asking.part("name"):
                 await self._site.node.close_connection(view.id, reason)
                 return nothing()
@@ -158,7 +169,7 @@ class BrokerCalls:
         asking.check_monitoring()
         found = [
             (view, channel)
-            for view in await self._site.node.connections()
+            for view in await self._connections(asking)
             for channel in view.description.channels
         ]
         return await listing(found, lambda pair: shapes.channel(*pair, self._node), asking.query)
@@ -168,7 +179,7 @@ class BrokerCalls:
         asking.check_monitoring()
         found = [
             (view, number, consumer)
-            for view in await self._site.node.connections()
+            for view in await self._connections(asking)
             for number, consumer in shapes.consumers_of(view)
         ]
         return await listing(found, lambda each: shapes.consumer(*each, self._node), asking.query)
@@ -177,7 +188,7 @@ class BrokerCalls:
 
     async def whoami(self, asking: Asking) -> Response:
         """Who asks."""
-        login = asking.identity.login
+        login = asking.login
         return answer({"name": login.user, "tags": sorted(login.tags)})
 
     async def cluster_name(self, asking: Asking) -> Response:
@@ -198,6 +209,8 @@ class BrokerCalls:
 
     async def alive(self, asking: Asking) -> Response:
         """Whether messages are taken and made durable."""
+        if asking.part("vhost"):
+            self._places.of(asking)
         self._site.admin.check()
         await self._site.hub.client.commits.durable()
         return answer({"status": "ok"})
@@ -221,9 +234,29 @@ class BrokerCalls:
         return answer({"status": "failed", "reason": "No active listener", **missing}, 503)
 
 
-def _queue_totals(views: Sequence[QueueView], rates: Rates) -> dict[str, Any]:
-    ready = sum(view.ready + view.delayed for view in views)
-    unacknowledged = sum(view.in_flight for view in views)
+class _Sums:
+    """Of the queues and exchanges of some virtual hosts."""
+
+    def __init__(self) -> None:
+        self.counts, self.rates = Counts(0, 0, 0, 0), NO_RATES
+        self.queue_count = self.exchange_count = 0
+        self.ready = self.unacknowledged = 0
+
+    async def add(self, place: Place) -> None:
+        """Add those of one more."""
+        views = await place.site.queues()
+        await place.meter.look(views)
+        counts, rates = await place.meter.total(views)
+        self.counts = Counts(*map(sum, zip(self.counts, counts, strict=True)))
+        self.rates = Rates(*map(sum, zip(self.rates, rates, strict=True)))
+        self.queue_count += len(views)
+        self.exchange_count += len(await place.admin.exchanges()) + 1
+        self.ready += sum([view.ready + view.delayed for view in views])
+        self.unacknowledged += sum([view.in_flight for view in views])
+
+
+def _queue_totals(sums: _Sums) -> dict[str, Any]:
+    ready, unacknowledged, rates = sums.ready, sums.unacknowledged, sums.rates
     return {
         "messages": ready + unacknowledged,
         "messages_details": {"rate": rates.published - rates.settled},

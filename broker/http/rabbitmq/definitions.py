@@ -12,10 +12,12 @@ from broker.http.problems import Problem
 from broker.http.rabbitmq import shapes
 from broker.http.rabbitmq.asking import Asking, answer, flag, nothing, table
 from broker.http.rabbitmq.broker import RABBITMQ_VERSION
+from broker.http.rabbitmq.places import Places
 from broker.http.rabbitmq.policies import Policies
 from broker.http.site import Site
 from broker.version import PRODUCT, VERSION
 from config import limits
+from queue_manager.address import DEFAULT_VHOST
 from queue_manager.api import BindingDefinition, ExchangeDeclaration, ExchangeView, QueueView
 from queue_manager.errors import QueueManagerError
 
@@ -37,14 +39,16 @@ _LIMITS_COMPONENT: Final = "vhost-limits"  # of parameters: these are taken
 class Definitions:
     """Export and import."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, places: Places) -> None:
         self._site = site
+        self._places = places
 
     async def export(self, asking: Asking) -> Response:
         """All that is kept on the store, of one virtual host or of all."""
         asking.check_administrator()
-        is_of_vhost = bool(asking.part("vhost"))
-        names = [shapes.VHOST] if is_of_vhost else self._site.hub.vhosts()
+        where = self._where(asking)
+        is_of_vhost = where is not None
+        names = self._site.hub.vhosts() if where is None else [where]
         document: dict[str, Any] = {
             "rabbit_version": RABBITMQ_VERSION,
             "rabbitmq_version": RABBITMQ_VERSION,
@@ -68,6 +72,15 @@ class Definitions:
                 "global_parameters": [],
             }
         return answer(document)
+
+    def _where(self, asking: Asking) -> str | None:
+        """The virtual host that the path names; raises Problem where there is none."""
+        name = asking.part("vhost")
+        if not name:
+            return None
+        if name not in self._site.hub.vhosts():
+            raise Problem(400, "bad_request", "vhost_not_found")
+        return self._places.of(asking).vhost
 
     async def _kept(self, vhost: str, *, is_told: bool) -> dict[str, list[dict[str, Any]]]:
         """The entries of a virtual host, which they name if that `is_told`."""
@@ -101,6 +114,9 @@ class Definitions:
             if problem.error == "not_json":
                 raise Problem(400, "bad_request", "failed_to_parse_json") from None
             raise
+        where = self._where(asking)
+        if where is not None:
+            document = _within(document, where)
         policies = Policies(_entries(document, "policies", is_plain=True))
         vhosts = _vhosts(document)
         known = {*self._site.hub.vhosts(), *vhosts}
@@ -146,6 +162,16 @@ class Definitions:
             await client.exchanges.bind(wanted)
 
 
+def _within(document: dict[str, Any], vhost: str) -> dict[str, Any]:
+    """What a document has for one virtual host, wherever its entries came from."""
+    kinds = ("queues", "exchanges", "bindings", "policies", "parameters")
+    moved: dict[str, Any] = {kind: _entries(document, kind, is_plain=True) for kind in kinds}
+    return {
+        kind: [{**entry, "vhost": vhost} if isinstance(entry, dict) else entry for entry in entries]
+        for kind, entries in moved.items()
+    }
+
+
 def _vhosts(document: dict[str, Any]) -> dict[str, dict[str, int]]:
     """The virtual hosts that a document asks for, each with its limits."""
     found: dict[str, dict[str, int]] = {}
@@ -156,7 +182,7 @@ def _vhosts(document: dict[str, Any]) -> dict[str, dict[str, int]]:
     for entry in _entries(document, "parameters", is_plain=True):
         if _is_limits(entry):
             bounds = {key: int(value) for key, value in entry["value"].items() if int(value) >= 0}
-            found.setdefault(str(entry.get("vhost", shapes.VHOST)), {}).update(bounds)
+            found.setdefault(str(entry.get("vhost", DEFAULT_VHOST)), {}).update(bounds)
     return found
 
 
@@ -200,7 +226,7 @@ def _entries(document: dict[str, Any], kind: str, *, is_plain: bool = False) -> 
 
 def _read(kind: str, entry: dict[str, Any], vhosts: Container[str]) -> tuple[str, str, str, Any]:
     """What an entry asks for, and where, before anything is made; raises Problem."""
-    vhost = entry.get("vhost", shapes.VHOST)
+    vhost = entry.get("vhost", DEFAULT_VHOST)
     if vhost not in vhosts:
         raise Problem(400, "bad_request", f"{kind}: there is no vhost {vhost!r}")
     name = entry.get("name", entry.get("source"))

@@ -13,8 +13,8 @@ from broker.amqp import permissions
 from broker.engine.traffic import Message
 from broker.http.problems import Problem
 from broker.http.rabbitmq.asking import Asking, answer, table
+from broker.http.rabbitmq.places import Places
 from broker.http.rabbitmq.queues import exchange_name
-from broker.http.site import Site
 from broker.http.station import Delivery, Station
 from broker.http.values import plain
 from broker.properties import amqp
@@ -29,11 +29,12 @@ _SETTLE: Final = ("ack_requeue_true", "ack_requeue_false", "reject_requeue_true"
 class Messages:
     """Messages, a few at a time."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, places: Places) -> None:
+        self._places = places
 
     async def publish(self, asking: Asking) -> Response:
         """Publish one message to an exchange; tells whether it went to a queue."""
+        place, identity = self._places.entered(asking)
         body = await asking.body(
             "routing_key", "payload", "payload_encoding", bytes_max=2 * limits.MESSAGE_BYTES_DEFAULT_MAX
         )
@@ -42,7 +43,7 @@ class Messages:
         if not isinstance(key, str):
             raise Problem(400, "bad_request", "routing_key is text")
         exchange = exchange_name(asking)
-        permissions.check_publish(asking.identity, exchange, key)
+        permissions.check_publish(identity, exchange, key)
         fields = {**table(body.get("properties"), "properties")}
         headers = table(fields.pop("headers", None), "headers")
         persistent = fields.pop("delivery_mode", 1) == 2
@@ -50,18 +51,19 @@ class Messages:
         if unknown:
             raise Problem(400, "bad_request", f"unknown properties: {', '.join(sorted(unknown))}")
         try:
-            published = await self._site.admin.publish_to_exchange(
+            published = await place.admin.publish_to_exchange(
                 exchange, key, payload, headers=headers, persistent=persistent, **fields
             )
         except ExchangeNotFound as error:
-            reason = f"404 NOT_FOUND - no exchange '{error.name}' in vhost '/'"
+            reason = f"404 NOT_FOUND - {place.no_exchange(error).reason}"
             raise Problem(400, "bad_request", reason) from None
         return answer({"routed": bool(published.queues)})
 
     async def get(self, asking: Asking) -> Response:
         """Take messages of a queue, and settle them or put them back at once."""
+        place, identity = self._places.entered(asking)
         name = asking.part("queue")
-        asking.identity.check(Action.READ, Kind.QUEUE, name)
+        identity.check(Action.READ, Kind.QUEUE, name)
         body = await asking.body("count", "ackmode", "encoding")
         mode, count, encoding = body["ackmode"], _count(body["count"]), body["encoding"]
         if mode not in _SETTLE:
@@ -69,11 +71,11 @@ class Messages:
         if encoding not in ("auto", "base64"):
             raise Problem(400, "bad_request", "encoding is auto or base64")
         truncate = _count(body["truncate"]) if "truncate" in body else None
-        hub = self._site.hub
+        hub = place.site.hub
         try:
             queue = hub.client.consuming.find(name)
-        except QueueNotFound:
-            raise Problem(404, "not_found", f"NOT_FOUND - no queue '{name}' in vhost '/'") from None
+        except QueueNotFound as error:
+            raise Problem(404, "not_found", f"NOT_FOUND - {place.no_queue(error).reason}") from None
         station = Station(hub, queue, "", tells_offsets=False)
         found: list[Delivery] = []
         while len(found) < count and (more := await station.fetch(count - len(found))):

@@ -10,19 +10,18 @@ from broker.connection_views import ChannelView, ConnectionView, ConsumerView
 from broker.http.rates import Rates
 from queue_manager.api import BindingDefinition, ExchangeView, QueueView
 
-VHOST: Final = "/"
 USER: Final = "sluicemq"
 
 STATS: Final = ("publish", "deliver_get", "deliver", "ack", "redeliver")
 
 
-def queue(view: QueueView, rates: Rates, node: str) -> dict[str, Any]:
+def queue(view: QueueView, vhost: str, rates: Rates, node: str) -> dict[str, Any]:
     """One queue."""
     is_quorum = view.arguments.get("x-queue-type") == "quorum"
     ready, unacknowledged = view.ready + view.delayed, view.in_flight
     return {
         "name": view.name,
-        "vhost": VHOST,
+        "vhost": vhost,
         "type": "stream" if view.type == "stream" else "quorum" if is_quorum else "classic",
         "durable": view.durable,
         "auto_delete": view.auto_delete,
@@ -78,11 +77,11 @@ def message_stats(
     return stats
 
 
-def exchange(view: ExchangeView) -> dict[str, Any]:
+def exchange(view: ExchangeView, vhost: str) -> dict[str, Any]:
     """One exchange."""
     return {
         "name": view.name,
-        "vhost": VHOST,
+        "vhost": vhost,
         "type": view.type,
         "durable": view.durable,
         "auto_delete": view.auto_delete,
@@ -92,11 +91,11 @@ def exchange(view: ExchangeView) -> dict[str, Any]:
     }
 
 
-def binding(definition: BindingDefinition) -> dict[str, Any]:
+def binding(definition: BindingDefinition, vhost: str) -> dict[str, Any]:
     """One binding."""
     return {
         "source": definition.source,
-        "vhost": VHOST,
+        "vhost": vhost,
         "destination": definition.destination,
         "destination_type": definition.destination_type,
         "routing_key": definition.routing_key,
@@ -172,7 +171,7 @@ def channel(view: ConnectionView, of: ChannelView, node: str) -> dict[str, Any]:
 def consumer(view: ConnectionView, number: int, of: ConsumerView, node: str) -> dict[str, Any]:
     """One consumer."""
     return {
-        "queue": {"name": of.queue, "vhost": VHOST},
+        "queue": {"name": of.queue, "vhost": view.description.vhost},
         "consumer_tag": of.tag,
         "ack_required": not of.no_ack,
         "exclusive": of.exclusive,

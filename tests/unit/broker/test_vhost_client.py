@@ -114,12 +114,16 @@ def test_calls_without_names_are_those_of_the_shard_s_client() -> None:
     class Part:
         creates_queues = True
 
+        def within(self, vhost: str) -> str:
+            return f"sessions of {vhost}"
+
         def __getattr__(self, name: str) -> Any:
             return name
 
     inside: Any = VhostClient(Everything(Part()), "plant")  # type: ignore[arg-type]
     assert (inside.publishing.publish, inside.settling.ack) == ("publish", "ack")
     assert inside.publishing.creates_queues
+    assert inside.sessions == "sessions of plant"
 
 
 class Everything:
