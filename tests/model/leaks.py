@@ -133,7 +133,7 @@ def check_memory(manager: QueueManager) -> None:
             tail = part.log.tail
             assert len(tail) == 0, f"{part.log.name} keeps {len(tail)} messages in memory"
             assert part.log.head_offset == tail.next_offset
-            assert not part.retention.released.starts
+            assert not part.retention.payloads.released.starts
             for cursor in part.cursors.values():
                 _check_cursor(cursor)
 

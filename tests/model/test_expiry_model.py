@@ -613,6 +613,8 @@ class ExpiryModel(ShardModel):
         taker = Taker()
         self.add_consumer(self.manager.queues.find(name), taker)
         self.rest()
+        self.commit_all()  # dead letters tell offsets, so they are given once they are durable
+        self.rest()
         self.manager.ack(taker.claims(), self.clock.ms)
         return [message for message, _ in taker.taken]
 
@@ -667,7 +669,7 @@ class ExpiryModel(ShardModel):
                     part.log.name,
                     part.log.head_offset,
                     part.log.next_offset,
-                    [*part.retention.released.pairs()],
+                    [*part.retention.payloads.released.pairs()],
                     [(c.group_id, c.position, [*c.progress.released.pairs()]) for c in part.cursors.values()],
                     [*part.retention.expired.ranges_from(0).pairs()],
                 )
