@@ -210,7 +210,7 @@ class Backlog(Generic[H]):
 
     def pass_released(self) -> None:
         """Never hand out what the log has let go of, though memory or the store may still have it."""
-        self._pass_ranges(self._retention.released)
+        self._pass_ranges(self._retention.payloads.released)
 
     def pass_expired(self) -> None:
         """What expired ahead of the groups is nothing for this one: keep account of it, out of order."""

@@ -125,7 +125,7 @@ class Cursor:
     (`read_back`), and what of that is on the store (`stored`).
 
     Its own is what they do together, and with the rules of the queue and who hands messages out: those take
-    the cursor, so the parts come to them through it.
+    the cursor, so the parts come to them through it, a method for each thing that happens.
 
     `is_removed`: the group was deleted, or a reset replaced it.
     """
@@ -394,7 +394,7 @@ class Cursor:
         self.awaits_history = False
         del self.log.context.awaiting_history[self]
         self.reader.go_on()
-        self.progress.released.add_all(self.retention.released)
+        self.progress.released.add_all(self.retention.payloads.released)
         self.backlog.pass_released()
         self.stored.mark_dirty()
         self.want_dispatch()

@@ -51,7 +51,7 @@ class ResetKeep:
         cursor.progress.released.add_all(ranges)
         for other in retention.members.others(cursor):
             ranges = ranges.intersection(other.progress.released)
-        ranges.discard_all(retention.released)
+        ranges.discard_all(retention.payloads.released)
         retention.release_ranges(cursor.storage_id, ranges)
 
 
@@ -61,7 +61,7 @@ def keep_passed(old: Cursor, new: Cursor, now_ms: int) -> RangeSet:
     held = RangeSet()
     if log.policy.done_retention_ms:
         held.add(log.head_offset, new.position)
-        for gone in (new.retention.released, old.progress.released, new.progress.failed):
+        for gone in (new.retention.payloads.released, old.progress.released, new.progress.failed):
             held.discard_all(gone)
     if held.starts:
         keep = ResetKeep(new, held, now_ms)

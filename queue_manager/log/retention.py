@@ -32,9 +32,9 @@ class HeadRemoval(LogTrim):
 class Retention(Generic[M]):
     """Moves the head of one log, and lets go of what lies below.
 
-    `members` are the cursors of the groups, `payloads` what is let go of, `removals` what is being removed.
-    `expired` is what expired ahead of the groups. `is_known` is False after a start until the done records
-    have been read.
+    `members` are the cursors of the groups, `payloads` what is let go of (`released`: at or above the head),
+    `removals` what is being removed. `expired` is what expired ahead of the groups. `is_known` is False after
+    a start until the done records have been read.
     """
 
     __slots__ = ("expired", "is_known", "log", "members", "payloads", "removals")
@@ -48,11 +48,6 @@ class Retention(Generic[M]):
         self.is_known = is_known
 
     # what is there
-
-    @property
-    def released(self) -> RangeSet:
-        """The offsets at or above the head whose payloads are gone."""
-        return self.payloads.released
 
     def is_gone(self, offset: int) -> bool:
         """Whether a group that comes to `offset` only now finds nothing there."""

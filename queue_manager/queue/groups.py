@@ -155,7 +155,7 @@ class Groups:
         cursor.stored.mark_dirty()
         if len(self._groups) == 1:
             # no other group wants what it passes; of several groups the others keep it
-            behind.discard_all(part.retention.released)
+            behind.discard_all(part.retention.payloads.released)
             part.retention.release_ranges(cursor.storage_id, behind)
 
     def history_known(self, now_ms: int) -> None:
@@ -300,9 +300,9 @@ def _let_go_of_all(part: Part, cursor: Cursor, removal: GroupRemoval, unfinished
             free.discard(message.offset, message.offset + 1)
         part.inherit(unfinished)
         log.write_head()  # it may not be written yet, and no group will tell any more
-    free.discard_all(retention.released)
+    free.discard_all(retention.payloads.released)
     free.discard_all(cursor.progress.failed)
-    gone = retention.released.copy()
+    gone = retention.payloads.released.copy()
     gone.add(0, log.head_offset)
     row_free = cursor.progress.failed.intersection(gone)
     for other in others:
@@ -328,10 +328,10 @@ def _divide(part: Part, old: Cursor, new: Cursor, removal: GroupRemoval, now_ms:
     behind = RangeSet()
     behind.add(part.log.head_offset, position)
     behind.discard_all(keep_passed(old, new, now_ms))
-    new.progress.begin_released(retention.released)
+    new.progress.begin_released(retention.payloads.released)
     new.progress.released.add_all(behind)
     new.backlog.pass_released()
     others = retention.members.others(new)
     free = behind.intersection(released_by_all(others)) if others else behind
-    free.discard_all(retention.released)
+    free.discard_all(retention.payloads.released)
     retention.let_go(removal, free)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from queue_manager.claims.unowned import Unowned
 from queue_manager.cursor.cursor import Cursor, Rules
 from queue_manager.cursor.no_rules import NO_RULES
 from queue_manager.definitions import encode_group_spec, encode_queue_spec
 from queue_manager.group.group import Group
 from queue_manager.log.levels import first_offset, priority_of
 from queue_manager.log.queue_log import QueueLog
-from queue_manager.log.removals import QueueRemoval, RangeRemoval
+from queue_manager.log.removals import QueueRemoval
 from queue_manager.log.retention import Retention
 from queue_manager.model import Message
 from queue_manager.policy import DROP_HEAD, NOT_PAUSED, Pause, QueuePolicy
+from queue_manager.queue.purging import Purging
 from queue_manager.rules.dead_letters import DeadLetters
 from queue_manager.rules.expiry.log_rules import Levels, LogRules
 from storage.envelope import EnvelopeTemplate
@@ -24,13 +24,14 @@ from storage.records import queue_meta, queue_spec, released_offsets, removal
 class Part:
     """A log, who has let go of what in it, its rules if it has any, and where its dead letters go.
 
-    `cursors` are those of the groups, by group ID.
+    It has one method for each thing that happens to a log and that more than one of these has to know: they
+    do not know each other. `cursors` are those of the groups, by group ID.
     """
 
     __slots__ = (
-        "_has_purged",
         "_levels",
         "_lets_expire",
+        "_purging",
         "_rules",
         "cursors",
         "dead_letters",
@@ -53,7 +54,7 @@ class Part:
         self._levels = levels
         self._lets_expire = lets_expire  # messages that ask for it
         self._rules: LogRules | None = None
-        self._has_purged = False  # ranges, by removals that may not have been performed yet
+        self._purging: Purging | None = None  # once something was purged
         self._follow_policy()
 
     # rules
@@ -269,54 +270,11 @@ class Part:
 
     def purge(self) -> None:
         """Drop everything that waits."""
-        for cursor in self.cursors.values():
-            if range_removal := cursor.purge_ready():
-                self._let_go_of_range(range_removal, cursor)
-        if not self.cursors:
-            self._purge_unread()
-        self.retention.want_trim()
-
-    def _purge_unread(self) -> None:
-        """Drop everything of a queue that has no group."""
-        log = self.log
-        end = log.next_offset
-        if log.durable and log.head_offset < end:
-            range_removal = RangeRemoval(
-                log,
-                log.head_offset,
-                end,
-                log.head_sequence,
-                Unowned(self.retention).release,
-                self.retention.released.copy(),
-            )
-            self._let_go_of_range(range_removal, None)
-            self.retention.want_removal_below_head()
-            log.write_head(end)
-        log.move_head(end)
-        log.tail.drop_before(end)
-        if self._rules is not None:
+        if self._purging is None:
+            self._purging = Purging(self.retention)
+        self._purging.purge()
+        if not self.cursors and self._rules is not None:
             self._rules.purged_unread()
-
-    def _let_go_of_range(self, range_removal: RangeRemoval, cursor: Cursor | None) -> None:
-        """Have the payloads go that no other group needs.
-
-        A crash in between leaves behind what only memory knows of. The head takes that with it, but not
-        payloads that other queues may need: of those a record tells.
-        """
-        retention = self.retention
-        if not self.log.mixes_payloads or not retention.is_known or retention.removals.is_full:
-            self._has_purged = True
-            self.log.context.removals.append(range_removal)
-            return
-        passed = range_removal.offsets()
-        free = passed.copy()
-        free.discard_all(retention.released)
-        others = [other for other in self.cursors.values() if other is not cursor]
-        if others and cursor is not None:
-            cursor.progress.released.add_all(passed)
-        for other in others:
-            free = free.intersection(other.progress.released)
-        retention.release_ranges(self.log.name if cursor is None else cursor.storage_id, free)
 
     def is_untouched(self) -> bool:
         """Whether there was never a message in it, nor a rule that keeps records."""
@@ -347,12 +305,9 @@ class Part:
         commit.put(removal.key(log.log_id), removal.encode(log.name, storage_ids))
         # the open blocks must reach the log, or their payloads would never be found again
         self.write_log(now_ms)
-        # what was purged before there was a group is below the head, but not gone yet
-        purged = []
-        if self._has_purged:
-            purged = [r.start for r in context.removals if isinstance(r, RangeRemoval) and r.log is log]
+        purged = () if self._purging is None else self._purging.starts()
         head_offset = min(self._kept_from(), *purged, log.next_offset)
-        released = self.retention.released if self.retention.is_known else None
+        released = self.retention.payloads.released if self.retention.is_known else None
         queue_removal = QueueRemoval(
             log.name, log.log_id, storage_ids, head_offset, released, is_untouched=is_untouched
         )

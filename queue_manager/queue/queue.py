@@ -51,8 +51,11 @@ class Queue:
     """A classic (durable) or ephemeral queue.
 
     `topics` are its bindings. `owner` is the connection an exclusive queue belongs to. `parts` are its logs,
-    that of priority 0 first: more than one if it has priorities. What is asked of a queue is asked here, and
-    kinds of queues differ in it.
+    that of priority 0 first: more than one if it has priorities.
+
+    It has one method for each thing that publishers, rules (`rules.host.Host`), dead letters (`Target`), the
+    memory of all (`InMemory`) and administration ask of a queue, and kinds of queues differ in those. What
+    has state of its own is an object beside it: groups, rules, use, parts.
     """
 
     __slots__ = (

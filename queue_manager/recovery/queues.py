@@ -147,7 +147,7 @@ def restore_gaps(part: Part, ranges: Ranges) -> None:
     """What was let go of in a log, where its groups cannot tell."""
     part.retention.payloads.restore_gaps(ranges)
     for cursor in part.cursors.values():
-        cursor.progress.released.add_all(part.retention.released)
+        cursor.progress.released.add_all(part.retention.payloads.released)
         cursor.backlog.pass_released()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from config import limits
@@ -19,6 +19,7 @@ from queue_manager.queue.queue import Queue
 from queue_manager.routing.binding import Binding
 from queue_manager.routing.bindings import NOWHERE, Route
 from queue_manager.routing.exchange import ALTERNATE, TOPICS, Exchange, ExchangeDefinition
+from queue_manager.routing.exchange_routes import ExchangeRoutes
 from queue_manager.routing.exchange_types.base import NO_HEADERS, Headers
 from queue_manager.routing.exchange_types.table import DIRECT, FANOUT, HEADERS, TOPIC
 from queue_manager.shard.context import Context
@@ -36,13 +37,16 @@ PREDECLARED: Final = {
 
 
 class Exchanges:
-    """All exchanges by name, but for the default one, which has no bindings: its keys are queues' names."""
+    """All exchanges by name, but for the default one, which has no bindings: its keys are queues' names.
+
+    `routes` are what they lead to.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._exchanges: dict[str, Exchange] = {}
         self._to_queue: dict[Queue, dict[Binding, Exchange]] = {}
-        self._for_unrouted: dict[str, dict[Exchange, None]] = {}  # who has the exchange of that name for it
+        self.routes = ExchangeRoutes(self._exchanges)
         self._binding_count = 0
         self._predeclare(DEFAULT_VHOST)
 
@@ -95,23 +99,14 @@ class Exchanges:
 
     def _adopt(self, exchange: Exchange) -> None:
         self._exchanges[exchange.name] = exchange
-        alternate = exchange.alternate
-        if alternate is not None:
-            self._for_unrouted.setdefault(alternate, {})[exchange] = None
-        self._changed(exchange)
+        self.routes.enter(exchange)
 
     def delete(self, exchange: Exchange, *, if_unused: bool = False) -> None:
         """Delete an exchange with its bindings; raises InUse when it has some and may not."""
         if if_unused and exchange.bindings:
             raise InUse("exchange", exchange.name)
-        self._changed(exchange)
+        self.routes.leave(exchange)
         del self._exchanges[exchange.name]
-        alternate = exchange.alternate
-        if alternate is not None:
-            users = self._for_unrouted[alternate]
-            del users[exchange]
-            if not users:
-                del self._for_unrouted[alternate]
         if exchange.durable:
             self._context.commit.delete(exchange_record.key(exchange.name))
         for binding in list(exchange.bindings.values()):
@@ -152,7 +147,7 @@ class Exchanges:
         source.add(binding)
         self._incoming(binding)[binding] = source
         self._binding_count += 1
-        self._changed(source)
+        self.routes.expire(source)
 
     def _drop(self, source: Exchange, binding: Binding) -> None:
         source.remove(binding)
@@ -163,7 +158,7 @@ class Exchanges:
         self._binding_count -= 1
         if binding.is_durable:
             self._context.commit.delete(binding_record.key(binding.identity))
-        self._changed(source)
+        self.routes.expire(source)
 
     def _drop_all(self, incoming: dict[Binding, Exchange]) -> None:
         """Drop bindings to what is gone, and the exchanges that were there only for them."""
@@ -218,46 +213,15 @@ class Exchanges:
         exchange = self.find(name)
         if exchange.definition.internal:
             raise InternalExchange(name)
-        return self.route_through(exchange, keys, headers)
+        return self.routes.through(exchange, keys, headers)
 
     def unconditional_route(self, name: str, key: str) -> Route:
         """As `route`, if headers do not matter and it stays current; otherwise one without queues."""
         exchange = self.get(name)
         if exchange is None or exchange.definition.internal:
             return NOWHERE
-        self.route_through(exchange, (key,), lambda: NO_HEADERS)
+        self.routes.through(exchange, (key,), lambda: NO_HEADERS)
         return exchange.route_of(key) or NOWHERE
-
-    def route_through(self, exchange: Exchange, keys: Sequence[str], headers: Callable[[], Headers]) -> Route:
-        """As `route`, whoever publishes."""
-        is_single = len(keys) == 1
-        route = exchange.route_of(keys[0]) if is_single else None
-        if route is not None:
-            return route
-        walk = _Walk(keys, headers)
-        walk.go(exchange, self._exchanges)
-        queues = tuple(walk.queues)
-        if walk.varies:
-            route = Route(queues, meets_topics=walk.meets_topics)
-            route.expire()
-            return route
-        route = exchange.route_to(queues, meets_topics=walk.meets_topics)
-        if is_single and not walk.read_headers:
-            exchange.keep(keys[0], route)
-        return route
-
-    def _changed(self, exchange: Exchange) -> None:
-        """Expire the routes that lead through an exchange."""
-        seen = {exchange}
-        pending = [exchange]
-        while pending:
-            current = pending.pop()
-            current.expire_routes()
-            before = [*current.incoming.values(), *self._for_unrouted.get(current.name, ())]
-            for source in before:
-                if source not in seen:
-                    seen.add(source)
-                    pending.append(source)
 
     # after a start
 
@@ -278,52 +242,6 @@ class Exchanges:
     ) -> None:
         """A binding that was made; all exchanges and queues are there."""
         self._attach(source, source.binding_to(destination, key, arguments))
-
-
-class _Walk:
-    """From an exchange to the queues, through other exchanges, each once."""
-
-    __slots__ = ("_headers", "_keys", "_read", "meets_topics", "queues", "read_headers", "varies")
-
-    def __init__(self, keys: Sequence[str], headers: Callable[[], Headers]) -> None:
-        self._keys = keys
-        self._headers = headers
-        self._read: Headers = NO_HEADERS
-        self.queues: dict[Queue, None] = {}
-        self.meets_topics = False
-        self.read_headers = False
-        self.varies = False
-
-    def go(self, start: Exchange, exchanges: Mapping[str, Exchange]) -> None:
-        seen = {start}
-        pending = [start]
-        while pending:
-            exchange = pending.pop()
-            self.meets_topics = self.meets_topics or exchange.has_topics
-            is_taken = False
-            onward: list[Exchange] = []
-            for binding in self._match(exchange):
-                is_taken = True
-                if isinstance(binding.destination, Exchange):
-                    onward.append(binding.destination)
-                else:
-                    assert isinstance(binding.destination, Queue)
-                    self.queues[binding.destination] = None
-            if not is_taken and exchange.alternate is not None:
-                alternate = exchanges.get(exchange.alternate)
-                onward = [] if alternate is None else [alternate]
-            for following in onward:
-                if following not in seen:
-                    seen.add(following)
-                    pending.append(following)
-
-    def _match(self, exchange: Exchange) -> Iterable[Binding]:
-        matcher = exchange.matcher
-        if matcher.reads_headers and not self.read_headers:
-            self._read = self._headers()
-            self.read_headers = True
-        self.varies = self.varies or matcher.varies
-        return matcher.match(self._keys, self._read)
 
 
 def _record_of(definition: ExchangeDefinition) -> bytes:

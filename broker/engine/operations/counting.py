@@ -140,7 +140,7 @@ def _done_offsets(cursor: Cursor) -> RangeSet:
     done_with = cursor.progress.taken()
     done_with.drop_before(cursor.log.head_offset)
     is_alone = len(cursor.retention.members) == 1
-    done_with.discard_all(cursor.retention.released if is_alone else cursor.progress.released)
+    done_with.discard_all(cursor.retention.payloads.released if is_alone else cursor.progress.released)
     for claim in cursor.claims.buckets.open_claims():
         done_with.discard(claim.message.offset, claim.message.offset + 1)
     return done_with

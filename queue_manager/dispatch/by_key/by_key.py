@@ -25,6 +25,9 @@ from queue_manager.shard.loads import LogLoad
 class ByKey:
     """Places messages for consumers and delivers them, in the order of their ranks.
 
+    Who is bound to which key, and what is placed for whom, is the table's; here is what moves messages into
+    it and out of it, for consumers with credit and for those who pull, and the methods of `Dispatcher`.
+
     `cursors` are those of one group, the highest priority first.
     """
 

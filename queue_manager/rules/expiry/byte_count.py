@@ -240,7 +240,7 @@ class ByteCount:
 
     def restore(self, holder: Holder, taken: queue_account.Bytes | None) -> None:
         """After a start, with `appended` known: take over a group's count if it was right there."""
-        if taken is None and holder.position == 0 and not holder.retention.released.starts:
+        if taken is None and holder.position == 0 and not holder.retention.payloads.released.starts:
             taken = queue_account.Bytes(0, 0)
         if taken is not None and taken.next_offset == holder.position:
             fresh = self.appended - taken.body_bytes

@@ -36,4 +36,4 @@ def test_nothing_is_released_for_a_group_that_is_gone() -> None:
     cursor.retire()
     assert cursor.read_back.is_over()
     cursor.read_back.release_gone(0, 2)
-    assert not cursor.retention.released.starts
+    assert not cursor.retention.payloads.released.starts

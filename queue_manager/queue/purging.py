@@ -1,0 +1,81 @@
+"""Purging one log of a queue: everything that waits goes, claimed messages stay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from queue_manager.claims.unowned import Unowned
+from queue_manager.cursor.cursor import Cursor
+from queue_manager.log.removals import RangeRemoval
+from queue_manager.log.retention import Retention
+
+
+class Purging:
+    """Drops what waits for the groups of a log, and has the payloads go.
+
+    `_has_ranges`: some go by removals that may not have been performed yet.
+    """
+
+    __slots__ = ("_has_ranges", "_retention")
+
+    def __init__(self, retention: Retention[Cursor]) -> None:
+        self._retention = retention
+        self._has_ranges = False
+
+    def purge(self) -> None:
+        """Drop everything that waits."""
+        for cursor in self._retention.members.values():
+            if range_removal := cursor.purge_ready():
+                self._let_go_of_range(range_removal, cursor)
+        if not self._retention.members:
+            self._purge_unread()
+        self._retention.want_trim()
+
+    def _purge_unread(self) -> None:
+        """Drop everything of a queue that has no group."""
+        log = self._retention.log
+        end = log.next_offset
+        if log.durable and log.head_offset < end:
+            range_removal = RangeRemoval(
+                log,
+                log.head_offset,
+                end,
+                log.head_sequence,
+                Unowned(self._retention).release,
+                self._retention.payloads.released.copy(),
+            )
+            self._let_go_of_range(range_removal, None)
+            self._retention.want_removal_below_head()
+            log.write_head(end)
+        log.move_head(end)
+        log.tail.drop_before(end)
+
+    def _let_go_of_range(self, range_removal: RangeRemoval, cursor: Cursor | None) -> None:
+        """Have the payloads go that no other group needs.
+
+        A crash in between leaves behind what only memory knows of. The head takes that with it, but not
+        payloads that other queues may need: of those a record tells.
+        """
+        retention = self._retention
+        if not retention.log.mixes_payloads or not retention.is_known or retention.removals.is_full:
+            self._has_ranges = True
+            retention.log.context.removals.append(range_removal)
+            return
+        passed = range_removal.offsets()
+        free = passed.copy()
+        free.discard_all(retention.payloads.released)
+        others = [other for other in self._retention.members.values() if other is not cursor]
+        if others and cursor is not None:
+            cursor.progress.released.add_all(passed)
+        for other in others:
+            free = free.intersection(other.progress.released)
+        retention.release_ranges(retention.log.name if cursor is None else cursor.storage_id, free)
+
+    def starts(self) -> Sequence[int]:
+        """Where ranges begin that were purged, and may not be gone yet: before there was a group those are
+        below the head.
+        """
+        if not self._has_ranges:
+            return ()
+        log = self._retention.log
+        return [r.start for r in log.context.removals if isinstance(r, RangeRemoval) and r.log is log]

@@ -1,0 +1,119 @@
+"""Where exchanges lead to, each through the others it is bound to, and which routes a change ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from queue_manager.queue.queue import Queue
+from queue_manager.routing.binding import Binding
+from queue_manager.routing.bindings import Route
+from queue_manager.routing.exchange import Exchange
+from queue_manager.routing.exchange_types.base import NO_HEADERS, Headers
+
+
+class ExchangeRoutes:
+    """Works out routes, which exchanges keep, and expires them where an exchange on their way changes.
+
+    `_for_unrouted`: by the name of an alternate exchange, who has it.
+    """
+
+    __slots__ = ("_exchanges", "_for_unrouted")
+
+    def __init__(self, exchanges: Mapping[str, Exchange]) -> None:
+        """`exchanges` are all that are there, by name."""
+        self._exchanges = exchanges
+        self._for_unrouted: dict[str, dict[Exchange, None]] = {}
+
+    def enter(self, exchange: Exchange) -> None:
+        """An exchange is there."""
+        alternate = exchange.alternate
+        if alternate is not None:
+            self._for_unrouted.setdefault(alternate, {})[exchange] = None
+        self.expire(exchange)
+
+    def leave(self, exchange: Exchange) -> None:
+        """An exchange goes."""
+        self.expire(exchange)
+        alternate = exchange.alternate
+        if alternate is not None:
+            users = self._for_unrouted[alternate]
+            del users[exchange]
+            if not users:
+                del self._for_unrouted[alternate]
+
+    def through(self, exchange: Exchange, keys: Sequence[str], headers: Callable[[], Headers]) -> Route:
+        """The queues that take a message published to an exchange; see `Exchanges.route`."""
+        is_single = len(keys) == 1
+        route = exchange.route_of(keys[0]) if is_single else None
+        if route is not None:
+            return route
+        walk = _Walk(keys, headers)
+        walk.go(exchange, self._exchanges)
+        queues = tuple(walk.queues)
+        if walk.varies:
+            route = Route(queues, meets_topics=walk.meets_topics)
+            route.expire()
+            return route
+        route = exchange.route_to(queues, meets_topics=walk.meets_topics)
+        if is_single and not walk.read_headers:
+            exchange.keep(keys[0], route)
+        return route
+
+    def expire(self, exchange: Exchange) -> None:
+        """What an exchange leads to changed: expire the routes through it."""
+        seen = {exchange}
+        pending = [exchange]
+        while pending:
+            current = pending.pop()
+            current.expire_routes()
+            before = [*current.incoming.values(), *self._for_unrouted.get(current.name, ())]
+            for source in before:
+                if source not in seen:
+                    seen.add(source)
+                    pending.append(source)
+
+
+class _Walk:
+    """From an exchange to the queues, through other exchanges, each once."""
+
+    __slots__ = ("_headers", "_keys", "_read", "meets_topics", "queues", "read_headers", "varies")
+
+    def __init__(self, keys: Sequence[str], headers: Callable[[], Headers]) -> None:
+        self._keys = keys
+        self._headers = headers
+        self._read: Headers = NO_HEADERS
+        self.queues: dict[Queue, None] = {}
+        self.meets_topics = False
+        self.read_headers = False
+        self.varies = False
+
+    def go(self, start: Exchange, exchanges: Mapping[str, Exchange]) -> None:
+        seen = {start}
+        pending = [start]
+        while pending:
+            exchange = pending.pop()
+            self.meets_topics = self.meets_topics or exchange.has_topics
+            is_taken = False
+            onward: list[Exchange] = []
+            for binding in self._match(exchange):
+                is_taken = True
+                if isinstance(binding.destination, Exchange):
+                    onward.append(binding.destination)
+                else:
+                    assert isinstance(binding.destination, Queue)
+                    self.queues[binding.destination] = None
+            if not is_taken and exchange.alternate is not None:
+                alternate = exchanges.get(exchange.alternate)
+                onward = [] if alternate is None else [alternate]
+            for following in onward:
+                if following not in seen:
+                    seen.add(following)
+                    pending.append(following)
+
+    def _match(self, exchange: Exchange) -> Iterable[Binding]:
+        matcher = exchange.matcher
+        if matcher.reads_headers and not self.read_headers:
+            self._read = self._headers()
+            self.read_headers = True
+        self.varies = self.varies or matcher.varies
+        return matcher.match(self._keys, self._read)
