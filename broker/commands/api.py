@@ -25,16 +25,17 @@ User = Annotated[str | None, typer.Option("--user", help="Whom to log in as.")]
 PasswordStdin = Annotated[
     bool, typer.Option("--password-stdin", help="Read the password from standard input.")
 ]
+InVhost = Annotated[str | None, typer.Option("--vhost", help="The virtual host; `/` if none is named.")]
 AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON instead of a table.")]
 
 
 class Api:
     """Calls of `/api/v1`; what the broker refuses ends the command, with its reason and an exit code.
 
-    `login`: the user and password, if any were given.
+    `login`: the user and password, if any were given. With a `vhost` they are about what is in that one.
     """
 
-    def __init__(self, url: str, user: str | None, password_stdin: bool) -> None:
+    def __init__(self, url: str, user: str | None, password_stdin: bool, vhost: str | None = None) -> None:
         """Raises typer.BadParameter where that is no URL."""
         if not url.startswith(("http://", "https://")):
             raise typer.BadParameter(f"{url!r} is no http:// or https:// URL", param_hint="--url")
@@ -44,6 +45,7 @@ class Api:
         if user is not None:
             self.login = user, sys.stdin.readline().rstrip("\n") if password_stdin else _asked_password(user)
         self._url = url.rstrip("/")
+        self._prefix = V1 if vhost is None else f"{V1}/vhosts/{segment(vhost)}"
         self._calls = Calls(self._url, self.login)
 
     def get(self, path: str, **query: Any) -> Any:
@@ -57,19 +59,20 @@ class Api:
         *,
         query: dict[str, Any] | None = None,
         body: Any = None,
-        prefix: str = V1,
+        prefix: str | None = None,
     ) -> Any:
-        """Any call; None where it gives nothing."""
+        """Any call; None where it gives nothing. `prefix`: of another API."""
         wanted = {name: value for name, value in (query or {}).items() if value is not None}
         content = None if body is None else json.dumps(body)
         with self._ending():
             # RabbitMQ's API always wants a user
-            return self._calls.send(method, prefix + path, wanted, content, needs_user=prefix != V1)
+            whole = (self._prefix if prefix is None else prefix) + path
+            return self._calls.send(method, whole, wanted, content, needs_user=prefix is not None)
 
     def lines(self, path: str, **query: Any) -> Iterator[Any]:
         """What a call gives line by line, for as long as it does."""
         with self._ending():
-            yield from self._calls.lines(V1 + path, query)
+            yield from self._calls.lines(self._prefix + path, query)
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
@@ -100,6 +103,15 @@ def segment(name: str) -> str:
 
 def with_api(command: Callable[..., None]) -> Callable[..., None]:
     """A command that is given an `Api` first, made of the options that say where the broker is."""
+    return _with_options(command, {})
+
+
+def with_api_in_vhost(command: Callable[..., None]) -> Callable[..., None]:
+    """As `with_api`, for a command about what is in one virtual host, which an option names."""
+    return _with_options(command, {"vhost": InVhost})
+
+
+def _with_options(command: Callable[..., None], more: dict[str, Any]) -> Callable[..., None]:
     signature = inspect.signature(command, eval_str=True)
     own = list(signature.parameters.values())[1:]
     keyword = inspect.Parameter.KEYWORD_ONLY
@@ -107,10 +119,12 @@ def with_api(command: Callable[..., None]) -> Callable[..., None]:
         inspect.Parameter("url", keyword, default=URL_DEFAULT, annotation=Url),
         inspect.Parameter("user", keyword, default=None, annotation=User),
         inspect.Parameter("password_stdin", keyword, default=False, annotation=PasswordStdin),
+        *[inspect.Parameter(name, keyword, default=None, annotation=kind) for name, kind in more.items()],
     ]
 
-    def run(url: str, user: str | None, password_stdin: bool, **given: Any) -> None:
-        command(Api(url, user, password_stdin), **given)
+    def run(**given: Any) -> None:
+        where = {each.name: given.pop(each.name) for each in options}
+        command(Api(**where), **given)
 
     run.__name__ = command.__name__
     run.__doc__ = command.__doc__

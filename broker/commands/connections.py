@@ -12,11 +12,14 @@ from broker.commands.output import print_json, print_table
 app: Final = typer.Typer(help="Clients that are connected.", no_args_is_help=True)
 sessions: Final = typer.Typer(help="MQTT clients and their subscriptions.", no_args_is_help=True)
 
+OfVhost = Annotated[str | None, typer.Option("--vhost", help="Only those in this virtual host.")]
+
 _COLUMNS: Final = (
     ("id", "NO."),
     ("peer", "PEER"),
     ("protocol", "PROTOCOL"),
     ("user", "USER"),
+    ("vhost", "VHOST"),
     ("client", "CLIENT"),
     ("queues", "CONSUMES"),
     ("unsettled", "UNSETTLED"),
@@ -28,10 +31,11 @@ _COLUMNS: Final = (
 def list_connections(
     api: Api,
     of: Annotated[str | None, typer.Option("--of", help="Only those of this user.")] = None,
+    vhost: OfVhost = None,
     as_json: AsJson = False,
 ) -> None:
     """List connections."""
-    found = api.pages("/connections", user=of)
+    found = api.pages("/connections", user=of, vhost=vhost)
     if as_json:
         print_json(found)
     else:
@@ -51,9 +55,10 @@ def close_connection(
 
 @sessions.command("ls")
 @with_api
-def list_sessions(api: Api, as_json: AsJson = False) -> None:
+def list_sessions(api: Api, vhost: OfVhost = None, as_json: AsJson = False) -> None:
     """List MQTT clients that are connected."""
-    found = [each for each in api.pages("/connections") if each["description"]["protocol"].startswith("MQTT")]
+    views = api.pages("/connections", vhost=vhost)
+    found = [each for each in views if each["description"]["protocol"].startswith("MQTT")]
     if as_json:
         print_json(found)
         return
@@ -61,7 +66,7 @@ def list_sessions(api: Api, as_json: AsJson = False) -> None:
         {**_row(each), "filters": [sub["filter"] for sub in each["description"]["subscriptions"]]}
         for each in found
     ]
-    print_table((*_COLUMNS[:5], ("filters", "SUBSCRIBED TO"), ("queues", "CONSUMES")), rows)
+    print_table((*_COLUMNS[:6], ("filters", "SUBSCRIBED TO"), ("queues", "CONSUMES")), rows)
 
 
 def _row(view: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, get_args
 import typer
 from pydantic import ValidationError
 
-from broker.commands.api import EXIT_REFUSED, Api, AsJson, with_api
+from broker.commands.api import EXIT_REFUSED, Api, AsJson, segment, with_api
 from broker.commands.output import print_json
 from config.access import PermissionSettings, Tag, UserSettings, UsersSettings
 from config.loader import ConfigError
@@ -18,12 +18,16 @@ from config.users_file import load_users, locked, save_users
 
 Output = Annotated[Path | None, typer.Argument(help="A file; without one, standard output.")]
 
+OfVhost = Annotated[
+    str | None, typer.Option("--vhost", help="Only what is in this virtual host; of a file all goes there.")
+]
+
 _PATTERNS: Final = ("configure", "write", "read")
 
 
-def export(api: Api, output: Output = None) -> None:
+def export(api: Api, output: Output = None, vhost: OfVhost = None) -> None:
     """Write what was declared (virtual hosts, queues, exchanges, bindings) as RabbitMQ's tools have it."""
-    text = json.dumps(api.call("GET", "/definitions", prefix="/api"), indent=2, ensure_ascii=False)
+    text = json.dumps(api.call("GET", _path(vhost), prefix="/api"), indent=2, ensure_ascii=False)
     if output is None:
         typer.echo(text)
     else:
@@ -37,6 +41,7 @@ def import_definitions(
         Path | None,
         typer.Option(help="A users file: accounts and permissions go there, without their passwords."),
     ] = None,
+    vhost: OfVhost = None,
     as_json: AsJson = False,
 ) -> None:
     """Make what a file of definitions has, also one of RabbitMQ; what is there already stays."""
@@ -45,7 +50,7 @@ def import_definitions(
         accounts = [] if users is None else _accounts(document)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise typer.BadParameter(f"{file}: {error}", param_hint="FILE") from None
-    told = api.call("POST", "/definitions", query={"verbose": "true"}, body=document, prefix="/api")
+    told = api.call("POST", _path(vhost), query={"verbose": "true"}, body=document, prefix="/api")
     left: list[str] = told["not_taken"]
     if users is not None:
         left = [line for line in left if not line.startswith(("users:", "permissions:"))]
@@ -57,6 +62,10 @@ def import_definitions(
     typer.echo("made or found: " + ", ".join(f"{count} {kind}" for kind, count in told["made"].items()))
     for line in left:
         typer.echo(f"not taken: {line}", err=True)
+
+
+def _path(vhost: str | None) -> str:
+    return "/definitions" if vhost is None else f"/definitions/{segment(vhost)}"
 
 
 def _accounts(document: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from broker.commands.api import Api, AsJson, segment, with_api
+from broker.commands.api import Api, AsJson, segment, with_api_in_vhost
 from broker.commands.output import print_json, print_table
 
 app: Final = typer.Typer(help="Exchanges.", no_args_is_help=True)
@@ -19,7 +19,7 @@ ToExchange = Annotated[bool, typer.Option("--exchange", help="The destination is
 
 
 @app.command("ls")
-@with_api
+@with_api_in_vhost
 def list_exchanges(api: Api, as_json: AsJson = False) -> None:
     """List exchanges."""
     found = api.get("/exchanges")
@@ -31,7 +31,7 @@ def list_exchanges(api: Api, as_json: AsJson = False) -> None:
 
 
 @app.command("declare")
-@with_api
+@with_api_in_vhost
 def declare_exchange(
     api: Api,
     name: Name,
@@ -42,7 +42,7 @@ def declare_exchange(
 
 
 @app.command("rm")
-@with_api
+@with_api_in_vhost
 def remove_exchange(
     api: Api,
     name: Name,
@@ -53,7 +53,7 @@ def remove_exchange(
 
 
 @bindings.command("ls")
-@with_api
+@with_api_in_vhost
 def list_bindings(
     api: Api,
     source: Annotated[str | None, typer.Option(help="Only those of this exchange.")] = None,
@@ -70,7 +70,7 @@ def list_bindings(
 
 
 @bindings.command("add")
-@with_api
+@with_api_in_vhost
 def bind(
     api: Api, source: Name, destination: Destination, key: Key = "", exchange: ToExchange = False
 ) -> None:
@@ -79,7 +79,7 @@ def bind(
 
 
 @bindings.command("rm")
-@with_api
+@with_api_in_vhost
 def unbind(
     api: Api, source: Name, destination: Destination, key: Key = "", exchange: ToExchange = False
 ) -> None:

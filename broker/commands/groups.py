@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from broker.commands.api import Api, AsJson, segment, with_api
+from broker.commands.api import Api, AsJson, segment, with_api_in_vhost
 from broker.commands.output import print_json, print_table
 
 app: Final = typer.Typer(help="Consumer groups of a queue.", no_args_is_help=True)
@@ -30,7 +30,7 @@ _COLUMNS: Final = (
 
 
 @app.command("ls")
-@with_api
+@with_api_in_vhost
 def list_groups(api: Api, queue: Queue, as_json: AsJson = False) -> None:
     """List the groups of a queue with their lag."""
     found = api.get(f"/queues/{segment(queue)}/groups")
@@ -41,7 +41,7 @@ def list_groups(api: Api, queue: Queue, as_json: AsJson = False) -> None:
 
 
 @app.command("create")
-@with_api
+@with_api_in_vhost
 def create_group(
     api: Api,
     queue: Queue,
@@ -56,7 +56,7 @@ def create_group(
 
 
 @app.command("reset")
-@with_api
+@with_api_in_vhost
 def reset_group(
     api: Api,
     queue: Queue,
@@ -70,7 +70,7 @@ def reset_group(
 
 
 @app.command("rm")
-@with_api
+@with_api_in_vhost
 def remove_group(api: Api, queue: Queue, group: Group, force: Force = False) -> None:
     """Delete a group with its progress and failed messages."""
     api.call("DELETE", f"/queues/{segment(queue)}/groups/{segment(group)}", query={"force": force})

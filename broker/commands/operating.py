@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from broker.commands import doctor
-from broker.commands.api import Api, AsJson, with_api
+from broker.commands.api import Api, AsJson, with_api, with_api_in_vhost
 from broker.commands.output import print_json, text_of
 from config import limits
 
@@ -148,6 +148,6 @@ def reload_config(api: Api) -> None:
 
 COMMANDS: Final = {
     "top": with_api(top),
-    "sub": with_api(follow),
+    "sub": with_api_in_vhost(follow),
     "doctor": doctor.doctor,
 }

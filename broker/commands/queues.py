@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from broker.commands.api import Api, AsJson, segment, with_api
+from broker.commands.api import Api, AsJson, segment, with_api_in_vhost
 from broker.commands.output import print_fields, print_json, print_table
 
 app: Final = typer.Typer(help="Queues of a running broker.", no_args_is_help=True)
@@ -44,7 +44,7 @@ _MESSAGE_COLUMNS: Final = (
 
 
 @app.command("ls")
-@with_api
+@with_api_in_vhost
 def list_queues(
     api: Api,
     name: Annotated[str, typer.Option(help="Only those with this in their names.")] = "",
@@ -59,7 +59,7 @@ def list_queues(
 
 
 @app.command("show")
-@with_api
+@with_api_in_vhost
 def show_queue(api: Api, name: Name, as_json: AsJson = False) -> None:
     """Show one queue with its policy."""
     found = api.get(f"/queues/{segment(name)}")
@@ -70,7 +70,7 @@ def show_queue(api: Api, name: Name, as_json: AsJson = False) -> None:
 
 
 @app.command("declare")
-@with_api
+@with_api_in_vhost
 def declare_queue(
     api: Api,
     name: Name,
@@ -97,21 +97,21 @@ def declare_queue(
 
 
 @app.command("purge")
-@with_api
+@with_api_in_vhost
 def purge_queue(api: Api, name: Name, as_json: AsJson = False) -> None:
     """Drop what waits in every group."""
     _tell("dropped", api.call("POST", f"/queues/{segment(name)}/purge"), as_json)
 
 
 @app.command("pause")
-@with_api
+@with_api_in_vhost
 def pause_queue(api: Api, name: Name, publish: Publish = False, deliver: Deliver = False) -> None:
     """Refuse publishes, give consumers nothing, or (without options) both; holds over restarts."""
     _set_pause(api, "pause", name, publish, deliver)
 
 
 @app.command("resume")
-@with_api
+@with_api_in_vhost
 def resume_queue(api: Api, name: Name, publish: Publish = False, deliver: Deliver = False) -> None:
     """Let a paused queue go on; without options for publishers and consumers."""
     _set_pause(api, "resume", name, publish, deliver)
@@ -128,7 +128,7 @@ def _paused(view: dict[str, Any]) -> list[str]:
 
 
 @app.command("rm")
-@with_api
+@with_api_in_vhost
 def remove_queue(
     api: Api,
     name: Name,
@@ -142,7 +142,7 @@ def remove_queue(
 
 
 @app.command("peek")
-@with_api
+@with_api_in_vhost
 def peek(
     api: Api,
     name: Name,
@@ -164,7 +164,7 @@ def peek(
 
 
 @app.command("move")
-@with_api
+@with_api_in_vhost
 def move(
     api: Api,
     name: Name,
@@ -181,7 +181,7 @@ def move(
 
 
 @app.command("redrive")
-@with_api
+@with_api_in_vhost
 def redrive(
     api: Api,
     name: Name,

@@ -99,6 +99,7 @@ def application(site: Site) -> ASGIApp:
             Route("/metrics/detailed", metrics_endpoint(site, detailed=True)),
             Route(f"{V1}/openapi.json", openapi),
             Route(f"{V1}/topics/tail", tails.serve_lines),
+            Route(f"{V1}/vhosts/{{vhost}}/topics/tail", tails.serve_lines),
             *routes_of(site, ENDPOINTS, V1),
             *routes_of(site, IN_VHOSTS, f"{V1}/vhosts/{{vhost}}"),
             Route(f"{V1}/{{rest:path}}", _nowhere),

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Final
+from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -98,7 +99,8 @@ class Tail:
         """See `broker.engine.traffic.Sink`."""
 
     def cancelled(self, consumer: Consumer, reason: str) -> None:
-        """See `broker.engine.traffic.Sink`."""
+        """See `broker.engine.traffic.Sink`: the virtual host is deleted."""
+        self.end(reason)
 
 
 class Tails:
@@ -128,7 +130,7 @@ class Tails:
     async def _send(self, socket: WebSocket) -> None:
         try:
             topic_filter = socket.query_params.get("filter", "#")
-            async for message in self._followed(topic_filter, identity_of(socket.scope)):
+            async for message in self._followed(self._site, topic_filter, identity_of(socket.scope)):
                 if message:
                     await socket.send_text(json.dumps(message))
         except (QueueManagerError, Problem) as error:
@@ -139,28 +141,32 @@ class Tails:
     async def serve_lines(self, request: Request) -> Response:
         """A program that follows topics: an object on each line, the first one empty."""
         topic_filter = request.query_params.get("filter", "#")
+        vhost = request.path_params.get("vhost")
         try:
             check_operator(identity_of(request.scope), is_looking=True)
+            site = self._site if vhost is None else self._site.of_vhost(unquote(vhost))
             validate(topic_filter)
         except Exception as error:
             return answer_of(error)
-        lines = self._lines(topic_filter, identity_of(request.scope))
+        lines = self._lines(site, topic_filter, identity_of(request.scope))
         return StreamingResponse(lines, media_type="application/x-ndjson")
 
-    async def _lines(self, topic_filter: str, identity: Identity) -> AsyncIterator[str]:
+    async def _lines(self, site: Site, topic_filter: str, identity: Identity) -> AsyncIterator[str]:
         try:
-            async for message in self._followed(topic_filter, identity):
+            async for message in self._followed(site, topic_filter, identity):
                 yield json.dumps(message) + "\n"
         except (QueueManagerError, Problem) as error:
             yield json.dumps({"error": problem_of(error).error, "reason": error.reason}) + "\n"
 
-    async def _followed(self, topic_filter: str, identity: Identity) -> AsyncGenerator[dict[str, str]]:
+    async def _followed(
+        self, site: Site, topic_filter: str, identity: Identity
+    ) -> AsyncGenerator[dict[str, str]]:
         if self._count >= limits.TAILS_MAX:
             raise Problem(503, "unavailable", "too many follow topics")
         self._count += 1
         try:
-            tail = Tail(self._site)
-            with lasting(self._site.hub.access, identity, tail.end, tags=OPERATORS):
+            tail = Tail(site)
+            with lasting(site.hub.access, identity, tail.end, tags=OPERATORS):
                 async with aclosing(tail.messages(topic_filter)) as messages:
                     async for message in messages:
                         yield message

@@ -1,5 +1,6 @@
 """Virtual hosts made, bounded and deleted while the broker runs."""
 
+import json
 import subprocess
 import sys
 
@@ -8,9 +9,12 @@ import httpx
 import pytest
 import yaml
 from pika.exceptions import AMQPConnectionError, ProbableAccessDeniedError
+from typer.testing import CliRunner
 
+from broker.cli import app
 from tests.e2e import amqp
 from tests.e2e.broker_process import BrokerProcess
+from tests.e2e.mqtt import MqttClient
 from tests.e2e.test_amqp_exchanges import refusal, take_all
 
 CONFIG = {"vhosts": [{"name": "fixed", "max_queues": 3}]}
@@ -212,6 +216,58 @@ def test_command_adds_lists_and_removes(process, name):
     assert "MAX QUEUES" in listed
     assert run("rm", name).returncode == 0
     assert run("rm", name).returncode == 1
+
+
+def test_commands_are_about_the_virtual_host_that_an_option_names(process, api, tmp_path, name):
+    def run(*arguments, fails=False):
+        done = CliRunner().invoke(app, [*arguments, "--url", process.http_url])
+        assert done.exit_code == int(fails), done.output
+        return done.stdout
+
+    api.put(f"/vhosts/{name}", json={})
+    inside = ("--vhost", name)
+    run("queue", "declare", name, *inside)
+    run("exchange", "declare", f"{name}-x", "--type", "topic", *inside)
+    run("binding", "add", f"{name}-x", name, "--key", "a.*", *inside)
+    run("pub", name, "tea", *inside)
+    assert "tea" in run("queue", "peek", name, *inside)
+    run("group", "create", name, "readers", *inside)
+    for listing in (("queue", "ls"), ("exchange", "ls"), ("binding", "ls")):
+        assert name in run(*listing, *inside), listing
+        assert name not in run(*listing), listing
+    assert "readers" in run("group", "ls", name, *inside)
+    run("queue", "show", name, fails=True)
+    run("queue", "show", name, "--vhost", "nope", fails=True)
+    connection, _ = enter(process, name)
+    assert name in run("connection", "ls", *inside)
+    assert json.loads(run("connection", "ls", "--vhost", "fixed", "--json")) == []
+    device = MqttClient(process.mqtt_port, username=f"{name}:guest", password="guest").connect()
+    assert device.client_id in run("session", "ls", *inside)
+    assert device.client_id not in run("session", "ls", "--vhost", "fixed")
+    device.end()
+    connection.close()
+    file = tmp_path / "definitions.json"
+    run("export", str(file), *inside)
+    assert [each["name"] for each in json.loads(file.read_text())["queues"]] == [name]
+    api.put(f"/vhosts/{name}-copy", json={})
+    run("import", str(file), "--vhost", f"{name}-copy")
+    assert name in run("queue", "ls", "--vhost", f"{name}-copy")
+    run("queue", "rm", name, *inside)
+    assert name not in run("queue", "ls", *inside)
+
+
+def test_topics_of_a_virtual_host_are_followed_until_it_is_deleted(process, api, name):
+    api.put(f"/vhosts/{name}", json={})
+    with api.stream("GET", f"/vhosts/{name}/topics/tail", params={"filter": "a/#"}) as followed:
+        lines = followed.iter_lines()
+        assert json.loads(next(lines)) == {}
+        for vhost in ("/", name):
+            connection, channel = enter(process, vhost)
+            channel.basic_publish("amq.topic", "a.b", vhost)
+            connection.close()
+        assert json.loads(next(lines)) == {"topic": "a/b", "body": name, "encoding": "text"}
+        assert api.delete(f"/vhosts/{name}").status_code == 204
+        assert "was deleted" in json.loads(next(lines))["reason"]
 
 
 def test_all_of_it_is_there_after_a_crash(own_broker):

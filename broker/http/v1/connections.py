@@ -17,11 +17,14 @@ connections: Final = Endpoints("connections")
 
 
 class ConnectionListing(Query):
-    """Which connections: the first `limit` with a greater number than `after`; `user`: of this one only."""
+    """Which connections: the first `limit` with a greater number than `after`; `user`, `vhost`: of these
+    only.
+    """
 
     after: int = Field(default=0, ge=0)
     limit: int = Field(default=limits.HTTP_PAGE_ITEMS_DEFAULT, ge=1, le=limits.HTTP_PAGE_ITEMS_MAX)
     user: str | None = None
+    vhost: str | None = None
 
 
 class Closing(Query):
@@ -46,6 +49,8 @@ async def list_connections(site: Site, ask: Ask[ConnectionListing, NoBody]) -> C
     views = await site.node.connections()
     if query.user is not None:
         views = [view for view in views if view.description.user == query.user]
+    if query.vhost is not None:
+        views = [view for view in views if view.description.vhost == query.vhost]
     behind = [view for view in views if view.id > query.after]
     items = behind[: query.limit]
     following = items[-1].id if len(behind) > len(items) else None
