@@ -110,7 +110,7 @@ async def test_answers_are_written_before_what_others_receive(hub, monkeypatch):
 async def test_few_of_many_are_written_to_so_that_their_next_messages_can_join(hub, monkeypatch):
     monkeypatch.setattr(limits, "FLUSHES_PER_TURN_MAX", 256)
     done: list[Peer] = []
-    for count, written in ((1_000, limits.FLUSHES_PER_TURN_MIN), (6_400, 200), (20_000, 256)):
+    for count, written in ((1_000, limits.FLUSHES_PER_TURN_MIN), (6_400, 100), (20_000, 256)):
         for _ in range(count):
             hub.want_flush(Peer(done))
         await asyncio.sleep(0)
