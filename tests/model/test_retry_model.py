@@ -347,6 +347,7 @@ class RetryModel(ShardModel):
     def _drain_dead(self) -> None:
         taker = Taker()
         consumer = self.add_puller(self.manager.queues.find("dead"), taker)
+        self._commit()  # dead letters tell offsets, so they are given once they are durable
         while self.pull_one(consumer):
             pass
         found = []
