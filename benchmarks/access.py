@@ -14,21 +14,16 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-import yaml
-
-from benchmarks.brokers import SluiceMQ, free_port
+from benchmarks.brokers import SluiceMQ, started
 from benchmarks.load import process_stat
 from benchmarks.load.lockstep import LOADS, Steps
-from benchmarks.load.sockets import TLS_NAME
 from benchmarks.load.target import Login, Target
+from benchmarks.tls_ports import TlsPorts
 from broker.access.passwords import hashed
-from broker.tls.making import Authority, write_pair
 from config.access import PermissionSettings, UserSettings, UsersSettings
 from config.users_file import save_users
 
@@ -57,38 +52,30 @@ class Guarded(SluiceMQ):
     name = "access"
 
     def prepare(self) -> None:
-        super().prepare()
-        authority = Authority.made()
-        write_pair(self.directory, "ca", authority.key, authority.certificate)
-        write_pair(self.directory, "server", *authority.issue(TLS_NAME, [TLS_NAME], is_server=True))
-        pem = {"cert": str(self.directory / "server.crt"), "key": str(self.directory / "server.key")}
-        users_file = self.directory / "users.yaml"
+        self.tls = TlsPorts.made(self.directory)
+        self.login = ANY_USER
         users = tuple(
             UserSettings(name=login.user, password=hashed(login.password.encode()), permissions=(granted,))
             for login, granted in ((ANY_USER, EVERYTHING), (NARROW_USER, NARROWED))
         )
-        save_users(users_file, UsersSettings(users=users))
-        self.login = ANY_USER
-        self.amqps_port, self.mqtts_port = free_port(), free_port()
-        config = {
-            "storage": {"sync": "always"},
-            "access": {"users_file": str(users_file), "anonymous": "never"},
-            "listeners": {
-                "amqps": {"port": self.amqps_port, "tls": pem},
-                "mqtts": {"port": self.mqtts_port, "tls": pem},
-            },
+        save_users(self.directory / "users.yaml", UsersSettings(users=users))
+        super().prepare()
+
+    def configuration(self) -> dict[str, Any]:
+        users_file = str(self.directory / "users.yaml")
+        return super().configuration() | {
+            "access": {"users_file": users_file, "anonymous": "never"},
+            "listeners": self.tls.listeners(),
         }
-        (self.directory / "config.yaml").write_text(yaml.safe_dump(config))
 
     def targets(self) -> dict[str, Target]:
         """How each way comes in."""
         plain = self.target
-        over_tls = replace(ANY_USER, ca_file=str(self.directory / "ca.crt"))
         return {
             FREE: plain,
             AGAIN: plain,
             NARROW: replace(plain, login=NARROW_USER),
-            TLS: replace(plain, amqp_port=self.amqps_port, mqtt_port=self.mqtts_port, login=over_tls),
+            TLS: self.tls.over(plain),
         }
 
 
@@ -150,15 +137,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="five rounds of 12 turns")
     given = parser.parse_args()
     rounds, turns = (5, 12) if given.quick else (given.rounds, given.turns)
-    with tempfile.TemporaryDirectory(prefix="sluicemq-") as directory:
-        broker = Guarded(Path(directory))
-        try:
-            broker.start()
-            for load in LOADS:
-                for batch in BATCHES:
-                    print_table(load, batch, measure(broker, load, batch, rounds, turns))
-        finally:
-            broker.stop()
+    with started(Guarded) as broker:
+        for load in LOADS:
+            for batch in BATCHES:
+                print_table(load, batch, measure(broker, load, batch, rounds, turns))
 
 
 if __name__ == "__main__":

@@ -9,9 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, TypeVar
+
+import yaml
 
 from benchmarks.load import process_stat
 from benchmarks.load.amqp_wire import AmqpClient
@@ -162,6 +166,21 @@ class Broker:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
+B = TypeVar("B", bound=Broker)
+
+
+@contextlib.contextmanager
+def started(make: Callable[[Path], B]) -> Iterator[B]:
+    """A broker that runs, in a directory that is removed with what it wrote."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+        broker = make(Path(directory))
+        try:
+            broker.start()
+            yield broker
+        finally:
+            broker.stop()
+
+
 class SluiceMQ(Broker):
     """The broker of this repository, every commit made durable before its confirm."""
 
@@ -177,7 +196,11 @@ class SluiceMQ(Broker):
 
     def prepare(self) -> None:
         self.amqp_port, self.mqtt_port = free_port(), free_port()
-        (self.directory / "config.yaml").write_text("storage:\n  sync: always\n")
+        (self.directory / "config.yaml").write_text(yaml.safe_dump(self.configuration()))
+
+    def configuration(self) -> dict[str, Any]:
+        """What it is configured with."""
+        return {"storage": {"sync": "always"}}
 
     def command(self) -> list[str]:
         (self.directory / "ready.json").unlink(missing_ok=True)

@@ -12,14 +12,10 @@ import argparse
 import selectors
 import socket
 import statistics
-import tempfile
 import time
-from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-import yaml
-
-from benchmarks.brokers import HOST, SluiceMQ, free_port
+from benchmarks.brokers import HOST, SluiceMQ, free_port, started
 from benchmarks.load import process_stat
 from benchmarks.load.crew import LoadError
 
@@ -46,10 +42,11 @@ class WithMqCore(SluiceMQ):
     """With a port for MQ-Core."""
 
     def prepare(self) -> None:
-        super().prepare()
         self.mqcore_port = free_port()
-        config = {"storage": {"sync": "always"}, "listeners": {"mqcore": {"port": self.mqcore_port}}}
-        (self.directory / "config.yaml").write_text(yaml.safe_dump(config))
+        super().prepare()
+
+    def configuration(self) -> dict[str, Any]:
+        return super().configuration() | {"listeners": {"mqcore": {"port": self.mqcore_port}}}
 
 
 class Clients:
@@ -120,13 +117,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two rounds of 3,000 messages")
     given = parser.parse_args()
     rounds, messages = (2, 3_000) if given.quick else (given.rounds, given.messages)
-    with tempfile.TemporaryDirectory(prefix="bench-mqcore-") as directory:
-        broker = WithMqCore(Path(directory))
-        try:
-            broker.start()
-            measured = measure(broker, given.clients, messages, rounds)
-        finally:
-            broker.stop()
+    with started(WithMqCore) as broker:
+        measured = measure(broker, given.clients, messages, rounds)
     median, least = statistics.median(run.rate for run in measured), min(run.cpu_us for run in measured)
     print(f"median {median:,.0f} publishes/s; least processor time {least:.1f} us each")
 

@@ -10,48 +10,18 @@ from __future__ import annotations
 import argparse
 import time
 
+from benchmarks.core import NOW_MS, Collector, new_manager
 from broker.serve import tune_garbage_collection
-from queue_manager.claims.claim import Claim, Consumer
 from queue_manager.definitions import QueueDefinition
-from queue_manager.manager import QueueManager
-from queue_manager.model import Message
 from queue_manager.policy import QueuePolicy
-from storage.metadata_log import MetadataLog
-from storage.records import message_ids
-from storage.sequence import SequenceAllocator
 
-NOW_MS = 1_767_225_600_000
 ROUNDS = 7
-
-
-class Collector:
-    """A consumer that keeps what it was given until it settles."""
-
-    def __init__(self) -> None:
-        self.claims: list[Claim] = []
-
-    def deliver(self, consumer: Consumer, messages: list[Message], claims: list[Claim] | None) -> bool:
-        """See `queue_manager.claims.claim.Sink`."""
-        self.claims += claims or []
-        return True
-
-    def revoked(self, consumer: Consumer, claims: list[Claim]) -> None:
-        """See `queue_manager.claims.claim.Sink`."""
-
-    def cancelled(self, consumer: Consumer, reason: str) -> None:
-        """See `queue_manager.claims.claim.Sink`."""
 
 
 def cpu_ns_per_message(message_count: int, run_count: int, *, durable: bool) -> float:
     """One round."""
     policy = QueuePolicy(visibility_timeout_ms=30_000, message_bytes_max=1 << 20)
-    manager = QueueManager(
-        default_policy=policy,
-        auto_create=False,
-        cache_bytes_max=1 << 26,
-        log=MetadataLog(),
-        message_ids=SequenceAllocator(message_ids.KEY),
-    )
+    manager = new_manager(policy)
     queue = manager.queues.declare(QueueDefinition("jobs", durable=durable, policy=policy), NOW_MS)
     sink = Collector()
     manager.consumption.subscribe(

@@ -11,16 +11,12 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from benchmarks.core import NOW_MS, new_manager
 from queue_manager.definitions import QueueDefinition
-from queue_manager.manager import QueueManager
 from queue_manager.policy import QueuePolicy
 from queue_manager.queue.queue import Queue
 from queue_manager.routing.exchange import Exchange, ExchangeDefinition
-from storage.metadata_log import MetadataLog
-from storage.records import message_ids
-from storage.sequence import SequenceAllocator
 
-NOW_MS = 1_767_225_600_000
 ROUNDS = 5
 PUBLISHES = 20_000
 BINDS = 2_000
@@ -36,13 +32,7 @@ class Bench:
     """A queue manager with queues, of which the first takes what is measured."""
 
     def __init__(self, queue_count: int = 1) -> None:
-        self.manager = QueueManager(
-            default_policy=_POLICY,
-            auto_create=False,
-            cache_bytes_max=1 << 26,
-            log=MetadataLog(),
-            message_ids=SequenceAllocator(message_ids.KEY),
-        )
+        self.manager = new_manager(_POLICY)
         self.queues = [self._queue(f"q{number}") for number in range(queue_count)]
 
     def _queue(self, name: str) -> Queue:

@@ -12,42 +12,18 @@ from __future__ import annotations
 import argparse
 import time
 
+from benchmarks.core import NOW_MS, Collector, new_manager
 from broker.properties.filter_fields import fields_of
 from protocols.amqp091.content import Properties, encode_properties
-from queue_manager.claims.claim import Claim, Consumer
 from queue_manager.definitions import QueueDefinition
 from queue_manager.filters import Selector
 from queue_manager.filters.consumer_filter import consumer_filter
-from queue_manager.manager import QueueManager
-from queue_manager.model import Message
 from queue_manager.policy import QueuePolicy
 from storage.envelope import PROPERTIES_AMQP, EnvelopeTemplate
-from storage.metadata_log import MetadataLog
-from storage.records import message_ids
-from storage.sequence import SequenceAllocator
 
-NOW_MS = 1_767_225_600_000
 ROUNDS = 5
 TEXT = "region = 'eu' AND qty > 10"
 TARGET_PER_S = 200_000
-
-
-class Collector:
-    """A consumer that keeps what it was given until it settles."""
-
-    def __init__(self) -> None:
-        self.claims: list[Claim] = []
-
-    def deliver(self, consumer: Consumer, messages: list[Message], claims: list[Claim] | None) -> bool:
-        """See `queue_manager.claims.claim.Sink`."""
-        self.claims += claims or []
-        return True
-
-    def revoked(self, consumer: Consumer, claims: list[Claim]) -> None:
-        """See `queue_manager.claims.claim.Sink`."""
-
-    def cancelled(self, consumer: Consumer, reason: str) -> None:
-        """See `queue_manager.claims.claim.Sink`."""
 
 
 def properties(region: int, number: int) -> bytes:
@@ -81,13 +57,7 @@ def evaluations_per_s() -> tuple[float, float]:
 def messages_per_s(selector_count: int, message_count: int, *, scan: bool, alike: bool) -> float:
     """One round of messages through a group."""
     policy = QueuePolicy(visibility_timeout_ms=30_000, message_bytes_max=1 << 20)
-    manager = QueueManager(
-        default_policy=policy,
-        auto_create=False,
-        cache_bytes_max=1 << 26,
-        log=MetadataLog(),
-        message_ids=SequenceAllocator(message_ids.KEY),
-    )
+    manager = new_manager(policy)
     manager.context.fields.read_by(fields_of)
     queue = manager.queues.declare(QueueDefinition("jobs", durable=True, policy=policy), NOW_MS)
     sinks = [Collector() for _ in range(selector_count)]

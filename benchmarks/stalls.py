@@ -21,7 +21,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pamqp import body, commands, frame, header
 
@@ -258,13 +258,11 @@ CASES: dict[str, Callable[[Target, Callable[[], object]], None]] = {
 class WatchedBroker(SluiceMQ):
     """Takes messages of 40 MiB, and logs as JSON."""
 
-    def prepare(self) -> None:
-        super().prepare()
-        configuration = {
+    def configuration(self) -> dict[str, Any]:
+        return super().configuration() | {
             "log": {"format": "json"},
             "queues": [{"name": "large", "limits": {"max_message_size": "64MB"}}],
         }
-        (self.directory / "config.yaml").write_text(json.dumps(configuration))
 
     def longest_stall(self) -> tuple[int, str]:
         """What it logged of its loop: the longest stall in ms, and what it did."""

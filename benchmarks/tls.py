@@ -14,19 +14,15 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import yaml
-
-from benchmarks.brokers import HOST, Broker, BrokerUnavailable, Mosquitto, RabbitMQ, SluiceMQ, free_port
+from benchmarks.brokers import HOST, Broker, BrokerUnavailable, Mosquitto, RabbitMQ, SluiceMQ
 from benchmarks.load import amqp, mqtt, process_stat
 from benchmarks.load.mqtt_wire import MqttClient
-from benchmarks.load.sockets import TLS_NAME
-from benchmarks.load.target import Login, Target
+from benchmarks.load.target import Target
 from benchmarks.scenarios import QUORUM
-from broker.tls.making import Authority, write_pair
+from benchmarks.tls_ports import TlsPorts
 
 PLAIN, TLS = "plain", "TLS"
 WARM_UP_S: Final = 1.0
@@ -35,47 +31,15 @@ CONNECTIONS: Final = 100
 LARGE_BYTES: Final = 64 * 1024
 
 
-@dataclass
-class TlsPorts:
-    """Where a broker speaks TLS, and its certificate."""
-
-    directory: Path
-    amqps: int
-    mqtts: int
-
-    @classmethod
-    def made(cls, directory: Path) -> TlsPorts:
-        """An authority, a certificate of it, free ports."""
-        authority = Authority.made()
-        write_pair(directory, "ca", authority.key, authority.certificate)
-        write_pair(directory, "server", *authority.issue(TLS_NAME, [TLS_NAME], is_server=True))
-        for name in ("ca", "server"):  # mosquitto and RabbitMQ may run as users of their own
-            (directory / f"{name}.key").chmod(0o644)
-        return cls(directory, free_port(), free_port())
-
-    def file(self, name: str) -> str:
-        """The path of one of its files."""
-        return str(self.directory / name)
-
-    def over(self, target: Target) -> Target:
-        """The same broker over TLS."""
-        login = Login(ca_file=self.file("ca.crt"))
-        return replace(target, amqp_port=self.amqps, mqtt_port=self.mqtts, login=login)
-
-
 class SluiceMQWithTls(SluiceMQ):
     """With ports for both."""
 
     def prepare(self) -> None:
-        super().prepare()
         self.tls = TlsPorts.made(self.directory)
-        pem = {"cert": self.tls.file("server.crt"), "key": self.tls.file("server.key")}
-        listeners = {
-            "amqps": {"port": self.tls.amqps, "tls": pem},
-            "mqtts": {"port": self.tls.mqtts, "tls": pem},
-        }
-        config = {"storage": {"sync": "always"}, "listeners": listeners}
-        (self.directory / "config.yaml").write_text(yaml.safe_dump(config))
+        super().prepare()
+
+    def configuration(self) -> dict[str, Any]:
+        return super().configuration() | {"listeners": self.tls.listeners()}
 
 
 class RabbitMQWithTls(RabbitMQ):
