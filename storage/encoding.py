@@ -227,6 +227,12 @@ class KeyReader:
         """All that is left, as UTF-8."""
         return self._text(self.rest(), field)
 
+    def bucket(self) -> tuple[str, int]:
+        """The whole rest: the (queue ID, bucket ID) of a record of a bucket."""
+        found = self.terminated_text("queue_id"), self.u64("bucket_id")
+        self.finish()
+        return found
+
     def finish(self) -> None:
         """The whole key must have been read by now."""
         if self.position != len(self.data):

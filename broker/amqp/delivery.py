@@ -88,7 +88,7 @@ class AmqpConsumer:
             self._answer_get(first_tag, messages[0], None if claims is None else claims[0])
         elif claims is not None and claims[0].attempts > 1:
             for index, message in enumerate(messages):
-                self._redeliver(first_tag + index, message, claims[index].attempts)
+                self._deliver_alone(first_tag + index, message, claims[index].attempts)
         else:
             self._deliver_first(first_tag, messages)
         self._transport.want_flush()
@@ -128,8 +128,8 @@ class AmqpConsumer:
             if template is not self._last_template and not self._fits(template):
                 self._skip(range(tag, tag + len(bodies)))
             elif size > body_bytes_max:
-                for index, body in enumerate(bodies):
-                    self._deliver_large(tag + index, messages[start + index], body)
+                for index in range(len(bodies)):
+                    self._deliver_alone(tag + index, messages[start + index], 1)
             elif self.consumer.group.name:
                 numbered = self._numbered_template(template, size)
                 offsets = [message.offset for message in messages[start : start + len(bodies)]]
@@ -211,18 +211,22 @@ class AmqpConsumer:
         return numbered
 
     def _make(self, template: EnvelopeTemplate, size: int) -> DeliverTemplate:
-        raw = as_amqp(template)
-        if self.consumer.group.name:
-            raw = append_headers(raw, [(names.GROUP, self.consumer.group.group_id), (names.OFFSET, 0)])
         return DeliverTemplate(
             self._channel.number,
             self._tag,
             False,
             template.exchange,
             routing_key(template.topic),
-            raw,
+            self._block(template),
             size,
         )
+
+    def _block(self, template: EnvelopeTemplate) -> bytes:
+        """The properties of first deliveries, where each has numbers of its own these are 0."""
+        raw = as_amqp(template)
+        if self.consumer.group.name:
+            raw = append_headers(raw, [(names.GROUP, self.consumer.group.group_id), (names.OFFSET, 0)])
+        return raw
 
     def _fits(self, template: EnvelopeTemplate) -> bool:
         """Whether the properties fit one frame, as they must (4.2.6.1)."""
@@ -246,23 +250,19 @@ class AmqpConsumer:
             extra += [(names.GROUP, self.consumer.group.group_id), (names.OFFSET, message.offset)]
         return append_headers(raw, extra) if extra else raw
 
-    def _redeliver(self, tag: int, message: Message, attempts: int) -> None:
+    def _deliver_alone(
+        self, tag: int, message: Message, attempts: int, added: Sequence[tuple[str, object]] = ()
+    ) -> None:
+        """Deliver one message by itself, with headers besides those of its kind."""
         template = message.template
         if not self._fits(template):
             self._skip(range(tag, tag + 1))
             return
-        method = BasicDeliver(self._tag, tag, True, template.exchange, routing_key(template.topic))
-        self._connection.send_content(
-            self._channel.number, method, self._headers(message, attempts), message.body or b""
-        )
-
-    def _deliver_large(self, tag: int, message: Message, body: bytes) -> None:
-        template = message.template
-        if not self._fits(template):
-            self._skip(range(tag, tag + 1))
-            return
-        method = BasicDeliver(self._tag, tag, False, template.exchange, routing_key(template.topic))
-        self._connection.send_content(self._channel.number, method, self._headers(message, 1), body)
+        method = BasicDeliver(self._tag, tag, attempts > 1, template.exchange, routing_key(template.topic))
+        headers = self._headers(message, attempts)
+        if added:
+            headers = append_headers(headers, added)
+        self._connection.send_content(self._channel.number, method, headers, message.body or b"")
 
     def _answer_get(self, tag: int, message: Message, claim: Claim | None) -> None:
         attempts = 1 if claim is None else claim.attempts

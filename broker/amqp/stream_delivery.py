@@ -13,13 +13,10 @@ from broker.amqp.delivery import AmqpConsumer
 from broker.amqp.unacked import Unacked
 from broker.consumers import Consumers
 from broker.engine.traffic import Message
-from broker.properties.amqp import routing_key
 from broker.properties.templates import as_amqp
 from protocols.amqp091.constants import FRAME_OVERHEAD_BYTES
 from protocols.amqp091.content import NumberAppender, append_headers
-from protocols.amqp091.hot import DeliverTemplate
 from protocols.amqp091.hot_stamped import StampedTemplate, encode_deliver_stamped
-from protocols.amqp091.methods import BasicDeliver
 from storage.envelope import EnvelopeTemplate
 
 _log: Final = structlog.get_logger("sluicemq.amqp")
@@ -41,12 +38,12 @@ class AmqpStreamConsumer(AmqpConsumer):
     def _deliver_first(self, tag: int, messages: Sequence[Message]) -> None:
         consuming = self._channel.hub.client.consuming
         if consuming.gap(self.consumer):
-            self._deliver_alone(tag, messages[0], self._take_gap())
+            self._deliver_alone(tag, messages[0], 1, [(names.STREAM_GAP, self._take_gap())])
             tag += 1
             messages = messages[1:]
         if consuming.primary_group(self.consumer):
             for index, message in enumerate(messages):
-                self._deliver_alone(tag + index, message, 0)
+                self._deliver_alone(tag + index, message, 1)
         else:
             self._deliver_runs(tag, messages)
 
@@ -75,7 +72,7 @@ class AmqpStreamConsumer(AmqpConsumer):
                 self._skip(range(tag, tag + len(run)))
             elif size > body_bytes_max:
                 for index, message in enumerate(run):
-                    self._deliver_alone(tag + index, message, 0)
+                    self._deliver_alone(tag + index, message, 1)
             else:
                 offsets = [message.offset for message in run]
                 columns = [[message.received_at_ms for message in run], offsets]
@@ -98,30 +95,11 @@ class AmqpStreamConsumer(AmqpConsumer):
             stamped = self._stamped = StampedTemplate(current, numbered)
         return stamped
 
-    def _make(self, template: EnvelopeTemplate, size: int) -> DeliverTemplate:
+    def _block(self, template: EnvelopeTemplate) -> bytes:
         headers: list[tuple[str, object]] = [(names.STREAM_TIMESTAMP, 0), (names.STREAM_OFFSET, 0)]
         if self.consumer.group.name:
             headers[:0] = [(names.GROUP, self.consumer.group.group_id), (names.OFFSET, 0)]
-        return DeliverTemplate(
-            self._channel.number,
-            self._tag,
-            False,
-            template.exchange,
-            routing_key(template.topic),
-            append_headers(as_amqp(template), headers),
-            size,
-        )
-
-    def _deliver_alone(self, tag: int, message: Message, gap: int) -> None:
-        template = message.template
-        if not self._fits(template):
-            self._skip(range(tag, tag + 1))
-            return
-        method = BasicDeliver(self._tag, tag, False, template.exchange, routing_key(template.topic))
-        headers = self._headers(message, 1)
-        if gap:
-            headers = append_headers(headers, [(names.STREAM_GAP, gap)])
-        self._connection.send_content(self._channel.number, method, headers, message.body or b"")
+        return append_headers(as_amqp(template), headers)
 
     def _headers(self, message: Message, attempts: int) -> bytes:
         consuming = self._channel.hub.client.consuming

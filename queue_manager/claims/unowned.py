@@ -7,7 +7,7 @@ from queue_manager.log.members import M
 from queue_manager.log.payloads import delete_payloads, take_references
 from queue_manager.log.removals import Row
 from queue_manager.log.retention import Retention
-from queue_manager.log.runs import Run, add_to_runs
+from queue_manager.log.runs import runs_of
 from queue_manager.shard.commit import Commit
 
 
@@ -34,10 +34,7 @@ class Unowned:
 
     def release_skipped(self, commit: Commit) -> None:
         """See `queue_manager.shard.context.Skipping`."""
-        runs: list[Run] = []
-        shared_runs: list[Run] = []
-        for offset, message_id, shared in self._rows:
-            add_to_runs(shared_runs if shared else runs, offset, message_id)
+        runs, shared_runs = runs_of(self._rows)
         self._rows = []
         delete_payloads(commit, runs)
         self._retention.want_trim()

@@ -7,7 +7,7 @@ from typing import Generic
 from queue_manager.cursor.done_purges import DonePurges, H
 from queue_manager.log.removals import Row
 from queue_manager.log.retention import Retention
-from queue_manager.log.runs import Run, add_to_runs
+from queue_manager.log.runs import runs_of
 from queue_manager.shard.commit import Commit
 
 
@@ -28,20 +28,13 @@ class SkippedRows(Generic[H]):
             self._rows += rows
             self._retention.log.context.skipping[self] = None
 
-    def offsets(self) -> list[int]:
-        """The offsets that are not let go of yet."""
-        return [offset for offset, _, _ in self._rows]
-
     def skipped_count(self) -> int:
         """See `queue_manager.shard.context.Skipping`."""
         return len(self._rows)
 
     def release_skipped(self, commit: Commit) -> None:
         """See `queue_manager.shard.context.Skipping`."""
-        runs: list[Run] = []
-        shared_runs: list[Run] = []
-        for offset, message_id, shared in self._rows:
-            add_to_runs(shared_runs if shared else runs, offset, message_id)
+        runs, shared_runs = runs_of(self._rows)
         self._rows = []
         self._retention.payloads.release_unshared(self._holder, runs)
         if shared_runs:

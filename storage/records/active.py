@@ -55,11 +55,7 @@ def key(queue_id: str, bucket_id: int) -> bytes:
 
 def parse_key(raw: bytes) -> tuple[str, int]:
     """The (queue ID, bucket ID)."""
-    reader = KeyReader(NAME, raw, PREFIX)
-    queue_id = reader.terminated_text("queue_id")
-    bucket_id = reader.u64("bucket_id")
-    reader.finish()
-    return queue_id, bucket_id
+    return KeyReader(NAME, raw, PREFIX).bucket()
 
 
 def prefix(queue_id: str | None = None) -> bytes:

@@ -164,7 +164,7 @@ class GroupModel(ShardModel):
         if offset in items and items[offset].state == DONE:
             return False  # its retention may last
         real = self._real(group_id)
-        skipped = real.skipped.offsets()  # let go of with the next commit
+        skipped = [offset for offset, _, _ in real.skipped._rows]  # let go of with the next commit
         return offset < real.position and offset not in skipped
 
     # steps
