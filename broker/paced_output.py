@@ -14,7 +14,7 @@ class PacedOutput:
     transport has room. `pending_bytes`: how much waits.
     """
 
-    __slots__ = ("_caught_up", "_is_scheduled", "_loop", "_parts", "_transport", "pending_bytes")
+    __slots__ = ("_caught_up", "_is_scheduled", "_loop", "_parts", "_transport", "_write", "pending_bytes")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, caught_up: Callable[[], None]
@@ -22,6 +22,9 @@ class PacedOutput:
         """`caught_up` is called when all was written that did not fit at once."""
         self._loop = loop
         self._transport = transport
+        # TLS would make a record of each part
+        has_tls = transport.get_extra_info("sslcontext") is not None
+        self._write = self._write_joined if has_tls else transport.writelines
         self._caught_up = caught_up
         self._parts: deque[bytes | memoryview] = deque()
         self._is_scheduled = False
@@ -70,4 +73,7 @@ class PacedOutput:
                 step_bytes += len(part)
             self.pending_bytes -= step_bytes
             written_bytes += step_bytes
-            transport.write(b"".join(step))
+            self._write(step)
+
+    def _write_joined(self, parts: Iterable[bytes | memoryview]) -> None:
+        self._transport.write(b"".join(parts))

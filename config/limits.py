@@ -210,9 +210,10 @@ STORE_REMOTE_FLUSH_INTERVAL_MS: Final = 50  # commits to an object store start n
 JOURNAL_SEGMENT_BYTES: Final = 16 * MIB  # a file of the journal; larger only for a commit that is
 JOURNAL_SEGMENTS_MIN: Final = 2  # so that a start leaves the newest commits readable
 JOURNAL_SEGMENTS_MAX: Final = 8  # commits that SlateDB has not made durable wait in them; then writers wait
-COMMIT_INLINE_BYTES_MAX: Final = (
-    8 * MIB
-)  # the payload of a larger commit is encoded and handed on in a thread
+COMMIT_INLINE_BYTES_MAX: Final = 8 * MIB  # a larger commit is encoded and handed on in a thread, as is
+COMMIT_INLINE_BODIES_BYTES_MAX: Final = 256 * KIB  # one larger than this where each record has more than
+COMMIT_INLINE_BODY_BYTES_MAX: Final = 4 * KIB
+JOURNAL_JOINED_BYTES_MAX: Final = 16 * KIB  # larger values of such a commit are written from where they are
 VALUE_PART_BYTES: Final = 1 * MIB  # a larger value is copied in parts, between which other threads run
 JOURNAL_INLINE_BYTES_MAX: Final = 16 * KIB  # a larger commit is written by the journal's thread
 JOURNAL_INLINE_SYNC_US_MAX: Final = 500  # so is any while the disk takes longer than that to sync
@@ -263,7 +264,8 @@ CONNECTIONS_MAX: Final = 50_000
 REFUSAL_LOG_INTERVAL_MS: Final = 1_000  # one line about refused publishes per queue
 REFUSAL_LOG_QUEUES_MAX: Final = 1_000  # queues it is remembered for
 WRITE_BUFFER_BYTES_HIGH: Final = 1 * MIB  # beyond it a connection's consumers are paused
-WRITE_STEP_BYTES: Final = 256 * KIB  # of large messages, joined at a time
+JOINED_BODY_BYTES_MAX: Final = 16 * KIB  # a larger body is not copied on its way out
+WRITE_STEP_BYTES: Final = 256 * KIB  # of large messages, handed to the transport at a time
 WRITE_TURN_BYTES_MAX: Final = 1 * MIB  # of a connection's large messages, before others have their turn
 SUBSCRIBER_BUFFER_BYTES_MAX: Final = 64 * MIB  # beyond it plain messages to a slow subscriber are dropped
 SUBSCRIBER_BUFFER_BYTES_MIN: Final = 64 * KIB  # the least that may be configured instead, and the most

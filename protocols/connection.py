@@ -35,6 +35,10 @@ class Connection(ABC):
         self.has_large_output = False
         return output
 
+    def note_large_output(self) -> None:
+        """A message in `output` is better written in steps."""
+        self.has_large_output = True
+
     @abstractmethod
     def receive(self, data: bytes, now: float) -> list[Any]:
         """Take bytes from the peer; give the events of every complete frame, keeping a bounded rest.

@@ -22,6 +22,7 @@ from protocols.amqp091.hot import (
     DeliverTemplate,
     NumberedTemplate,
     encode_deliver_numbered,
+    encode_deliver_parts,
     encode_deliver_run,
     encode_deliver_varied,
 )
@@ -134,6 +135,9 @@ class AmqpConsumer:
                 numbered = self._numbered_template(template, size)
                 offsets = [message.offset for message in messages[start : start + len(bodies)]]
                 encode_deliver_numbered(output, numbered, tag, offsets, bodies)
+            elif size > limits.JOINED_BODY_BYTES_MAX:
+                encode_deliver_parts(output, self._template(template, size), tag, bodies)
+                self._connection.note_large_output()
             else:
                 encode_deliver_run(output, self._template(template, size), tag, bodies)
             start += len(bodies)

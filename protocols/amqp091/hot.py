@@ -127,6 +127,20 @@ def encode_deliver_run(
     output.append(encoded)
 
 
+def encode_deliver_parts(
+    output: list[bytes], template: DeliverTemplate, first_tag: int, bodies: list[bytes]
+) -> None:
+    """As `encode_deliver_run`; the bodies are parts of the output as they are, not copied."""
+    head, tail, end = template.head, template.tail, template.end
+    before = head
+    for tag, body in enumerate(bodies, first_tag):
+        assert len(body) == template.body_bytes
+        output += (b"".join((before, _pack_u64(tag), tail)), body)
+        before = end + head
+    if bodies:
+        output.append(end)
+
+
 def encode_deliver_mixed(
     output: list[bytes], template: DeliverTemplate, first_tag: int, bodies: list[bytes]
 ) -> None:

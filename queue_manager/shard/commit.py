@@ -93,5 +93,9 @@ class Commit:
     def write_ops(self) -> WriteOps:
         """The operations for the store."""
         ops = WriteOps(self.puts.items(), self.deletes)
-        ops.is_large = self.held_bytes > limits.COMMIT_INLINE_BYTES_MAX
+        held_bytes = self.held_bytes
+        ops.is_large = held_bytes > limits.COMMIT_INLINE_BYTES_MAX or (
+            held_bytes > limits.COMMIT_INLINE_BODIES_BYTES_MAX
+            and held_bytes > limits.COMMIT_INLINE_BODY_BYTES_MAX * len(self.puts)
+        )
         return ops

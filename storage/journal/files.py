@@ -20,6 +20,7 @@ SEGMENT_PREFIX: Final = "segment-"
 END_FILE: Final = "end"
 
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+_PARTS_PER_WRITE: Final = os.sysconf("SC_IOV_MAX")
 _OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 
 
@@ -134,9 +135,7 @@ class JournalFiles:
         parts, checksum = frames.encode_frame(body, sequence, segment.generation, self._previous)
         size = frames.frame_bytes(body.size)
         try:
-            written = os.pwritev(segment.fd, parts, self._at)
-            if written != size:
-                self._write_rest(segment.fd, b"".join(parts), written)
+            self._write(segment.fd, parts)
         except OSError as error:
             raise self._failed("writing", error) from error
         begun = time.perf_counter()
@@ -241,9 +240,16 @@ class JournalFiles:
         finally:
             segment.measure()
 
-    def _write_rest(self, fd: int, frame: bytes, written: int) -> None:
-        while written < len(frame):
-            written += os.pwrite(fd, frame[written:], self._at + written)
+    def _write(self, fd: int, parts: list[bytes]) -> None:
+        at = self._at
+        for begin in range(0, len(parts), _PARTS_PER_WRITE):
+            some = parts[begin : begin + _PARTS_PER_WRITE]
+            end = at + sum(map(len, some))
+            at += os.pwritev(fd, some, at)
+            if at != end:
+                rest = memoryview(b"".join(some))
+                while at < end:
+                    at += os.pwrite(fd, rest[at - end :], at)
 
     def _failed(self, doing: str, error: OSError) -> StorageError:
         """What to raise for an error before anything was synced."""

@@ -136,7 +136,7 @@ def _uncopied(fields: list[bytes]) -> list[bytes]:
     parts: list[bytes] = []
     small: list[bytes] = []
     for field in fields:
-        if len(field) > limits.VALUE_PART_BYTES:
+        if len(field) > limits.JOURNAL_JOINED_BYTES_MAX:
             parts += (b"".join(small), field)
             small = []
         else:

@@ -1,6 +1,7 @@
 """broker.paced_output: a bounded part in each turn, and nothing while the transport is full."""
 
 import asyncio
+from collections.abc import Iterable
 
 import pytest
 
@@ -13,12 +14,20 @@ PART = 64 * limits.KIB
 class Transport:
     """Takes everything; `is_full` as one whose peer reads nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, sslcontext: object = None) -> None:
+        self._sslcontext = sslcontext
         self.written: list[bytes] = []
         self.is_full = False
 
     def write(self, data: bytes) -> None:
         self.written.append(data)
+
+    def writelines(self, parts: Iterable[bytes | memoryview]) -> None:
+        assert self._sslcontext is None, "each part would be a record"
+        self.written += parts
+
+    def get_extra_info(self, name: str) -> object:
+        return {"sslcontext": self._sslcontext}[name]
 
     def get_write_buffer_size(self) -> int:
         return limits.WRITE_BUFFER_BYTES_HIGH + 1 if self.is_full else 0
@@ -27,9 +36,9 @@ class Transport:
         return sum(map(len, self.written))
 
 
-@pytest.fixture
-async def paced():
-    transport = Transport()
+@pytest.fixture(params=[None, "a context"], ids=["plain", "TLS"])
+async def paced(request):
+    transport = Transport(request.param)
     told = []
     output = PacedOutput(asyncio.get_running_loop(), transport, lambda: told.append(transport.total()))
     return output, transport, told
@@ -38,7 +47,7 @@ async def paced():
 async def test_small_output_is_written_at_once(paced):
     output, transport, told = paced
     output.add([b"a", memoryview(b"bc")])
-    assert (transport.written, output.pending_bytes, told) == ([b"abc"], 0, [])
+    assert (b"".join(transport.written), output.pending_bytes, told) == (b"abc", 0, [])
 
 
 async def test_large_output_is_written_turn_by_turn_in_order(paced):

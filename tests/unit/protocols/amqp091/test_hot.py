@@ -57,7 +57,10 @@ def test_run_of_deliveries_equals_single_deliveries(count, size):
     hot.encode_deliver_run(run, template(size, redelivered=True), 2**33, bodies)
     mixed: list[bytes] = []
     hot.encode_deliver_mixed(mixed, template(3, redelivered=True), 2**33, bodies)
-    assert b"".join(run) == b"".join(mixed)
+    parts: list[bytes] = []
+    hot.encode_deliver_parts(parts, template(size, redelivered=True), 2**33, bodies)
+    assert b"".join(run) == b"".join(mixed) == b"".join(parts)
+    assert all(any(part is body for part in parts) for body in bodies)
     found = unmarshal_all(b"".join(run))
     delivers = [value for _, value in found if value.name == "Basic.Deliver"]
     assert [value.delivery_tag for value in delivers] == list(range(2**33, 2**33 + count))

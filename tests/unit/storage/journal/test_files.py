@@ -5,9 +5,16 @@ import pytest
 
 from config import limits
 from storage.errors import StorageError, StoreFull
-from storage.journal import frames
+from storage.journal import files, frames
 from storage.journal.files import JournalFiles, segment_paths
-from tests.unit.storage.journal.journals import DATABASE_ID, SEGMENT_BYTES, Written, generations
+from storage.journal.frames import encode_body, seed_of
+from tests.unit.storage.journal.journals import (
+    DATABASE_ID,
+    SEGMENT_BYTES,
+    Written,
+    generations,
+    ops_of,
+)
 
 pytestmark = pytest.mark.usefixtures("small")
 
@@ -125,6 +132,30 @@ def test_a_write_cut_short_is_gone_on_with(journal, monkeypatch):
     monkeypatch.setattr(os, "pwritev", lambda fd, parts, at: whole(fd, [b"".join(parts)[:50]], at))
     journal.add(rows(0), rows(1), rows(2))
     journal.check(0)
+
+
+@pytest.mark.parametrize("taken_bytes", [50, 1 << 20])
+def test_a_large_commit_is_written_from_where_its_values_are(journal, monkeypatch, taken_bytes):
+    """However many there are, and wherever a write ends."""
+    monkeypatch.setattr(limits, "JOURNAL_JOINED_BYTES_MAX", 10)
+    monkeypatch.setattr(files, "_PARTS_PER_WRITE", 7)
+    whole = os.pwritev
+    written: list[bytes] = []
+
+    def write(fd: int, parts: list[bytes], at: int) -> int:
+        assert len(parts) <= 7
+        written.extend(parts)
+        return whole(fd, [b"".join(parts)[:taken_bytes]], at)
+
+    monkeypatch.setattr(os, "pwritev", write)
+    large: dict[bytes, bytes | None] = {b"k%d" % number: b"%d" % number * 11 for number in range(12)}
+    ops = ops_of(large)
+    ops.is_large = True
+    journal.ends.append(journal.files.append(encode_body(ops, seed_of(DATABASE_ID))))
+    journal.commits.append(large)
+    journal.add(rows(1))
+    journal.check(0)
+    assert all(any(part is value for part in written) for value in large.values())
 
 
 @pytest.mark.parametrize("call", ["fdatasync", "pwritev"])
