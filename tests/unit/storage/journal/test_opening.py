@@ -209,7 +209,7 @@ async def test_an_older_copy_of_the_database_is_replayed_as_far_as_the_journal_r
 async def test_damage_is_refused_and_can_be_accepted(left):
     path = max(generations(left / "journal").items())[1]
     raw = path.read_bytes()
-    at = raw.index(b"k3")
+    at = raw.rindex(b"k3")  # a checksum before it may read like that
     path.write_bytes(raw[:at] + b"x" + raw[at + 1 :])
     with pytest.raises(
         StorageError, match=r"commits 4 to 4 were confirmed and are not there.*make an empty file"
