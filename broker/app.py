@@ -14,7 +14,7 @@ from broker.access.access import GUEST_FROM_ELSEWHERE, Access
 from broker.access.loopback import is_loopback_host
 from broker.admin.admin import Admin
 from broker.admin.users import UserAdmin
-from broker.clock import Clock
+from broker.clock import Clock, until_beat_s
 from broker.configured import declare_configured, default_policy
 from broker.descriptors import connection_room, open_file_count, open_files_limit
 from broker.drivers import Drivers
@@ -402,7 +402,7 @@ class Broker:
         hub = self.hub
         trouble = TroubleLog(store)
         while True:
-            await asyncio.sleep(limits.DEADLINE_CHECK_INTERVAL_MS / 1000)
+            await asyncio.sleep(until_beat_s(limits.DEADLINE_CHECK_INTERVAL_MS))
             now = self.clock.monotonic()
             await hub.check_deadlines(now)
             slow = hub.bodies.overdue(now)

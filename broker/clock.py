@@ -16,6 +16,16 @@ class Clock:
     monotonic = staticmethod(time.monotonic)  # seconds that never go back
 
 
+def until_beat_s(interval_ms: int) -> float:
+    """Seconds until monotonic time is a multiple of the interval.
+
+    Who looks from time to time waits so long: all of them look in the same turn of the loop, and a broker
+    that has nothing to do is woken seldom.
+    """
+    interval_s = interval_ms / 1000
+    return interval_s - time.monotonic() % interval_s
+
+
 def iso_time(at_ms: int) -> str:
     """A wall time as ISO 8601 has it, in UTC with milliseconds."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,7 +1,9 @@
 """How late the event loop is, counted, and logged with what held it up.
 
 While a step runs, nobody else is served. A timer of the loop notices how late it comes; a thread looks, once
-it is overdue, where the loop's thread is: so no step pays for being watched.
+it is overdue, where the loop's thread is: so no step pays for being watched. Both wake seldom while the loop
+has next to nothing to do: of stalls that end such a time, those shorter than the timer's interval may be
+missed.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from broker.clock import until_beat_s
 from broker.log_pace import LogPace
 from config import limits
 
@@ -40,36 +43,43 @@ class LoopWatch:
         self._loop: asyncio.AbstractEventLoop
         self._loop_thread = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._began = 0.0
         self._due = 0.0
         self._cpu_s = 0.0
         self._seen = ""
-        self._stopped = threading.Event()
+        self._runs = threading.Lock()  # held until the end
         self._pace = LogPace(limits.LOOP_STALL_LOG_INTERVAL_MS)
 
     def start(self) -> None:
         """Begin; in the loop's thread."""
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
-        self._wait()
+        self._runs.acquire()
+        self._cpu_s = time.thread_time()
+        self._wait(limits.LOOP_WATCH_INTERVAL_MS)
         threading.Thread(target=self._look, name="loop-watch", daemon=True).start()
 
     def stop(self) -> None:
         """End."""
-        self._stopped.set()
+        self._runs.release()
         if self._timer is not None:
             self._timer.cancel()
 
-    def _wait(self) -> None:
-        interval_s = limits.LOOP_WATCH_INTERVAL_MS / 1000
-        self._due = time.monotonic() + interval_s
-        self._cpu_s = time.thread_time()
-        self._timer = self._loop.call_later(interval_s, self._tick)
+    def _wait(self, interval_ms: int) -> None:
+        wait_s = until_beat_s(interval_ms)
+        self._began = time.monotonic()
+        self._due = self._began + wait_s
+        self._timer = self._loop.call_later(wait_s, self._tick)
 
     def _tick(self) -> None:
-        late_ms = round((time.monotonic() - self._due) * 1000)
-        cpu_ms = round((time.thread_time() - self._cpu_s) * 1000)
+        now = time.monotonic()
+        late_ms = round((now - self._due) * 1000)
+        cpu_s = time.thread_time()
+        spent_s, self._cpu_s = cpu_s - self._cpu_s, cpu_s
+        cpu_ms = round(spent_s * 1000)
         seen, self._seen = self._seen, ""
-        self._wait()
+        is_idle = spent_s < (now - self._began) * limits.LOOP_IDLE_CPU_SHARE
+        self._wait(limits.LOOP_WATCH_IDLE_INTERVAL_MS if is_idle else limits.LOOP_WATCH_INTERVAL_MS)
         if late_ms < limits.LOOP_STALL_MS:
             return
         count, total_ms, longest_ms = self.lag
@@ -82,8 +92,13 @@ class LoopWatch:
     def _look(self) -> None:
         """In a thread: note where the loop is, once for each stall."""
         patience_s = limits.LOOP_STALL_LOG_MS / 2000
-        while not self._stopped.wait(patience_s / 2):
-            if not self._seen and time.monotonic() - self._due >= patience_s:
+        wait_s = patience_s
+        while not self._runs.acquire(timeout=wait_s):
+            wait_s = self._due + patience_s - time.monotonic()
+            if wait_s > 0:
+                continue
+            wait_s = patience_s / 2
+            if not self._seen:
                 frame = sys._current_frames().get(self._loop_thread)
                 if frame is not None:
                     self._seen = where(frame)

@@ -69,6 +69,11 @@ class QueueManager:
 
     # commits
 
+    def has_to_commit(self) -> bool:
+        """Whether a commit is due at once or later."""
+        context = self.context
+        return bool(context.commit or context.appended or context.skipping or context.state_writes)
+
     def commit_due_ms(self, now_ms: int) -> int | None:
         """In how many ms a commit is due: 0 for at once, None for not at all."""
         context = self.context

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.clock import Clock
+from broker.clock import Clock, until_beat_s
 from broker.engine.wakeups import Wakeups
 from config import limits
 from queue_manager.manager import QueueManager
@@ -23,7 +23,7 @@ class LeaseLoop:
     async def run(self) -> None:
         """Return claims whose lease has ended, twice a second."""
         while True:
-            await asyncio.sleep(limits.SWEEP_INTERVAL_MS / 1000)
+            await asyncio.sleep(until_beat_s(limits.SWEEP_INTERVAL_MS))
             self.expire_once()
 
     def expire_once(self) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from typing import Final
 
-from broker.clock import Clock
+from broker.clock import Clock, until_beat_s
 from broker.engine.commit_loop import CommitLoop
 from broker.engine.done_records import DoneRecords
 from broker.engine.ending import Ending, resolve
@@ -56,16 +56,19 @@ class Sweeper:
         wake = self._wakeups.sweep
         while True:
             try:
-                async with asyncio.timeout(limits.SWEEP_INTERVAL_MS / 1000):
+                async with asyncio.timeout(until_beat_s(limits.SWEEP_INTERVAL_MS)):
                     await wake.wait()
             except TimeoutError:
                 pass
             wake.clear()
-            await self._retry.take(self.sweep_once)
+            await self._retry.take(self._clean)
 
     async def sweep_once(self) -> None:
         """Expire leases, purge done records, trim logs, remove what deleted queues left."""
         self._leases.expire_once()
+        await self._clean()
+
+    async def _clean(self) -> None:
         await self._done_records.learn()
         while purges := self._manager.take_purges(self._clock.now_ms()):
             await self._purge(purges)

@@ -29,7 +29,8 @@ class Wakeups:
     def wake(self) -> None:
         """Something was done to the manager: see to commits and loads in this loop turn."""
         manager = self._manager
-        self.commit.set()
+        if manager.has_to_commit():
+            self.commit.set()
         if manager.context.loads:
             self.load.set()
         if manager.queues.removing or manager.context.awaiting_history:
