@@ -9,6 +9,7 @@ from storage.layout import BUCKET_EXPONENT_DEFAULT
 
 FOREVER: Final = -1
 
+NOTHING: Final = -1  # a bound of 0, which stands for none
 REJECT: Final = ""  # overflow: what is too much is refused
 REJECT_DLX: Final = "reject-publish-dlx"  # and dead-lettered
 DROP_HEAD: Final = "drop-head"  # the oldest goes instead
@@ -38,7 +39,8 @@ PAUSED: Final = Pause(publish=True, deliver=True)
 class QueuePolicy:
     """Limits and behaviour of one queue. Everything but `done_retention_ms` is 0 or "" for "not set".
 
-    `attempts_max` 0 = unlimited; `done_retention_ms` FOREVER or >= 0; `depth_max` 0 = unlimited;
+    `attempts_max` 0 = unlimited; `done_retention_ms` FOREVER or >= 0; `depth_max` 0 = unlimited, NOTHING =
+    what no consumer takes at once is too much, and so for `bytes_max`;
     `single_active`: one consumer of each group at a time is given messages.
     `dead_letter` is the queue that takes what is given up, or with `dead_letter_exchange` the routing key it
     is published there with; with `dead_letter_by_key` each message keeps its own routing key.
@@ -96,7 +98,11 @@ class QueuePolicy:
 
     def counts_bytes(self) -> bool:
         """Whether it matters how many bytes wait in the queue."""
-        return self.bytes_max > 0 or self.retention_bytes > 0
+        return self.bytes_max != 0 or self.retention_bytes > 0
+
+    def keeps_nothing(self) -> bool:
+        """Whether what waits is too much, however little it is."""
+        return NOTHING in (self.depth_max, self.bytes_max)
 
     def fields(self) -> dict[str, Any]:
         """Everything by name."""

@@ -13,7 +13,7 @@ from config.names import check_description
 from queue_manager.address import validate_queue_name
 from queue_manager.errors import InvalidAddress, InvalidArgument
 from queue_manager.log.stream_start import parse_interval_ms
-from queue_manager.policy import DROP_HEAD, REJECT, REJECT_DLX, QueuePolicy
+from queue_manager.policy import DROP_HEAD, NOTHING, REJECT, REJECT_DLX, QueuePolicy
 
 TYPE: Final = "x-queue-type"
 DESCRIPTION: Final = "x-description"
@@ -166,6 +166,11 @@ def _number(field: str, high: int, low: int = 0, least: int = 0) -> _Reader:
     return lambda name, value: {field: max(least, _integer(name, value, low, high))}
 
 
+def _bound(field: str, high: int) -> _Reader:
+    """A reader of how much may wait; of 0, nothing may."""
+    return lambda name, value: {field: _integer(name, value, 0, high) or NOTHING}
+
+
 def _nothing(check: Callable[[str, Any], object]) -> _Reader:
     """A reader of what is checked and asks for nothing that is here."""
 
@@ -279,8 +284,8 @@ _READERS: Final[dict[str, _Reader]] = {
     DESCRIPTION: _nothing(_description),
     "x-message-ttl": _number("message_ttl_ms", limits.DURATION_MS_MAX, least=1),  # 0: gone unless deliverable
     EXPIRES: _number("expires_ms", limits.DURATION_MS_MAX, low=1),
-    "x-max-length": _number("depth_max", limits.QUEUE_DEPTH_MESSAGES_MAX, low=1),
-    "x-max-length-bytes": _number("bytes_max", limits.SIZE_BYTES_MAX, low=1),
+    "x-max-length": _bound("depth_max", limits.QUEUE_DEPTH_MESSAGES_MAX),
+    "x-max-length-bytes": _bound("bytes_max", limits.SIZE_BYTES_MAX),
     OVERFLOW: _nothing(_one_of(tuple(_OVERFLOWS), "invalid_overflow")),
     DEAD_LETTER_EXCHANGE: _nothing(_exchange),
     DEAD_LETTER_KEY: _nothing(_text),

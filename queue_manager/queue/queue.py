@@ -158,7 +158,7 @@ class Queue:
         self.watch_use()
 
     def _follow_policy(self) -> None:
-        self.is_bounded = self.policy.depth_max > 0 or self.policy.bytes_max > 0 or self.pause.publish
+        self.is_bounded = self.policy.depth_max != 0 or self.policy.bytes_max != 0 or self.pause.publish
 
     def write_spec(self) -> None:
         """Put its specs into the open commit."""
@@ -261,9 +261,9 @@ class Queue:
         if self.rules.has_stage:  # what is on its way has its room already
             count += self.rules.stage.unmoved_count
             body_bytes += self.rules.stage.unmoved_bytes
-        if policy.depth_max and self.depth() + count > policy.depth_max:
+        if policy.depth_max and self.depth() + count > max(0, policy.depth_max):
             return False
-        return not policy.bytes_max or self._levels.waiting_bytes() + body_bytes <= policy.bytes_max
+        return not policy.bytes_max or self._levels.waiting_bytes() + body_bytes <= max(0, policy.bytes_max)
 
     def has_memory(self, count: int, body_bytes: int, now_ms: int) -> bool:
         """Whether there is memory for so many messages of so many bytes in all, if it is needed."""

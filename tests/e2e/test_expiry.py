@@ -71,6 +71,41 @@ def test_byte_limit_drops_the_oldest_messages(channel, name):
     assert get(channel, name).body == b"b" * 40
 
 
+@pytest.mark.parametrize("argument", ["x-max-length", "x-max-length-bytes"])
+@pytest.mark.parametrize("durable", [True, False])
+def test_limit_of_0_drops_what_no_consumer_takes_at_once(channel, name, argument, durable):
+    """As RabbitMQ: no message waits, over a restart of consumers neither."""
+    channel.confirm_delivery()
+    channel.queue_declare(f"{name}-dead", exclusive=True)
+    dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{name}-dead"}
+    channel.queue_declare(name, durable=durable, arguments={argument: 0, **dead})
+    amqp.publish(channel, name, "a")
+    letter = get(channel, f"{name}-dead")
+    assert (letter.body, died_in(letter)) == (b"a", [(name, "maxlen", 1)])
+    assert amqp.count(channel, name) == 0
+    channel.basic_qos(prefetch_count=1)
+    consumer = Collector(channel, name)
+    amqp.publish(channel, name, *"bcd")
+    [taken] = consumer.wait(1)
+    assert taken.body == b"b"
+    assert [get(channel, f"{name}-dead").body for _ in range(2)] == [b"c", b"d"]
+    channel.basic_nack(taken.tag, requeue=True)
+    amqp.publish(channel, name, *"ef")
+    assert amqp.count(channel, name) == 0
+    consumer.cancel()
+    channel.queue_delete(name)
+
+
+@pytest.mark.parametrize("argument", ["x-max-length", "x-max-length-bytes"])
+@pytest.mark.parametrize("overflow", ["reject-publish", "reject-publish-dlx"])
+def test_limit_of_0_that_rejects_refuses_every_publish(channel, name, argument, overflow):
+    channel.confirm_delivery()
+    channel.queue_declare(name, exclusive=True, arguments={argument: 0, "x-overflow": overflow})
+    Collector(channel, name)
+    with pytest.raises(NackError):
+        amqp.publish(channel, name, "a")
+
+
 def test_reject_publish_dlx_refuses_and_dead_letters(channel, name):
     channel.confirm_delivery()
     queue, dead = declare_pair(channel, name, **{"x-max-length": 1, "x-overflow": "reject-publish-dlx"})

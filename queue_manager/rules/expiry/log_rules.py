@@ -167,7 +167,7 @@ class LogRules:
             if not self._levels.oldest_at_hand():  # reading it for each publish would cost more than they do
                 self.call_at(now_ms + limits.EXPIRY_READ_INTERVAL_MS)
                 return
-        if not self._levels.begin():
+        if policy.keeps_nothing() or not self._levels.begin():  # consumers have the first chance
             self.call_at(now_ms)
             return
         try:

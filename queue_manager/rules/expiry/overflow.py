@@ -85,9 +85,9 @@ class Excess:
             count_max, bytes_max = policy.retention_count, policy.retention_bytes
         self.count = self.body_bytes = 0
         if count_max:
-            self.count = sum(map(_count, readers)) - count_max
+            self.count = sum(map(_count, readers)) - max(0, count_max)
         if bytes_max:
-            self.body_bytes = waiting_bytes(readers) - bytes_max
+            self.body_bytes = waiting_bytes(readers) - max(0, bytes_max)
 
     def is_over(self) -> bool:
         """Whether there is none."""
