@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Collection
 from dataclasses import asdict
+from functools import partial
 from typing import Final, Self
 
 import structlog
@@ -264,17 +265,27 @@ class Broker:
         self._ticker = asyncio.create_task(self._tick(store))
         self._keeper = asyncio.create_task(self._keep_small())
 
+    def _start_view(self, seconds: float) -> StartView:
+        replayed = self._replayed
+        return StartView(
+            seconds=seconds,
+            replay_seconds=0.0 if replayed is None else replayed.took_ms / 1000,
+            replayed_commits=0 if replayed is None else replayed.commit_count,
+        )
+
     async def _open_store(self, starting: StartLog, *, take_over: bool) -> Store:
         starting.step(f"opening the storage {self.settings.storage.url}")
         opened = await open_store(self.settings.storage, take_over=take_over, tell=starting.step)
         for note in opened.notes:
             _log.warning("storage.note", note=note)
-        if opened.replayed is not None:
-            _log.info("storage.replayed", **opened.replayed._asdict())
-        self._replayed = opened.replayed
+        opened.tell_replayed(self._note_replayed)
         if fast_batch_status() != "on":
             _log.warning("storage.slow_batches", status=fast_batch_status())
         return opened
+
+    def _note_replayed(self, replayed: Replay) -> None:
+        _log.info("storage.replayed", **replayed._asdict())
+        self._replayed = replayed
 
     def tell_lag(self, lag: Callable[[], Lag]) -> None:
         """Have metrics tell what `lag` gives: who runs the loop watches it."""
@@ -341,11 +352,7 @@ class Broker:
             lambda: self._listeners.ports,
             lambda: self._lag(),
             lambda: store.journal,
-            StartView(
-                seconds=self.clock.monotonic() - self._start_begun,
-                replay_seconds=0.0 if self._replayed is None else self._replayed.took_ms / 1000,
-                replayed_commits=0 if self._replayed is None else self._replayed.commit_count,
-            ),
+            partial(self._start_view, self.clock.monotonic() - self._start_begun),
         )
         listeners.open(makers, room, self._tls, hub.access.addresses)
         self.ports = listeners.ports

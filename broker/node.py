@@ -62,8 +62,8 @@ class CounterView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartView:
-    """How the start went: how long until clients were let in, and of that what the journal took to hand over
-    what it held.
+    """How the start went: how long until clients were let in, and what the journal took to hand over what it
+    held, which may end later.
     """
 
     seconds: float
@@ -82,7 +82,7 @@ class Node:
         ports: Callable[[], Mapping[str, int]],
         lag: Callable[[], Lag],
         journal: Callable[[], JournalView | None],
-        start: StartView,
+        start: Callable[[], StartView],
     ) -> None:
         """`ports` gives those of the listeners that are open, by name; `lag` what was seen of the loop;
         `journal` what the store holds before the database.

@@ -209,7 +209,8 @@ STORE_CLOCK_STEP_S_MAX: Final = 5  # a step of the clock beyond it spoils that f
 STORE_REMOTE_FLUSH_INTERVAL_MS: Final = 50  # commits to an object store start no closer together
 JOURNAL_SEGMENT_BYTES: Final = 16 * MIB  # a file of the journal; larger only for a commit that is
 JOURNAL_SEGMENTS_MIN: Final = 2  # so that a start leaves the newest commits readable
-JOURNAL_SEGMENTS_MAX: Final = 8  # commits that SlateDB has not made durable wait in them; then writers wait
+JOURNAL_SEGMENTS_MAX: Final = 8  # commits that SlateDB has not made durable wait in them; then writers wait.
+# A start that finds all of them full has one more to begin with
 COMMIT_INLINE_BYTES_MAX: Final = 8 * MIB  # a larger commit is encoded and handed on in a thread, as is
 COMMIT_INLINE_BODIES_BYTES_MAX: Final = 256 * KIB  # one larger than this where each record has more than
 COMMIT_INLINE_BODY_BYTES_MAX: Final = 4 * KIB
@@ -228,6 +229,7 @@ JOURNAL_APPLY_STEP_ROWS: Final = 128  # put into a batch before others have thei
 JOURNAL_APPLY_STEP_BYTES: Final = 256 * KIB
 JOURNAL_FLUSH_INTERVAL_MS: Final = 2_000  # SlateDB's log is flushed and synced so long after rows came, or
 JOURNAL_FLUSH_BYTES: Final = 8 * MIB  # when they have so many bytes
+JOURNAL_REPLAY_AT_ONCE_BYTES: Final = 4 * MIB  # a start does not wait until the database has more than that
 JOURNAL_REPLAY_BYTES: Final = 2 * MIB  # handed to SlateDB at a time at a start
 JOURNAL_FILL_BYTES: Final = 1 * MIB  # zeros written at a time where a segment is made
 BACKGROUND_DELETES_PER_COMMIT_MAX: Final = 20_000  # so that cleaning up never makes a commit long

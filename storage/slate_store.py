@@ -1,7 +1,7 @@
 """The store that keeps everything in a SlateDB database."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -89,7 +89,6 @@ class SlateStore:
         "_turn",
         "cuts",
         "notes",
-        "replayed",
     )
 
     def __init__(
@@ -130,7 +129,6 @@ class SlateStore:
         self._closed = False
         self.notes = notes
         self.cuts = None if admin is None else Cuts(admin, self._flush_tables)
-        self.replayed: Replay | None = None  # SlateDB replays its own log, and does not say
         self._commit_thread: ThreadPoolExecutor | None = None
         self._sweep_thread: ThreadPoolExecutor | None = None
         self._sweeper: asyncio.Task[None] | None = None
@@ -285,6 +283,9 @@ class SlateStore:
         finally:
             if watch is not None:
                 watch.stop()
+
+    def tell_replayed(self, tell: Callable[[Replay], None]) -> None:
+        """Nothing to tell: SlateDB replays its own log, and does not say."""
 
     async def close(self) -> None:
         """Write out what is in memory and let go of the database; a second call does nothing.

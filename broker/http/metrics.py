@@ -200,10 +200,14 @@ def _commit_lines(site: Site) -> Iterable[str]:
 
 def _storage_lines(site: Site) -> Iterable[str]:
     """What the last start took, and the journal, where the store has one."""
-    start, journal = site.node.start, site.node.journal()
+    start, journal = site.node.start(), site.node.journal()
     metrics: list[tuple[str, str, float]] = [
         ("start_seconds", "How long the start took until clients were let in.", start.seconds),
-        ("start_replay_seconds", "What of that the journal took, after a crash.", start.replay_seconds),
+        (
+            "start_replay_seconds",
+            "How long the journal took after a crash to hand over what it held, at once or behind the start.",
+            start.replay_seconds,
+        ),
         ("start_replayed_commits", "Commits that it handed over then.", start.replayed_commits),
     ]
     if journal is not None:

@@ -73,16 +73,40 @@ class Behind:
         self._progress = asyncio.Event()  # set, and replaced, after each batch and each flush
         self._tasks: list[asyncio.Task[None]] = []
         self._failure: StorageError | None = None
+        self.is_replaying = False
+        """Whether commits of before the opening are still being handed over."""
 
-    def start(self) -> None:
-        """Begin to work in the background."""
-        for loop in (self._apply_loop(), self._flush_loop()):
+    def start(self, replay: Coroutine[Any, Any, int] | None = None) -> None:
+        """Begin to work in the background: with `replay`, if there is one, before anything else. It gives the
+        commit up to which the database has everything on disk then.
+        """
+        if replay is None:
+            self._begin(self._apply_loop(), self._flush_loop())
+        else:
+            self.is_replaying = True
+            self._begin(self._after(replay))
+
+    def _begin(self, *loops: Coroutine[Any, Any, None]) -> None:
+        for loop in loops:
             self._tasks.append(self._loop.create_task(self._run(loop)))
+
+    async def _after(self, replay: Coroutine[Any, Any, int]) -> None:
+        self._applied_sequence = await replay
+        self.is_replaying = False
+        if self._on_durable is not None:
+            await self._on_durable(self._applied_sequence)
+        self._begin(self._apply_loop(), self._flush_loop())
+        self._tell_progress()
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether there are commits since the opening that the database has not."""
+        return bool(self._waiting or self._applying)
 
     @property
     def is_empty(self) -> bool:
         """Whether the database has everything."""
-        return not self._waiting and not self._applying
+        return not (self._waiting or self._applying or self.is_replaying)
 
     @property
     def waiting_bytes(self) -> int:
@@ -117,7 +141,16 @@ class Behind:
         commit = self._waiting.last
         if commit is not None:
             self._want(commit.sequence)
-        while self._applying or (commit is not None and self._applied_sequence < commit.sequence):
+        while (
+            self.is_replaying
+            or self._applying
+            or (commit is not None and self._applied_sequence < commit.sequence)
+        ):
+            await self.progress()
+
+    async def replayed(self) -> None:
+        """Return once the database has every commit of before the opening. Raises StorageError."""
+        while self.is_replaying:
             await self.progress()
 
     def hurry(self) -> None:
@@ -161,14 +194,16 @@ class Behind:
             await self._hand_over(filled)
 
     async def replay(self, commits: Iterable[tuple[EndRecord, Rows, int]]) -> None:
-        """Hand over what was read from a journal, and have it made durable; nobody reads meanwhile.
+        """Hand over what was read from a journal, and have it made durable.
 
         While the database takes one batch the next is filled. Raises StorageError, OSError.
         """
         handing: asyncio.Task[None] | None = None
         waiting_bytes = 0
+        reading = iter(commits)
         try:
-            for commit, rows, body_bytes in commits:
+            while (read := await self._loop.run_in_executor(None, next, reading, None)) is not None:
+                commit, rows, body_bytes = read
                 self.add(commit, rows, body_bytes)
                 waiting_bytes += body_bytes
                 if waiting_bytes < limits.JOURNAL_REPLAY_BYTES:

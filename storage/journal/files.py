@@ -8,6 +8,7 @@ import errno
 import os
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -44,6 +45,11 @@ class _Segment:
         self.is_free = False
         self.last = before
 
+    def hold(self, last: int) -> None:
+        """It has commits up to `last` that are nowhere else."""
+        self.is_free = False
+        self.last = last
+
     def wrote(self, sequence: int) -> None:
         """That commit is in it."""
         self.last = sequence
@@ -68,15 +74,24 @@ class Held(NamedTuple):
 class JournalFiles:
     """Appends frames and syncs them. Blocking, one caller of `append` at a time.
 
-    Made for a journal whose every commit SlateDB holds durably: all files are free. `release` may be called
-    from another thread.
+    `release` may be called from another thread.
     """
 
-    def __init__(self, directory: Path, database_id: int, last: EndRecord, generation: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        database_id: int,
+        last: EndRecord,
+        generation: int,
+        held: Mapping[Path, int] | None = None,
+    ) -> None:
         """Go on behind the commit `last`, in segments of generations above `generation`.
 
-        Raises StorageError.
+        `held` has the segments with commits that SlateDB does not hold durably yet, with the last of each;
+        all others are free, and there may be one more than otherwise. Raises StorageError.
         """
+        held = held or {}
+        self._held_count = len(held)
         self._directory = directory
         self._database_id = database_id
         self._generation = generation
@@ -91,7 +106,10 @@ class JournalFiles:
         try:
             self._end_fd = os.open(directory / END_FILE, os.O_RDWR)
             for path in segment_paths(directory):
-                self._segments.append(_Segment(path, os.open(path, os.O_RDWR)))
+                segment = _Segment(path, os.open(path, os.O_RDWR))
+                self._segments.append(segment)
+                if path in held:
+                    segment.hold(held[path])
         except OSError as error:
             self.close()
             raise StorageError(f"opening the journal: {error.strerror}: {error.filename}") from error
@@ -108,9 +126,11 @@ class JournalFiles:
     @property
     def has_free_segment(self) -> bool:
         """Whether another segment can be begun, room on the disk given."""
-        return len(self._segments) < limits.JOURNAL_SEGMENTS_MAX or any(
-            segment.is_free for segment in self._segments
-        )
+        return self._may_create or any(segment.is_free for segment in self._segments)
+
+    @property
+    def _may_create(self) -> bool:
+        return len(self._segments) < max(limits.JOURNAL_SEGMENTS_MAX, self._held_count + 1)
 
     def held(self) -> Held:
         """What there is of segments."""
@@ -207,7 +227,7 @@ class JournalFiles:
         return min(free, key=lambda segment: segment.generation, default=None)
 
     def _create(self, size: int) -> _Segment:
-        if len(self._segments) >= limits.JOURNAL_SEGMENTS_MAX:
+        if not self._may_create:
             raise StoreFull("writing: the journal is full, and the database does not take it over")
         numbers = [_number(segment.path) for segment in self._segments]
         path = self._directory / f"{SEGMENT_PREFIX}{max(numbers, default=0) + 1}"

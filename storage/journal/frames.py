@@ -16,6 +16,7 @@ behind the checksum. `previous` is the checksum of the frame before, or the seed
 
 import struct
 import zlib
+from itertools import accumulate, pairwise
 from typing import Final, NamedTuple
 
 from config import limits
@@ -161,6 +162,29 @@ def decode_body(raw: bytes, puts: int, deletes: int) -> dict[bytes, bytes | None
     if deletes:
         rows.update(dict.fromkeys(fields[2 * puts :]))
     return rows
+
+
+def decode_early(
+    raw: bytes, puts: int, deletes: int, prefix: bytes
+) -> tuple[dict[bytes, bytes | None], tuple[bytes, bytes] | None]:
+    """As `decode_body`, without the keys that begin with `prefix`; and the lowest and highest of those."""
+    count = 2 * puts + deletes
+    ends = list(accumulate(struct.unpack_from(f"<{count}I", raw), initial=4 * count))
+    left_out: list[bytes] = []
+    rows: dict[bytes, bytes | None] = {}
+    for start, middle, end in zip(
+        ends[0 : 2 * puts : 2], ends[1 : 2 * puts : 2], ends[2 : 2 * puts + 1 : 2], strict=True
+    ):
+        if raw.startswith(prefix, start):
+            left_out.append(raw[start:middle])
+        else:
+            rows[raw[start:middle]] = raw[middle:end]
+    for start, end in pairwise(ends[2 * puts :]):
+        if raw.startswith(prefix, start):
+            left_out.append(raw[start:end])
+        else:
+            rows[raw[start:end]] = None
+    return rows, (min(left_out), max(left_out)) if left_out else None
 
 
 def frame_bytes(body_bytes: int) -> int:

@@ -15,14 +15,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from config import limits
 from storage.batch import WriteOps
 from storage.directory_lock import DirectoryLock
 from storage.errors import StorageError
 from storage.journal.behind import Behind
+from storage.journal.early import read_early
 from storage.journal.files import JournalFiles, create_files, sync_directory
 from storage.journal.frames import EndRecord, seed_of
-from storage.journal.reading import JournalDamaged, Survey, read_commits, read_end, survey_journal
-from storage.journal.store import JournaledStore
+from storage.journal.reading import JournalDamaged, Survey, read_end, read_portions, survey_journal
+from storage.journal.store import JournaledStore, Replaying
 from storage.local_sync import sync_filesystem_of
 from storage.records import format_marker, journal_state
 from storage.records.journal_state import JournalState
@@ -73,15 +75,22 @@ class _Opening:
         self._changing = root / CHANGING_DIRECTORY
         self._notes = list(slate.notes)
         self._replayed: Replay | None = None
+        self._behind: Survey | None = None  # to be replayed once the store is there
 
     async def open(self, lock: DirectoryLock, *, leaves: bool) -> JournaledStore:
         """As `open_journaled`."""
         state = await self._state()
-        last, generation = await self._take_over(state) if state is not None else (None, 0)
+        last, generation = (None, 0) if state is None else await self._take_over(state, may_wait=True)
         if state is None or last is None:
             state = await self._create()
             last = _end_of(state)
-        writer = await _run(JournalFiles, self._directory, state.database_id, last, generation)
+        behind = self._behind
+        held = {} if behind is None else behind.held_segments()
+        writer = await _run(JournalFiles, self._directory, state.database_id, last, generation, held)
+        replaying = None
+        if behind is not None:
+            early = await _run(read_early, behind)
+            replaying = Replaying(early, behind.last.sequence, self._hand_over(state, behind))
         return JournaledStore(
             self._slate,
             writer,
@@ -89,6 +98,7 @@ class _Opening:
             state.database_id,
             notes=tuple(self._notes),
             replayed=self._replayed,
+            replaying=replaying,
             leave=self._give_up if leaves else None,
         )
 
@@ -146,11 +156,13 @@ class _Opening:
         await _run(self._finish_change, state)
         return state
 
-    async def _take_over(self, state: JournalState) -> tuple[EndRecord | None, int]:
+    async def _take_over(
+        self, state: JournalState, *, may_wait: bool = False
+    ) -> tuple[EndRecord | None, int]:
         """Replay the journal; gives its last commit, and the highest generation of a segment.
 
-        No commit if something is missing and a person wants a start all the same: the journal is of no more
-        use.
+        `may_wait`: if there is much to replay, leave that to the store. No commit if something is missing
+        and a person wants a start all the same: the journal is of no more use.
         """
         if not self._directory.is_dir():
             await self._refuse_unless_accepted(
@@ -165,21 +177,27 @@ class _Opening:
             await self._replay(state, damage.survey)
             return None, 0
         self._notes += survey.notes
-        await self._replay(state, survey)
+        is_much = survey.replay_bytes > limits.JOURNAL_REPLAY_AT_ONCE_BYTES
+        if may_wait and is_much and len(survey.to_replay) <= limits.JOURNAL_SEGMENTS_MAX:
+            self._behind = survey
+        else:
+            await self._replay(state, survey)
         return survey.last, survey.generation
 
     async def _replay(self, state: JournalState, survey: Survey) -> None:
         """Hand over what the database has not, and have it on disk there: then every segment is free."""
-        if not survey.replay_count:
-            return
+        if survey.replay_count:
+            self._replayed = await self._hand_over(state, survey)
+
+    async def _hand_over(self, state: JournalState, survey: Survey) -> Replay:
         begun = time.monotonic()
         behind = Behind(self._slate, state.database_id)
         try:
-            await behind.replay(read_commits(survey))
+            await behind.replay(read_portions(survey, limits.JOURNAL_REPLAY_BYTES))
         finally:
             await behind.close()
         took_ms = round(1000 * (time.monotonic() - begun))
-        self._replayed = Replay(survey.replay_count, survey.replay_bytes, took_ms)
+        return Replay(survey.replay_count, survey.replay_bytes, took_ms)
 
     async def _refuse_unless_accepted(self, problem: str, remedy: str) -> None:
         file = self._root / ACCEPT_LOSS_FILE

@@ -41,6 +41,10 @@ class Survey:
     def replay_count(self) -> int:
         return sum([len(found) for _, found in self.to_replay])
 
+    def held_segments(self) -> dict[Path, int]:
+        """The segments with commits to be replayed, and the last of each."""
+        return {path: found[-1].sequence for path, found in self.to_replay}
+
     @property
     def replay_bytes(self) -> int:
         return sum([frame.end - frame.body_start for _, found in self.to_replay for frame in found])
@@ -68,6 +72,19 @@ def survey_journal(directory: Path, database_id: int, held: EndRecord) -> Survey
         walk.read(segment, following)
     walk.finish()
     return walk.survey
+
+
+def read_portions(
+    survey: Survey, portion_bytes: int
+) -> Iterator[tuple[EndRecord, dict[bytes, bytes | None], int]]:
+    """As `read_commits`, so many commits put together that they have `portion_bytes`, or are all there is."""
+    commits = read_commits(survey)
+    for last, rows, size in commits:
+        while size < portion_bytes and (following := next(commits, None)) is not None:
+            last, more, more_bytes = following
+            rows.update(more)
+            size += more_bytes
+        yield last, rows, size
 
 
 def read_commits(survey: Survey) -> Iterator[tuple[EndRecord, dict[bytes, bytes | None], int]]:

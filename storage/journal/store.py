@@ -1,8 +1,9 @@
 """A store that confirms on a local disk: a journal, and SlateDB behind it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import cast
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 from config import limits
 from storage.batch import WriteOps
@@ -11,6 +12,7 @@ from storage.disk_watch import DiskWatch, Trouble
 from storage.errors import StorageError, StoreFull, StoreUnavailable
 from storage.journal.appender import Append, Appender
 from storage.journal.behind import Behind
+from storage.journal.early import Early
 from storage.journal.files import JournalFiles
 from storage.journal.frames import EndRecord, FrameBody, encode_body, seed_of
 from storage.journal.waiting import ABSENT, Rows
@@ -33,6 +35,16 @@ class _Prepared:
         self.count = len(ops)
 
 
+class Replaying(NamedTuple):
+    """What an opening leaves to the store: handing over, with `work`, the commits up to `last`, of which
+    reads see `early` meanwhile.
+    """
+
+    early: Early
+    last: int
+    work: Coroutine[Any, Any, Replay]
+
+
 class JournaledStore:
     """A Store that confirms what is in the journal, made by `storage.journal.opening.open_journaled`.
 
@@ -50,9 +62,11 @@ class JournaledStore:
         *,
         notes: tuple[str, ...] = (),
         replayed: Replay | None = None,
+        replaying: Replaying | None = None,
         leave: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Serve `slate`, which holds all of the journal. Needs a running event loop.
+        """Serve `slate`, which holds all of the journal but what `replaying` hands over. Needs a running
+        event loop.
 
         `lock`: what keeps others away, released by `close`, or when this store appends nothing more.
 
@@ -74,7 +88,13 @@ class JournaledStore:
         self._failure: StorageError | None = None
         self._closed = False
         self.cuts = None if slate.cuts is None else slate.cuts.behind(self._hand_over, self._behind.viewed)
-        self._behind.start()
+        self._early: Early | None = None
+        self._tell_replayed: Callable[[Replay], None] = lambda replayed: None
+        if replaying is None:
+            self._behind.start()
+        else:
+            self._early = replaying.early
+            self._behind.start(self._replay(replaying))
 
     def describe(self) -> str:
         """Where the data lies and how durable a write is."""
@@ -108,6 +128,11 @@ class JournaledStore:
         if self._appender.pending_count:
             await self._settle("reading")
         found = self._behind.find(key)
+        early = self._early
+        if found is ABSENT and early is not None:
+            found = early.find(key)
+            if found is ABSENT and not early.covers(key, key + b"\0"):
+                await self._behind.replayed()
         if found is not ABSENT and not self._closed:
             return cast("bytes | None", found)
         return await self._slate.get(key)
@@ -122,12 +147,28 @@ class JournaledStore:
         """At most `limit` rows with `start <= key < end`, as of one moment. Raises StorageError."""
         own = journal_state.key()
         is_own_inside = limit > 0 and start <= own and (end is None or own < end)
+        early = self._early
+        if early is not None and not self._changed() and early.covers(start, end):
+            rows = await early.scan(
+                partial(self._scan_database, reverse), start, end, limit + is_own_inside, reverse=reverse
+            )
+            if self._early is early and not self._changed():
+                return [row for row in rows if row[0] != own][:limit]
         with self._behind.viewed():
             if self._appender.pending_count or not self._behind.is_empty:
                 await self._settle("scanning")
             # the journal's own record is nothing that was written to this store
             rows = await self._slate.scan(start, end, limit=limit + is_own_inside, reverse=reverse)
         return [row for row in rows if row[0] != own][:limit] if is_own_inside else rows
+
+    async def _scan_database(
+        self, reverse: bool, start: bytes, end: bytes | None, limit: int
+    ) -> list[tuple[bytes, bytes]]:
+        return await self._slate.scan(start, end, limit=limit, reverse=reverse)
+
+    def _changed(self) -> bool:
+        """Whether anything was written that the database has not, but for what was left to be replayed."""
+        return self._appender.pending_count > 0 or self._behind.has_waiting
 
     def prepare(self, ops: WriteOps) -> None:
         """Encode the commit, while an earlier one may be waiting for the disk."""
@@ -213,7 +254,21 @@ class JournaledStore:
                     self._files.close()
                     self._lock.release()
 
+    def tell_replayed(self, tell: Callable[[Replay], None]) -> None:
+        """Have `tell` called with what the opening found only in the journal, once the database has it:
+        now, if that is so already. Not at all if there was nothing.
+        """
+        if self.replayed is not None:
+            tell(self.replayed)
+        self._tell_replayed = tell
+
     # inside
+
+    async def _replay(self, replaying: Replaying) -> int:
+        self.replayed = await replaying.work
+        self._early = None
+        self._tell_replayed(self.replayed)
+        return replaying.last
 
     def _check_open(self) -> None:
         if self._closed:

@@ -21,6 +21,7 @@ from pathlib import Path
 from config import limits
 from tests.storage_faults import power
 limits.JOURNAL_SEGMENT_BYTES = 64 * limits.KIB
+limits.JOURNAL_REPLAY_AT_ONCE_BYTES = 0
 limits.STORE_TABLE_BYTES = 128 * limits.KIB
 limits.STORE_SWEEP_INTERVAL_S = 0.1
 limits.STORE_GARBAGE_INTERVAL_S = 0.2

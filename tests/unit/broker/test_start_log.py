@@ -24,7 +24,11 @@ async def test_step_is_told_after_a_while_and_again_until_the_end():
             starting.step("reading")
             await asyncio.sleep(0.19)
         await asyncio.sleep(0.15)
-    assert [(line["event"], line["doing"]) for line in logged] == [("broker.starting", "reading")] * 2
+    *telling, took = logged
+    assert [(line["event"], line["doing"]) for line in telling] == [("broker.starting", "reading")] * 2
+    assert took["event"] == "broker.start_took"
+    assert list(took["steps"]) == ["opening", "reading"]
+    assert sum(took["steps"].values()) == pytest.approx(took["seconds"], abs=0.02)
     assert logged[0]["elapsed_s"] < 1
 
 
