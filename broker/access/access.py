@@ -12,6 +12,7 @@ from broker.access.addresses import Addresses
 from broker.access.credentials import Anonymous, Certificate, Credentials, LoginRefused, Password, Peer
 from broker.access.login import Login
 from broker.access.present import REMOVED, Present
+from broker.access.rights import EVERYTHING
 from broker.access.scram import Decoys, ScramExchange
 from broker.access.throttle import Throttle
 from broker.access.users import GUEST, Users, grants_of, guest
@@ -82,6 +83,12 @@ class Access:
         if found is None:
             raise LoginRefused(REMOVED, REMOVED)
         return found
+
+    def earlier(self, user: str, source: str) -> Login:
+        """Somebody who was in before the broker started, and what vouched for them; `current` says what they
+        may do.
+        """
+        return Login(user, {"*": EVERYTHING}, source=source)
 
     def _login_now(self, login: Login) -> Login | None:
         """The same; None: they may not be in."""

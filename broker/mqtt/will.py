@@ -9,8 +9,9 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from broker.access.credentials import LoginRefused
 from broker.access.login import Identity, Login
-from broker.access.users import itself
+from broker.access.users import USERS_FILE
 from broker.engine.session_traffic import CONNECTED, Session, WillValue
 from broker.hub import Hub
 from broker.mqtt import publishing
@@ -51,7 +52,7 @@ class Will:
         shape = PublishShape(value.first_byte, value.topic, value.topic.encode(), value.properties)
         return cls(shape, value.payload, value.delay_s)
 
-    def stored(self, client_id: str, user: str, due_at_ms: int) -> WillValue:
+    def stored(self, client_id: str, login: Login, due_at_ms: int) -> WillValue:
         """As it is stored for a session."""
         shape = self._run.shape
         payload = self._run.payloads[0]
@@ -60,11 +61,17 @@ class Will:
             self.delay_s,
             shape.first_byte,
             client_id,
-            user,
+            login.user,
             shape.topic,
             shape.properties,
             payload,
+            USERS_FILE if login.is_borrowed else login.source,
         )
+
+    @property
+    def topic(self) -> str:
+        """Where it is published."""
+        return self._run.shape.topic
 
     def publish(self, hub: Hub, pubsub: PubSub, identity: Identity) -> None:
         """Publish it, to subscribers or a queue, as far as the client is permitted to."""
@@ -110,20 +117,15 @@ class Wills:
             session = self._hub.client.sessions.find(value.client_id)
             session_s = 0 if session is None or session.number != number else session.expiry_s
             due_at_ms = now_ms + min(value.delay_s, session_s) * 1000
-        identity = Identity(self._login_of(value.user), self._hub.vhost.name, value.client_id)
+        login = self._hub.access.earlier(value.user, value.source)
+        identity = Identity(login, self._hub.vhost.name, value.client_id)
         delay_s = max(0, due_at_ms - now_ms) / 1000
         self._wait(value.client_id, Will.kept(value), identity, number, delay_s)
-
-    def _login_of(self, user: str) -> Login:
-        """What the user may do by now; who is not in the users file was permitted it by somebody else."""
-        users = self._hub.access.users
-        known = None if users is None else users.find(user)
-        return itself() if known is None else known
 
     def connected(self, client_id: str, will: Will | None, identity: Identity, session: Session) -> None:
         """A client with a session that outlives its connection is in."""
         if will is not None and will.delay_s:
-            self._kept.keep(session.number, will.stored(client_id, identity.user, CONNECTED))
+            self._kept.keep(session.number, will.stored(client_id, identity.login, CONNECTED))
         else:
             self._kept.let_go(session.number)
 
@@ -138,7 +140,7 @@ class Wills:
             delay_s = min(will.delay_s, session.expiry_s)
         if will is not None and delay_s:
             due_at_ms = self._hub.clock.now_ms() + delay_s * 1000
-            self._kept.keep(number, will.stored(client_id, identity.user, due_at_ms))
+            self._kept.keep(number, will.stored(client_id, identity.login, due_at_ms))
             self._wait(client_id, will, identity, number, delay_s)
             return
         if will is not None:
@@ -168,9 +170,21 @@ class Wills:
         waiting = self._waiting.pop(client_id, None)
         if waiting is not None:
             waiting.timer.cancel()
-            waiting.will.publish(self._hub, self._pubsub, waiting.identity)
+            self._publish(waiting)
             self._kept.let_go(waiting.session)
             self._hub.settle_turn()
+
+    def _publish(self, waiting: _Waiting) -> None:
+        """Publish what is due, by what the client's user may do by now."""
+        before = waiting.identity
+        try:
+            login = self._hub.access.current(before.login)
+        except LoginRefused as error:
+            self._hub.counters.refuse_publishes(1)
+            _log.warning("mqtt.will_refused", topic=waiting.will.topic, user=before.user, reason=error.reason)
+            return
+        identity = Identity(login, before.vhost, before.client_id)
+        waiting.will.publish(self._hub, self._pubsub, identity)
 
 
 class WillPublisher:

@@ -2,10 +2,11 @@
 
     key    01 2f ‖ session u64BE
     value  due_at i64LE ‖ delay_s u32LE ‖ first_byte u8 ‖ client_id Utf8 ‖ user Utf8 ‖ topic Utf8 ‖
-           properties VarBytes ‖ payload VarBytes
+           properties VarBytes ‖ payload VarBytes ‖ source Utf8
 
 `due_at`: -1 while the client is connected. `first_byte` is that of the PUBLISH it becomes, with QoS and
-RETAIN; `properties` are a property block of MQTT 5 without its length. Only wills with a delay, of sessions
+RETAIN; `properties` are a property block of MQTT 5 without its length. `source`: what vouched for the
+user. Only wills with a delay, of sessions
 that outlive their connection, are stored. Deleted in the commit with the publish, or when the client is back.
 """
 
@@ -32,6 +33,7 @@ class WillValue(NamedTuple):
     topic: str
     properties: bytes
     payload: bytes
+    source: str
 
 
 def key(session: int) -> bytes:
@@ -54,7 +56,8 @@ def prefix() -> bytes:
 def encode(will: WillValue) -> bytes:
     texts = b"".join(map(encode_utf8, (will.client_id, will.user, will.topic)))
     head = _pack(will.due_at_ms, will.delay_s, will.first_byte)
-    return head + texts + encode_var_bytes(will.properties) + encode_var_bytes(will.payload)
+    blocks = encode_var_bytes(will.properties) + encode_var_bytes(will.payload)
+    return b"".join((head, texts, blocks, encode_utf8(will.source)))
 
 
 def decode(raw: bytes) -> WillValue:
@@ -68,6 +71,7 @@ def decode(raw: bytes) -> WillValue:
         reader.utf8("topic"),
         reader.var_bytes("properties"),
         reader.var_bytes("payload"),
+        reader.utf8("source"),
     )
     reader.finish()
     return will

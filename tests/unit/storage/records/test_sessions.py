@@ -142,11 +142,12 @@ def test_retained_vector():
 
 
 def test_will_vector():
-    wanted = WillValue(T0, 30, 0x33, "dev", "", "a", b"\x01\x01", b"gone")
+    wanted = WillValue(T0, 30, 0x33, "dev", "", "a", b"\x01\x01", b"gone", "anonymous")
     key, value = session_will.key(5), session_will.encode(wanted)
     assert key == unhex("012f 0000000000000005")
     assert value == unhex(
         "00a8da769b010000 1e000000 33 0300 646576 0000 0100 61 02000000 0101 04000000 676f6e65"
+        "0900 616e6f6e796d6f7573"
     )
     assert session_will.parse_key(key) == 5
     assert session_will.decode(value) == wanted
