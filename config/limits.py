@@ -354,6 +354,7 @@ HTTP_SOCKET_MESSAGE_BYTES_MAX: Final = 64 * KIB  # a page says little
 HTTP_SOCKET_MESSAGES_MAX: Final = 8
 RABBITMQ_PAGE_ITEMS_MAX: Final = 500
 RABBITMQ_PATTERN_CHARACTERS_MAX: Final = 256  # of a name to search for
+RABBITMQ_PATTERN_MEMORY_BYTES_MAX: Final = MIB  # of a compiled one
 RABBITMQ_GET_MESSAGES_MAX: Final = 1_000
 RABBITMQ_DEFINITIONS_BYTES_MAX: Final = 32 * MIB
 VIEWS_KEPT_MIN: Final = 500  # with fewer queues they are looked at anew whenever somebody asks

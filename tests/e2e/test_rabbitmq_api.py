@@ -90,6 +90,25 @@ def test_listing_gives_columns_order_and_pages(
     assert (beyond.status_code, beyond.json()["error"]) == (400, "page_out_of_range")
 
 
+def test_pattern_takes_no_time_that_grows_with_its_choices(api: httpx.Client, name: str) -> None:
+    """As `(a+)+$`, which a matcher that goes back tries in more ways than it could ever end with."""
+    many = "a" * 60
+    for queue in (f"{name}-{many}b", f"{name}-{many}"):
+        assert api.put(f"/api/queues/{VHOST}/{queue}", json={}).status_code == 201
+
+    def found(pattern: str) -> list[str]:
+        asked = api.get("/api/queues", params={"name": pattern, "use_regex": "true"}, timeout=10)
+        assert asked.status_code == 200, asked.text
+        return [each["name"] for each in asked.json()]
+
+    assert found(f"^{name}-(a+)+$") == [f"{name}-{many}"]
+    assert found(f"^{name}-(a|aa)+b$") == [f"{name}-{many}b"]
+    assert found(f"^{name}" + ".*" * 60 + "=") == []
+    for wrong in ("(?!x)a", "[", "a{1000}{1000}", "(" * 2_000, "a" * 100_000):
+        asked = api.get("/api/queues", params={"name": wrong[:60_000], "use_regex": "true"})
+        assert (asked.status_code, asked.json()["error"]) == (400, "bad_request")
+
+
 def test_exchange_and_bindings_are_made_listed_and_deleted(
     api: httpx.Client, channel: amqp.BlockingChannel, queue: str, name: str
 ) -> None:

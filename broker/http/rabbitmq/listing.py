@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Mapping, Sequence
 from heapq import merge
 from itertools import islice
 from operator import itemgetter
 from typing import Any, TypeVar
 
+import re2
 from starlette.datastructures import QueryParams
 from starlette.responses import Response
 
@@ -119,13 +119,24 @@ def _number(query: QueryParams, name: str, default: int, most: int) -> int:
 def _named(views: Sequence[V], name: str, name_of: Callable[[V], str], *, is_pattern: bool) -> Sequence[V]:
     if not is_pattern:
         return [view for view in views if name in name_of(view)]
-    try:
-        if len(name) > limits.RABBITMQ_PATTERN_CHARACTERS_MAX:
-            raise re.error("too long")
-        pattern = re.compile(name)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise Problem(400, "bad_request", f"name: {error}") from None
+    pattern = _pattern(name)
     return [view for view in views if pattern.search(name_of(view))]
+
+
+def _pattern(text: str) -> Any:
+    """A user's pattern, by RE2: it takes a time that grows with the name, whatever the pattern is. Raises
+    Problem.
+    """
+    if len(text) > limits.RABBITMQ_PATTERN_CHARACTERS_MAX:
+        most = limits.RABBITMQ_PATTERN_CHARACTERS_MAX
+        raise Problem(400, "bad_request", f"name: a pattern has at most {most} characters")
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = limits.RABBITMQ_PATTERN_MEMORY_BYTES_MAX
+    try:
+        return re2.compile(text, options)
+    except re2.error as error:
+        raise Problem(400, "bad_request", f"name: {error.args[0].decode()}") from None
 
 
 def _order(value: Any) -> _Order:
