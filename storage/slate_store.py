@@ -1,8 +1,9 @@
 """The store that keeps everything in a SlateDB database."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from slatedb.uniffi import (
@@ -85,6 +86,7 @@ class SlateStore:
         "_sweep_thread",
         "_sweeper",
         "_sync",
+        "_sync_count",
         "_synced_before",
         "_turn",
         "cuts",
@@ -122,6 +124,7 @@ class SlateStore:
         self._applied: WriteOps | None = None  # written, but not known to be durable
         self._applied_count = 0
         self._synced_before = 0
+        self._sync_count = 0  # under way
         self._durable_watch: DiskWatch | None = None
         self._hold: RemoteHold | None = None
         self._turn = asyncio.Lock()
@@ -153,6 +156,11 @@ class SlateStore:
     def trouble(self) -> Trouble | None:
         """What keeps `make_durable` from its end, as far as that is known."""
         return None if self._durable_watch is None else self._durable_watch.trouble
+
+    @property
+    def is_syncing(self) -> bool:
+        """Whether files of the database are being put on disk; other syncs may wait behind that."""
+        return self._sync_count > 0
 
     @property
     def journal(self) -> None:
@@ -251,7 +259,9 @@ class SlateStore:
                 self._durable_watch.stop()
                 self._durable_watch = None
         if self._sync is not None:
-            await asyncio.get_running_loop().run_in_executor(self._commit_thread, self._sync.sync_wal_wholly)
+            with self._syncing():
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(self._commit_thread, self._sync.sync_wal_wholly)
 
     async def write(self, ops: WriteOps) -> None:
         """Apply `ops` atomically and make it durable as configured. Raises StorageError.
@@ -318,6 +328,14 @@ class SlateStore:
                 if self._lock is not None:
                     self._lock.release()
 
+    @contextmanager
+    def _syncing(self) -> Iterator[None]:
+        self._sync_count += 1
+        try:
+            yield
+        finally:
+            self._sync_count -= 1
+
     async def _flush_tables(self) -> None:
         await self._database.flush_with_options(_FLUSH_TABLES)
 
@@ -359,7 +377,8 @@ class SlateStore:
         while True:
             await asyncio.sleep(limits.STORE_SWEEP_INTERVAL_S)
             try:
-                await loop.run_in_executor(thread, sync.sweep)
+                with self._syncing():
+                    await loop.run_in_executor(thread, sync.sweep)
             except StoreUnavailable:
                 continue
             except StorageError:

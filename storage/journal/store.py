@@ -176,7 +176,7 @@ class JournaledStore:
             ops.keep_prepared(self._encode(ops))
 
     def write_now(self, ops: WriteOps) -> bool:
-        """Write within this call, if the disk is quick and nothing is before it; whether it was done.
+        """Write within this call, if the disk is quick, and nothing before or beside it; whether it was done.
 
         Raises StorageError.
         """
@@ -185,6 +185,8 @@ class JournaledStore:
             return True
         if ops.is_large or self._turn.locked() or self._late is not None or self._behind.is_crowded:
             return False
+        if self._slate.is_syncing:
+            return False  # the loop is not to wait for that
         prepared = self._prepared(ops)
         try:
             done = self._appender.append_now(prepared.body, prepared.rows)

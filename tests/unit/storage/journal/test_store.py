@@ -175,6 +175,40 @@ async def test_a_slow_disk_is_left_to_the_thread_until_it_is_quick_again(opener,
     await store.close()
 
 
+@pytest.mark.parametrize("folder", ["wal", "compacted"])
+async def test_the_loop_waits_for_no_sync_behind_that_of_slatedbs_files(opener, monkeypatch, quick, folder):
+    monkeypatch.setattr(limits, "STORE_SWEEP_INTERVAL_S", 0.2)
+    monkeypatch.setattr(limits, "JOURNAL_FLUSH_INTERVAL_MS", 10)
+    store = await opener()
+    begun, go_on = threading.Event(), threading.Event()
+    whole = os.fsync
+
+    def sync(fd: int) -> None:
+        if f"/{folder}" in os.readlink(f"/proc/self/fd/{fd}"):
+            begun.set()
+            go_on.wait(20)
+        whole(fd)
+
+    await store.write(batch({b"k": b"1"}))
+    monkeypatch.setattr(os, "fsync", sync)
+    if folder == "wal":
+        await store.scan(b"k", None, limit=1)
+    else:
+        await store._slate._flush_tables()
+    await asyncio.to_thread(begun.wait, 20)
+    ops = batch({b"k": b"3"})
+    assert not store.write_now(ops)
+    await store.write(ops)
+    go_on.set()
+    for _ in range(200):
+        if store.write_now(batch({b"k": b"4"})):
+            break
+        await asyncio.sleep(0.01)
+    else:
+        pytest.fail("the sync has ended, and nobody noticed")
+    await store.close()
+
+
 async def test_the_loop_goes_on_while_the_disk_is_slow(store, held_disk):
     write = asyncio.create_task(store.write(batch({b"k": b"v"})))
     for _ in range(20):
