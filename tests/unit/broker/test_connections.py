@@ -224,7 +224,7 @@ async def test_our_bug_in_a_delivery_settles_nothing(
         for sink, method in (
             (Outbound, "send"),
             (AmqpConsumer, "_deliver_first"),
-            (AmqpConsumer, "_redeliver"),
+            (AmqpConsumer, "_deliver_alone"),
         ):
             monkeypatch.setattr(sink, method, fail)
         unlucky = unlucky_consumer()
