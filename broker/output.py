@@ -3,57 +3,60 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 
-from broker.paced_output import PacedOutput
 from config import limits
-from protocols.connection import Connection
 
 
 class Output:
-    """Writes what a connection puts out: at once, or in steps what is large and what comes behind that."""
+    """Output of a connection that is too large to be written in one turn of the loop waits here: a bounded
+    part of it is written in each turn, and only while the transport has room.
 
-    __slots__ = ("_caught_up", "_loop", "_paced", "_transport")
+    `pending_bytes`: how much waits; what comes behind that has to wait, too.
+    """
+
+    __slots__ = ("_caught_up", "_is_scheduled", "_loop", "_parts", "_transport", "pending_bytes")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, caught_up: Callable[[], None]
     ) -> None:
-        """`caught_up` is called when what was written in steps is written to its end."""
+        """`caught_up` is called when all was written that did not fit at once."""
         self._loop = loop
         self._transport = transport
         self._caught_up = caught_up
-        self._paced: PacedOutput | None = None  # once a large message was written
+        self._parts: deque[bytes | memoryview] | None = None  # once there were some
+        self._is_scheduled = False
+        self.pending_bytes = 0
 
-    def write(self, connection: Connection) -> bool:
-        """Write what the connection has; gives whether a part of it has to wait."""
-        paced = self._paced
-        if connection.has_large_output or (paced is not None and paced.pending_bytes):
-            if paced is None:
-                paced = self._paced = PacedOutput(self._loop, self._transport, self._caught_up)
-            paced.add(connection.take_output())
-            return paced.pending_bytes > 0
-        output = connection.output
-        data = output[0] if len(output) == 1 else b"".join(output)
-        output.clear()
-        self._transport.write(data)
-        return False
+    def write_in_steps(self, parts: Iterable[bytes | memoryview]) -> None:
+        """Write these behind what waits."""
+        waiting = self._parts
+        if waiting is None:
+            waiting = self._parts = deque()
+        for part in parts:
+            waiting.append(part)
+            self.pending_bytes += len(part)
+        if not self._is_scheduled:
+            self._write_some(waiting)
 
     def go_on(self) -> None:
         """The transport has room again."""
-        if self._paced is not None:
-            self._paced.go_on()
+        if self._parts and not self._is_scheduled:
+            self._write_some(self._parts)
+            if not self._parts:
+                self._caught_up()
 
     def buffered_bytes(self) -> int:
         """What was written and the peer has not taken yet."""
-        waiting_bytes = 0 if self._paced is None else self._paced.pending_bytes
-        return self._transport.get_write_buffer_size() + waiting_bytes
+        return self._transport.get_write_buffer_size() + self.pending_bytes
 
     def close(self) -> None:
         """Close the transport once all is written, soon in any case: a peer who reads nothing more would keep
         its last words, and all that belongs to it, in memory.
         """
         transport = self._transport
-        if self._paced is not None and self._paced.pending_bytes:
+        if self.pending_bytes:
             self._loop.call_later(limits.GOODBYE_TIMEOUT_S, transport.abort)
         elif not transport.is_closing():
             transport.close()
@@ -62,7 +65,30 @@ class Output:
 
     def dissolve(self) -> None:
         """The transport is gone: nothing more is written, and nobody referred to."""
+        self._parts = None
+        self.pending_bytes = 0
         del self._caught_up
-        if self._paced is not None:
-            self._paced.clear()
-            self._paced = None
+
+    def _turn(self) -> None:
+        self._is_scheduled = False
+        self.go_on()
+
+    def _write_some(self, parts: deque[bytes | memoryview]) -> None:
+        transport = self._transport
+        written_bytes = 0
+        while parts:
+            if written_bytes >= limits.WRITE_TURN_BYTES_MAX:
+                self._is_scheduled = True
+                self._loop.call_soon(self._turn)
+                return
+            if transport.get_write_buffer_size() > limits.WRITE_BUFFER_BYTES_HIGH:
+                return  # the transport says when
+            step: list[bytes | memoryview] = []
+            step_bytes = 0
+            while parts and step_bytes < limits.WRITE_STEP_BYTES:
+                part = parts.popleft()
+                step.append(part)
+                step_bytes += len(part)
+            self.pending_bytes -= step_bytes
+            written_bytes += step_bytes
+            transport.write(b"".join(step))

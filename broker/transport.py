@@ -219,8 +219,16 @@ class Transport(asyncio.Protocol):
         """Write the output; close once the connection is closed."""
         self._flush_wanted = False
         connection = self.frontend.connection
-        if connection.output and self.output.write(connection):
-            self.pause_writing()
+        output = connection.output
+        if output:
+            if connection.has_large_output or self.output.pending_bytes:
+                self.output.write_in_steps(connection.take_output())
+                if self.output.pending_bytes:
+                    self.pause_writing()
+            else:
+                data = output[0] if len(output) == 1 else b"".join(output)
+                output.clear()
+                self.transport.write(data)
         if connection.closed and not self._later:
             self.end()
             self.output.close()

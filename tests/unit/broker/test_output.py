@@ -1,11 +1,11 @@
-"""broker.paced_output: a bounded part in each turn, and nothing while the transport is full."""
+"""broker.output: a bounded part in each turn, and nothing while the transport is full."""
 
 import asyncio
 from collections.abc import Iterable
 
 import pytest
 
-from broker.paced_output import PacedOutput
+from broker.output import Output
 from config import limits
 
 PART = 64 * limits.KIB
@@ -37,25 +37,25 @@ class Transport:
 
 
 @pytest.fixture(params=[None, "a context"], ids=["plain", "TLS"])
-async def paced(request):
+async def written_to(request):
     transport = Transport(request.param)
     told = []
-    output = PacedOutput(asyncio.get_running_loop(), transport, lambda: told.append(transport.total()))
+    output = Output(asyncio.get_running_loop(), transport, lambda: told.append(transport.total()))
     return output, transport, told
 
 
-async def test_small_output_is_written_at_once(paced):
-    output, transport, told = paced
-    output.add([b"a", memoryview(b"bc")])
+async def test_small_output_is_written_at_once(written_to):
+    output, transport, told = written_to
+    output.write_in_steps([b"a", memoryview(b"bc")])
     assert (b"".join(transport.written), output.pending_bytes, told) == (b"abc", 0, [])
 
 
-async def test_large_output_is_written_turn_by_turn_in_order(paced):
-    output, transport, told = paced
+async def test_large_output_is_written_turn_by_turn_in_order(written_to):
+    output, transport, told = written_to
     parts = [bytes([number]) * PART for number in range(40)]
-    output.add(parts)
+    output.write_in_steps(parts)
     assert transport.total() == limits.WRITE_TURN_BYTES_MAX
-    output.add([b"behind"])
+    output.write_in_steps([b"behind"])
     assert output.pending_bytes == 24 * PART + 6
     while output.pending_bytes:
         before = transport.total()
@@ -65,10 +65,10 @@ async def test_large_output_is_written_turn_by_turn_in_order(paced):
     assert told == [40 * PART + 6]
 
 
-async def test_nothing_is_written_while_the_transport_is_full(paced):
-    output, transport, told = paced
+async def test_nothing_is_written_while_the_transport_is_full(written_to):
+    output, transport, told = written_to
     transport.is_full = True
-    output.add([bytes(PART)])
+    output.write_in_steps([bytes(PART)])
     await asyncio.sleep(0)
     assert (transport.written, output.pending_bytes) == ([], PART)
     transport.is_full = False
@@ -76,9 +76,9 @@ async def test_nothing_is_written_while_the_transport_is_full(paced):
     assert (transport.total(), output.pending_bytes, told) == (PART, 0, [PART])
 
 
-async def test_cleared_output_is_not_written(paced):
-    output, transport, told = paced
-    output.add([bytes(PART)] * 40)
-    output.clear()
+async def test_output_whose_transport_is_gone_is_not_written(written_to):
+    output, transport, told = written_to
+    output.write_in_steps([bytes(PART)] * 40)
+    output.dissolve()
     await asyncio.sleep(0)
     assert (transport.total(), output.pending_bytes, told) == (limits.WRITE_TURN_BYTES_MAX, 0, [])
