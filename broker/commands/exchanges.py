@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from broker.commands.api import Api, AsJson, segment, with_api_in_vhost
-from broker.commands.output import print_json, print_table
+from broker.commands.output import print_found
 
 app: Final = typer.Typer(help="Exchanges.", no_args_is_help=True)
 bindings: Final = typer.Typer(help="Bindings of queues and exchanges.", no_args_is_help=True)
@@ -23,11 +23,8 @@ ToExchange = Annotated[bool, typer.Option("--exchange", help="The destination is
 def list_exchanges(api: Api, as_json: AsJson = False) -> None:
     """List exchanges."""
     found = api.get("/exchanges")
-    if as_json:
-        print_json(found)
-    else:
-        columns = ("name", "type", "durable", "internal", "binding_count")
-        print_table([(each, each.upper().replace("_", " ")) for each in columns], found)
+    columns = ("name", "type", "durable", "internal", "binding_count")
+    print_found(found, columns, as_json=as_json)
 
 
 @app.command("declare")
@@ -62,11 +59,8 @@ def list_bindings(
 ) -> None:
     """List bindings."""
     found = api.get("/bindings", source=source, queue=queue)
-    if as_json:
-        print_json(found)
-    else:
-        columns = ("source", "routing_key", "destination", "destination_type", "arguments")
-        print_table([(each, each.upper().replace("_", " ")) for each in columns], found)
+    columns = ("source", "routing_key", "destination", "destination_type", "arguments")
+    print_found(found, columns, as_json=as_json)
 
 
 @bindings.command("add")

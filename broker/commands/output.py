@@ -18,6 +18,14 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
+def print_found(rows: Iterable[Mapping[str, Any]], columns: Iterable[str], *, as_json: bool) -> None:
+    """Rows that the broker told: as JSON, or these columns of them, called as their fields are."""
+    if as_json:
+        print_json(rows)
+    else:
+        print_table([(each, each.upper().replace("_", " ")) for each in columns], rows)
+
+
 def print_table(columns: Sequence[tuple[str, str]], rows: Iterable[Mapping[str, Any]]) -> None:
     """One line for each row; columns are (key, title), numbers go to the right."""
     listed = list(rows)

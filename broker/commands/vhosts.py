@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from broker.commands.api import Api, AsJson, segment, with_api
-from broker.commands.output import print_json, print_table
+from broker.commands.output import print_found
 
 app = typer.Typer(help="Virtual hosts.", no_args_is_help=True)
 
@@ -19,11 +19,8 @@ Name = Annotated[str, typer.Argument(help="The virtual host.")]
 def list_vhosts(api: Api, as_json: AsJson = False) -> None:
     """List virtual hosts."""
     found = api.get("/vhosts")
-    if as_json:
-        print_json(found)
-    else:
-        columns = ("name", "configured", "connections", "max_connections", "queues", "max_queues")
-        print_table([(each, each.upper().replace("_", " ")) for each in columns], found)
+    columns = ("name", "configured", "connections", "max_connections", "queues", "max_queues")
+    print_found(found, columns, as_json=as_json)
 
 
 @app.command("add")
