@@ -86,23 +86,32 @@ class Kept(Protocol):
         """Keep nothing any more."""
 
 
-class Dispatcher(Protocol):
-    """How messages of a cursor are handed out, and what is held for that outside of the cursor's claims."""
+class Dispatcher:
+    """How messages of a cursor are handed out, and what is held for that outside of the cursor's claims.
+
+    By itself it holds nothing, and needs to know of nothing that happens: kinds of it state what they do.
+    """
+
+    __slots__ = ()
 
     def held(self, cursor: Cursor) -> list[Claim]:
         """What waits and is held here, in no particular order."""
+        return []
 
     def held_count(self, cursor: Cursor) -> int:
         """How much that is."""
+        return 0
 
     def take_out(self, cursor: Cursor, claim: Claim) -> bool:
         """Forget a claim that does not wait any more, if it can be found at once; whether it was."""
+        return False
 
     def forget_ended(self) -> None:
         """Let go of claims that do not wait any more."""
 
     def drop(self, cursor: Cursor, message_ids: set[int] | None = None) -> list[Claim]:
         """Forget what is held of these messages (None: of all), and give it."""
+        return []
 
     def passed(self, cursor: Cursor, messages: list[Message]) -> None:
         """The cursor is done with these, which it never claimed."""
@@ -111,6 +120,7 @@ class Dispatcher(Protocol):
         self, cursor: Cursor, load: LogLoad, rows: list[Message], next_offset: int, sequence: int
     ) -> bool:
         """Take what was read back; False: it is the reader's."""
+        return False
 
     def written(self, cursor: Cursor) -> None:
         """The cursor's state was put into a commit."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from config import limits
 from queue_manager.claims.claim import AVAILABLE, Claim, Consumer
 from queue_manager.claims.consumers import Consumers
-from queue_manager.cursor.cursor import Cursor
+from queue_manager.cursor.cursor import Cursor, Dispatcher
 from queue_manager.dispatch.scan import OFFSET_END, Scan
 from queue_manager.dispatch.views import EVERYTHING, View, Views
 from queue_manager.errors import LimitReached
@@ -22,7 +22,7 @@ from queue_manager.model import Message
 from queue_manager.shard.loads import LogLoad
 
 
-class BySelector:
+class BySelector(Dispatcher):
     """Hands out the messages of one cursor.
 
     Consumers join and leave, messages are handed out, and what else happens to the cursor is a method each of
@@ -268,9 +268,6 @@ class BySelector:
     def take_out(self, cursor: Cursor, claim: Claim) -> bool:
         """See `Dispatcher`."""
         return self._waiting.pop(claim.claim_number, None) is not None
-
-    def forget_ended(self) -> None:
-        """See `Dispatcher`: views pass over what has ended."""
 
     def drop(self, cursor: Cursor, message_ids: set[int] | None = None) -> list[Claim]:
         """See `Dispatcher`."""

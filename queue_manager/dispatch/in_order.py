@@ -5,12 +5,10 @@ from __future__ import annotations
 from config import limits
 from queue_manager.claims.claim import AVAILABLE, Claim, Consumer
 from queue_manager.claims.consumers import Consumers
-from queue_manager.cursor.cursor import Cursor
-from queue_manager.model import Message
-from queue_manager.shard.loads import LogLoad
+from queue_manager.cursor.cursor import Cursor, Dispatcher
 
 
-class InOrder:
+class InOrder(Dispatcher):
     """Hands out the messages of cursors; holds nothing itself."""
 
     __slots__ = ("_consumers",)
@@ -105,39 +103,3 @@ class InOrder:
             if claim.state == AVAILABLE and cursor.claim_again(claim, consumer, now_ms):
                 claims.append(claim)
         return claims
-
-    # nothing is held here (see `Dispatcher`)
-
-    def held(self, cursor: Cursor) -> list[Claim]:
-        """See `Dispatcher`."""
-        return []
-
-    def held_count(self, cursor: Cursor) -> int:
-        """See `Dispatcher`."""
-        return 0
-
-    def take_out(self, cursor: Cursor, claim: Claim) -> bool:
-        """See `Dispatcher`."""
-        return False
-
-    def forget_ended(self) -> None:
-        """See `Dispatcher`."""
-
-    def drop(self, cursor: Cursor, message_ids: set[int] | None = None) -> list[Claim]:
-        """See `Dispatcher`."""
-        return []
-
-    def passed(self, cursor: Cursor, messages: list[Message]) -> None:
-        """See `Dispatcher`."""
-
-    def log_loaded(
-        self, cursor: Cursor, load: LogLoad, rows: list[Message], next_offset: int, sequence: int
-    ) -> bool:
-        """See `Dispatcher`."""
-        return False
-
-    def written(self, cursor: Cursor) -> None:
-        """See `Dispatcher`."""
-
-    def purged(self, cursor: Cursor) -> None:
-        """See `Dispatcher`."""

@@ -12,17 +12,16 @@ from collections.abc import Sequence
 from config import limits
 from queue_manager.claims.claim import AVAILABLE, Claim, Consumer
 from queue_manager.claims.consumers import Consumers
-from queue_manager.cursor.cursor import Cursor
+from queue_manager.cursor.cursor import Cursor, Dispatcher
 from queue_manager.dispatch.by_key.binding import NEVER, Seat, rank
 from queue_manager.dispatch.by_key.keys import GroupKeyOf
 from queue_manager.dispatch.by_key.round import Round
 from queue_manager.dispatch.by_key.table import REBALANCE, BindingTable, Home
 from queue_manager.log.levels import priority_of
 from queue_manager.model import Message
-from queue_manager.shard.loads import LogLoad
 
 
-class ByKey:
+class ByKey(Dispatcher):
     """Places messages for consumers and delivers them, in the order of their ranks.
 
     Who is bound to which key, and what is placed for whom, is the table's; here is what moves messages into
@@ -309,18 +308,3 @@ class ByKey:
                 and (message_ids is None or claim.message.message_id in message_ids)
             )
         )
-
-    def passed(self, cursor: Cursor, messages: list[Message]) -> None:
-        """See `Dispatcher`."""
-
-    def log_loaded(
-        self, cursor: Cursor, load: LogLoad, rows: list[Message], next_offset: int, sequence: int
-    ) -> bool:
-        """See `Dispatcher`."""
-        return False
-
-    def written(self, cursor: Cursor) -> None:
-        """See `Dispatcher`."""
-
-    def purged(self, cursor: Cursor) -> None:
-        """See `Dispatcher`."""
