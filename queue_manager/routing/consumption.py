@@ -180,7 +180,7 @@ class Consumption:
         """Claim up to `count` messages for a puller and deliver them to its sink; give how many it were.
 
         0: the group is empty; None: they must be read back first, ask again once `consumer.group.when_loaded`
-        calls. Raises AccessRefused while there is an exclusive consumer.
+        calls. An exclusive consumer does not keep a puller out (as RabbitMQ's does not).
         """
         queue = self._directory.of_log(consumer.group.log)
         if queue is None:
