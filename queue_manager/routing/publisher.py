@@ -87,14 +87,10 @@ class Publisher:
         queues = plan.queues
         if not queues:
             return UNROUTED
-        options = plan.options
-        if options is not PLAIN:
-            if options.stage is not None:
-                return self._stage(plan, bodies, now_ms, templates)
-            if options.is_identified:
-                return self._publish_once(plan, bodies, now_ms)
-            if (due_ms := options.due_ms(now_ms)) > now_ms:
-                return self.publish_later(plan, bodies, due_ms, now_ms)
+        if plan.options is not PLAIN:
+            outcome = self._publish_by_options(plan, bodies, now_ms, templates)
+            if outcome is not None:
+                return outcome
         count = len(bodies)
         body_bytes = len(bodies[0]) if count == 1 else sum(map(len, bodies))
         full: tuple[Queue, ...] = ()
@@ -119,6 +115,24 @@ class Publisher:
             for queue in queues:
                 queue.append_varied(templates, first_id, bodies, body_bytes, now_ms)
         return ACCEPTED
+
+    def _publish_by_options(
+        self,
+        plan: PublishPlan,
+        bodies: list[bytes],
+        now_ms: int,
+        templates: list[EnvelopeTemplate] | None,
+    ) -> int | None:
+        """Stage, publish once or later, as the options of the plan say; None: they do not keep these messages
+        from being published at once.
+        """
+        options = plan.options
+        if options.stage is not None:
+            return self._stage(plan, bodies, now_ms, templates)
+        if options.is_identified:
+            return self._publish_once(plan, bodies, now_ms)
+        due_ms = options.due_ms(now_ms)
+        return self.publish_later(plan, bodies, due_ms, now_ms) if due_ms > now_ms else None
 
     def first_full(self, wanted: Iterable[tuple[PublishPlan, list[bytes]]], now_ms: int) -> Queue | None:
         """A queue without room for all that these would bring it together, None if there is none.
