@@ -26,7 +26,7 @@ from broker.http.late import LateHttp
 from broker.hub import Hub, Peer
 from broker.listening import AddressInUse, ListenError, Listeners
 from broker.loop_watch import Lag
-from broker.memory import memory_returner
+from broker.memory import ReturnTimes, memory_returner, resident_bytes
 from broker.mqtt.passing_groups import delete_left
 from broker.node import Node, StartView
 from broker.port_owner import has_port
@@ -422,9 +422,12 @@ class Broker:
     async def _keep_small(self) -> None:
         loop = asyncio.get_running_loop()
         give_back = memory_returner()
+        times = ReturnTimes(resident_bytes, self.clock.monotonic(), self.clock.thread_s())
         while True:
-            await asyncio.sleep(limits.MEMORY_RETURN_INTERVAL_S)
-            await loop.run_in_executor(None, give_back)
+            await asyncio.sleep(until_beat_s(limits.MEMORY_LOOK_INTERVAL_MS))
+            if times.look(self.clock.monotonic(), self.clock.thread_s()):
+                await loop.run_in_executor(None, give_back)
+                times.given(self.clock.monotonic())
 
     def _on_failure(self, error: StorageError) -> None:
         """Whoever waits for a confirmation would wait for ever: send everybody away."""

@@ -14,6 +14,7 @@ class Clock:
         return time.time_ns() // 1_000_000  # noqa: TID251
 
     monotonic = staticmethod(time.monotonic)  # seconds that never go back
+    thread_s = staticmethod(time.thread_time)  # seconds of a processor that this thread has taken
 
 
 def until_beat_s(interval_ms: int) -> float:

@@ -1,13 +1,21 @@
 """Giving memory back to the system after a busy time.
 
-The C library keeps what was freed in the heaps of a dozen threads, for ever; after hours of load that is
-hundreds of megabytes. Limiting its heaps costs a tenth of the throughput, asking it now and then does not.
+The C library keeps what was freed in the heaps of a dozen threads, for ever: after half a minute of a fast
+publisher that is 200 MB, after hours of load more. Limiting its heaps costs a tenth of the throughput, and
+asking for it while there is much to do holds up who allocates. So it is asked once a busy time is over.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from config import limits
+
+_STATM: Final = Path("/proc/self/statm")
 
 
 def memory_returner() -> Callable[[], None]:
@@ -23,3 +31,39 @@ def memory_returner() -> Callable[[], None]:
         trim(0)
 
     return give_back
+
+
+def resident_bytes() -> int:
+    """What of this process is in memory; 0 where the system does not tell."""
+    try:
+        return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+class ReturnTimes:
+    """Says when memory is to be given back: after a busy time in which the process grew, and now and then.
+
+    Times are monotonic, `cpu_s` is the processor time that the event loop has taken; `resident` tells
+    the bytes in memory.
+    """
+
+    def __init__(self, resident: Callable[[], int], now_s: float, cpu_s: float) -> None:
+        self._resident = resident
+        self._kept_bytes = resident()
+        self._given_s = self._looked_s = now_s
+        self._cpu_s = cpu_s
+
+    def look(self, now_s: float, cpu_s: float) -> bool:
+        """To be called often; whether to give memory back now, with `given` to follow."""
+        is_quiet = cpu_s - self._cpu_s < (now_s - self._looked_s) * limits.QUIET_CPU_SHARE
+        self._looked_s = now_s
+        self._cpu_s = cpu_s
+        if now_s - self._given_s >= limits.MEMORY_RETURN_INTERVAL_S:
+            return True
+        return is_quiet and self._resident() - self._kept_bytes >= limits.MEMORY_GROWTH_BYTES
+
+    def given(self, now_s: float) -> None:
+        """It was given back."""
+        self._kept_bytes = self._resident()
+        self._given_s = now_s

@@ -307,7 +307,10 @@ ACCEPT_PAUSE_MS: Final = 1_000  # out of descriptors or memory: nobody is let in
 OPEN_FILES_MAX: Final = 1_048_576  # as high as the process raises its limit of open files
 OPEN_FILES_MIN: Final = 48  # with a lower limit the broker does not start
 STORE_OPEN_FILES_MAX: Final = 64  # kept free of connections, for what the store opens for a moment
-MEMORY_RETURN_INTERVAL_S: Final = 60  # freed memory goes back to the system so often
+MEMORY_RETURN_INTERVAL_S: Final = 60  # freed memory goes back to the system so often,
+MEMORY_GROWTH_BYTES: Final = 64 * MIB  # and when the process has grown by so much and is quiet:
+QUIET_CPU_SHARE: Final = 0.25  # its event loop takes less than this of a core
+MEMORY_LOOK_INTERVAL_MS: Final = 500  # which is looked at so often
 GOODBYE_TIMEOUT_S: Final = 1.0  # how long clients may take to answer the close when the broker stops
 STORE_RETRY_DELAY_MS_MIN: Final = (
     100  # a commit that failed for a reason that may pass is tried again so soon

@@ -2,7 +2,8 @@
 
 import threading
 
-from broker.memory import memory_returner
+from broker.memory import ReturnTimes, memory_returner, resident_bytes
+from config import limits
 
 
 def test_from_any_thread_while_others_allocate() -> None:
@@ -27,3 +28,27 @@ def test_from_any_thread_while_others_allocate() -> None:
     for thread in threads:
         thread.join()
     assert not failures
+
+
+def test_memory_goes_back_once_a_busy_time_is_over_in_which_the_process_grew() -> None:
+    resident = [100 * limits.MIB]
+    times = ReturnTimes(lambda: resident[0], 0.0, 0.0)
+    assert not times.look(1.0, 0.9)
+    resident[0] += limits.MEMORY_GROWTH_BYTES
+    assert not times.look(2.0, 1.8), "there is much to do"
+    assert times.look(3.0, 1.9)
+    times.given(3.0)
+    assert not times.look(4.0, 1.9), "it has not grown since"
+
+
+def test_memory_goes_back_from_time_to_time_however_busy_the_process_is() -> None:
+    times = ReturnTimes(lambda: 0, 0.0, 0.0)
+    late_s = float(limits.MEMORY_RETURN_INTERVAL_S)
+    assert not times.look(late_s - 1, late_s - 1)
+    assert times.look(late_s, late_s)
+    times.given(late_s)
+    assert not times.look(late_s + 1, late_s + 1)
+
+
+def test_resident_bytes_are_those_of_this_process() -> None:
+    assert resident_bytes() > limits.MIB
