@@ -185,6 +185,7 @@ AMQP_SHAPE_BYTES_MAX: Final = (
 LOG_INDEX_ENTRIES_MAX: Final = 8_192  # newest metadata-log entries whose place is kept in memory, per queue
 AMQP_ASSEMBLY_BYTES_MAX: Final = 2 * MESSAGE_BYTES_MAX  # announced by bodies in many frames, per connection
 UNFINISHED_BYTES_MAX: Final = 128 * MIB  # announced by large messages that have come in part, all connections
+LARGE_PAGES_BYTES_MIN: Final = 4 * MIB  # the memory of a larger body is asked for in large pages
 UNFINISHED_BYTES_FREE: Final = 256 * KIB  # so much of a connection does not count
 UNFINISHED_TIMEOUT_S: Final = 60  # a message may take so long to come, while others wait for room
 STORE_OPEN_TIMEOUT_S: Final = 30  # opening the database, replay of its write-ahead log included

@@ -6,6 +6,7 @@ from typing import Final
 from config import limits
 from protocols.amqp091 import constants as c
 from protocols.amqp091.events import ACK, NACK, REJECT, PublishAddress, PublishShape
+from protocols.large_bodies import body_buffer
 
 # states
 CLOSED: Final = 0
@@ -122,7 +123,7 @@ class Channel:
         Its memory is taken as it is written to. A peer who sends little of what it announces has none.
         """
         self._is_sized = True
-        self.body = BytesIO(bytes(self.body_bytes))
+        self.body = body_buffer(self.body_bytes)
         self.body.write(begun.getbuffer())
 
     def missing_bytes(self) -> int:
