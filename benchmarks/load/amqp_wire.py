@@ -113,6 +113,10 @@ class AmqpClient:
             commands.Basic.ConsumeOk,
         )
 
+    def cancel(self) -> None:
+        """Be given nothing more; what was given stays unsettled."""
+        self.call(commands.Basic.Cancel(consumer_tag=CONSUMER_TAG), commands.Basic.CancelOk)
+
     def take_buffered(self) -> bytes:
         """What was read beyond the last answer."""
         rest, self._buffer = self._buffer, b""
@@ -264,7 +268,10 @@ class DeliveryCounter:
         last = (whole - 1) * stride
         tag = _U64.unpack_from(self._buffer, last + self._tag_offset)[0]
         if tag != self.count + whole:
-            raise LoadError(f"deliveries are not of one size: tag {tag}, counted {self.count + whole}")
+            raise LoadError(
+                f"deliveries are not of one size (the first has {stride} bytes): tag {tag}, counted "
+                f"{self.count + whole}; one that was delivered before has a header more"
+            )
         if self._bodies is not None:
             expected = self._bodies[(tag - 1 + self._skipped) % len(self._bodies)]
             if not self._buffer.startswith(expected, last + self.body_offset):
