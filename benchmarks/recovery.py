@@ -15,11 +15,12 @@ import re
 import shutil
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Final
 
 from benchmarks.brokers import SluiceMQ
-from benchmarks.load import amqp, amqp_wire, process_stat
+from benchmarks.load import amqp, amqp_wire, backlog, process_stat
 from benchmarks.load.crew import LoadError
 from config import limits
 
@@ -81,16 +82,15 @@ def measure(directory: Path, data: Path) -> dict[str, object]:
         "serving_s": round(serving_s, 2),
         "rss_mb": process_stat.rss_bytes(broker.pid) // 1_000_000,
     }
-    client = amqp_wire.AmqpClient(broker.target.host, broker.target.amqp_port, wait_s=60)
-    report["waiting"] = client.declare_queue(QUEUE, durable=True)
-    client.close()
+    begun = time.monotonic()
+    _, served = backlog.first_delivery(broker.target, QUEUE)
+    report["first_delivery_s"] = round(serving_s + served - begun, 2)
+    report["first_delivery_processor_s"] = round(process_stat.cpu_s(broker.pid), 2)
     broker.settle(30)
     report["settled_processor_s"] = round(process_stat.cpu_s(broker.pid), 2)
     broker.stop(kill=True)
     log = (broker.directory / "output.log").read_text()
-    report["log"] = re.findall(
-        r"^.*(?:storage\.replayed|broker\.recovered|broker\.ready).*$", log, re.MULTILINE
-    )
+    report["log"] = re.findall(r"^.*(?:storage\.replayed|broker\.start_took).*$", log, re.MULTILINE)
     return report
 
 

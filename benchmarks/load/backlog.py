@@ -60,7 +60,7 @@ def run(
     waiting, skipped = filled["sent"], 0
     if restart is not None:
         target, started = restart()
-        connected, served = _first_delivery(target, queue)
+        connected, served = first_delivery(target, queue)
         report |= {
             "restart_connect_s": round(connected - started, 3),
             "restart_serving_s": round(served - started, 3),
@@ -81,7 +81,7 @@ def run(
     return report
 
 
-def _first_delivery(target: Target, queue: str) -> tuple[float, float]:
+def first_delivery(target: Target, queue: str) -> tuple[float, float]:
     """Monotonic times of "connected" and "first message here"; that message is acknowledged."""
     client = amqp_wire.AmqpClient(target.host, target.amqp_port, wait_s=FIRST_DELIVERY_TIMEOUT_S)
     connected = time.monotonic()

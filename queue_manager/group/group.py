@@ -135,6 +135,7 @@ class Group:
         if self.cursors[0].backlog.waits and not self.consumers.are_told_offsets():
             for cursor in self.cursors:
                 cursor.backlog.stop_waiting()
+            self.want_dispatch()
 
     def _stop(self, consumer: Consumer) -> None:
         self.serving.stop(consumer)
@@ -196,7 +197,7 @@ class Group:
             for cursor in self.cursors:
                 if cursor.claims.buckets.records.are_many:
                     cursor.write(self.log.context.commit, now_ms)
-        if self._on_loaded and not any(cursor.reader.is_loading for cursor in self.cursors):
+        if self._on_loaded and not self._is_held_up() and not any(c.reader.is_loading for c in self.cursors):
             self.loaded(now_ms)  # it was not read for, but had to be durable
 
     def pull(self, consumer: Consumer, count: int, now_ms: int) -> int | None:

@@ -160,6 +160,8 @@ class ModelSink:
             assert len({entry.attempts > 1 for entry in claims}) == 1, "first and later deliveries mixed"
         for index, message in enumerate(messages):
             assert message.body is not None
+            if self.consumer.is_told:
+                self.harness.note_shown(consumer, message)
             group.delivered(
                 self.consumer,
                 message.offset,
@@ -200,6 +202,7 @@ class Harness:
         self.body_count = 0
         self.may_leak = False
         self.stale: list[Claim] = []
+        self.shown: dict[tuple[str, int], bytes | None] = {}
         self._attach(MemoryStore() if store is None else store)
 
     def _attach(self, store: MemoryStore) -> None:
@@ -325,13 +328,21 @@ class Harness:
         exclusive: bool = False,
         pool: OraclePool | None = None,
         refuses: bool = False,
+        is_told: bool = False,
     ) -> OracleConsumer | None:
         """Add a consumer; None if exclusivity forbids it (then on both sides)."""
         group = queue.group(group_name, pattern)
         active = [c for c in group.consumers if c.active and not c.puller]
         refused = any(c.exclusive for c in active) or (exclusive and bool(active))
         model = OracleConsumer(
-            group, credit_max, lease_ms, no_ack=no_ack, exclusive=exclusive, pool=pool, refuses=refuses
+            group,
+            credit_max,
+            lease_ms,
+            no_ack=no_ack,
+            exclusive=exclusive,
+            pool=pool,
+            refuses=refuses,
+            is_told=is_told,
         )
         sink = ModelSink(self, model)
         real_pool = None
@@ -349,6 +360,7 @@ class Harness:
                 exclusive=exclusive,
                 lease_ms=lease_ms,
                 pool=real_pool,
+                is_told_offsets=is_told,
             )
         except AccessRefused:
             assert refused, "a consumer was refused"
@@ -357,6 +369,19 @@ class Harness:
         group.consumers.append(model)
         self.consumers.append((model, consumer, sink))
         return model
+
+    def note_shown(self, consumer: Consumer, message: Message) -> None:
+        """Somebody was told the offset of a message: that will never be another one's, whatever crashes."""
+        log = consumer.group.log
+        assert message.offset < log.durable_offset or not log.durable, "what is not durable was shown"
+        body = self.shown.setdefault((log.log_id, message.offset), message.body)
+        assert body == message.body or not log.durable, f"offset {message.offset} was shown with {body!r}"
+
+    def waits_for_commit(self, group: OracleGroup) -> bool:
+        """Whether messages of a group may have to be durable before they are handed out, and some are not."""
+        real = self.manager.queues.find(group.queue.name).groups.find(group.group_id)
+        log = real.log
+        return real.cursors[0].backlog.waits and log.durable_offset < log.next_offset
 
     def unsubscribe(self, index: int, *, keep_claims: bool) -> None:
         """Take away the consumer at `index` of `consumers`."""
@@ -390,12 +415,14 @@ class Harness:
             answer = self.manager.consumption.pull(real, no_ack, self.clock.ms)
             if answer is not None:
                 break
-            assert has_to_go_on(self.shard), "a pull waits for nothing"
+            if not has_to_go_on(self.shard):
+                assert self.waits_for_commit(model.group), "a pull waits for nothing"
+                self.commit(everything=False)
             load(self.shard)
         else:
             raise AssertionError("a pull waits for ever")
         assert len(model.received) - before == answer
-        if not answer:
+        if not answer and not self.waits_for_commit(model.group):
             assert model.group.ready_bounds()[0] == 0, "a pull found nothing"
         return bool(answer)
 
@@ -466,6 +493,8 @@ class Harness:
             for group in queue.groups.values():
                 if any(c.credit() > 0 for c in group.consumers if not (c.puller or self._stands_back(c))):
                     must = [offset for offset in group.ready if not group.items[offset].optional]
+                    if must and self.waits_for_commit(group):
+                        continue
                     assert not must, (
                         f"{queue.name}:{group.group_id} keeps {must[:5]} from consumers with credit"
                     )
@@ -538,9 +567,8 @@ class Harness:
                 assert real.in_flight_count() == len(group.held())
                 low, high = group.ready_bounds()
                 assert real.ready_count() >= low, f"{name}:{group_id} lost messages"
-                returning = sum(
-                    cursor.returning.count for cursor in real.cursors
-                )  # some may fail in a later step
+                # what is on its way back may have used up its attempts
+                returning = sum(cursor.returning.count for cursor in real.cursors)
                 assert real.ready_count() <= high + returning, f"{name}:{group_id} counts too many"
         for pool, real_pool in self.pools.items():
             assert real_pool.in_flight == pool.held

@@ -61,7 +61,9 @@ class OraclePool:
 
 
 class OracleConsumer:
-    """A consumer; `held` maps offsets to what it has not settled. `refuses`: nothing can be sent to it."""
+    """A consumer; `held` maps offsets to what it has not settled. `refuses`: nothing can be sent to it.
+    `is_told`: what it is given says which offset it has.
+    """
 
     def __init__(
         self,
@@ -74,8 +76,10 @@ class OracleConsumer:
         pool: OraclePool | None = None,
         puller: bool = False,
         refuses: bool = False,
+        is_told: bool = False,
     ) -> None:
         self.group = group
+        self.is_told = is_told
         self.credit_max = credit_max
         self.lease_ms = lease_ms
         self.no_ack = no_ack

@@ -156,6 +156,7 @@ class QueueModel(RuleBasedStateMachine):
         no_ack=st.integers(0, 4),
         exclusive=st.integers(0, 9),
         pooled=st.integers(0, 3),
+        told=st.integers(0, 3),
         dispatch=dispatching,
     )
     def subscribe(
@@ -168,6 +169,7 @@ class QueueModel(RuleBasedStateMachine):
         no_ack: int,
         exclusive: int,
         pooled: int,
+        told: int,
         dispatch: bool,
     ) -> None:
         pool = None
@@ -184,6 +186,7 @@ class QueueModel(RuleBasedStateMachine):
             no_ack=no_ack == 0,
             exclusive=exclusive == 0,
             pool=pool,
+            is_told=told == 0,
         )
         self.after(dispatch)
 
