@@ -1,12 +1,13 @@
 """Settings of a bridge to another MQTT broker: an entry of `mqtt.bridges`."""
 
 import re
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from config import limits
 from config.fields import Count, SecretText, Section
+from config.names import DEFAULT_VHOST
 
 _ADDRESS: Final = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:\[\]]+):[0-9]{1,5}")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -31,6 +32,7 @@ def _check_prefix(value: str) -> str:
 
 
 Prefix = Annotated[str, AfterValidator(_check_prefix)]
+BridgeProtocol = Literal["auto", "mqttv50", "mqttv311"]
 
 
 class BridgeTopicSettings(Section):
@@ -50,6 +52,10 @@ class BridgeSettings(Section):
     name: Annotated[str, AfterValidator(_check_name)]
     address: Annotated[str, AfterValidator(_check_address)]
     """`host:port`."""
+    protocol: BridgeProtocol = "auto"
+    """What is spoken: MQTT 5 or 3.1.1; `auto`: 3.1.1 with a broker that refuses 5."""
+    vhost: str = DEFAULT_VHOST
+    """The virtual host whose topics are exchanged."""
     client_id: str = ""
     """As which the other broker knows this one; "": `bridge-<name>`."""
     username: str | None = None

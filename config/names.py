@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from config import limits
 
+DEFAULT_VHOST: Final = "/"
 OBJECT_STORE_SCHEMES: Final = ("s3", "gs", "az")
 _INSTANCE_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _HOST_NAME: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*\.?")

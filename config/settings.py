@@ -11,10 +11,9 @@ from config import limits, names
 from config.access import AccessSettings
 from config.fields import Count, DurationMs, PositiveDurationMs, Section, SizeBytes
 from config.mqtt_settings import MqttSettings
+from config.names import DEFAULT_VHOST
 from config.queue_settings import QueueLimitsSettings, QueueSettings, RetrySettings
 from config.tls import TlsSettings
-
-DEFAULT_VHOST = "/"
 
 __all__ = [
     "AccessSettings",
@@ -313,11 +312,16 @@ class Settings(Section):
         return value
 
     @model_validator(mode="after")
-    def _listeners_lead_somewhere(self) -> "Settings":
+    def _listeners_and_bridges_lead_somewhere(self) -> "Settings":
         known = {DEFAULT_VHOST, *(vhost.name for vhost in self.vhosts)}
         for name, listener in self.listeners.opened().items():
             if isinstance(listener, AnyMqttListenerSettings) and listener.vhost not in known:
                 raise ValueError(f"listener {name} leads to the virtual host {listener.vhost}, which is none")
+        for bridge in self.mqtt.bridges:
+            if bridge.vhost not in known:
+                raise ValueError(
+                    f"bridge {bridge.name} leads to the virtual host {bridge.vhost}, which is none"
+                )
         return self
 
     def visibility_timeout_ms(self, queue: QueueSettings) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.hub import Hub
 from broker.mqtt.authentication import Methods
-from broker.mqtt.bridges.bridge import start_bridges
+from broker.mqtt.bridges.bridge import has_bridges, start_bridges
 from broker.mqtt.client import Clients
 from broker.mqtt.foreign import ForeignPublishes
 from broker.mqtt.pubsub import PubSub
@@ -16,11 +16,10 @@ from broker.mqtt.will import Wills
 from broker.rate import Rate
 from config.mqtt_settings import MqttSettings
 from protocols.mqtt.offer import Offer
-from queue_manager.address import DEFAULT_VHOST
 
 
 class Shared:
-    """What the MQTT clients in a virtual host share. Bridges belong to the virtual host `/`."""
+    """What the MQTT clients in a virtual host share."""
 
     def __init__(
         self,
@@ -45,8 +44,7 @@ class Shared:
         hub.topics.join(ForeignPublishes(hub, self.pubsub))
         self.sessions = LastingSessions(hub, self.pubsub)
         self.shares = KeptShares(hub, self.pubsub)
-        if hub.vhost.name == DEFAULT_VHOST:
-            start_bridges(hub, self.pubsub)
+        self._bridges = start_bridges(hub, self.pubsub)
         self.system = SystemTopics(hub, self.pubsub, self.clients)
         if of_hubs is None:
             hub.on_vhost(self._vhost_changed)
@@ -59,6 +57,12 @@ class Shared:
             found = Shared(hub, self.methods, self._of_hubs)
         return found
 
+    def end(self) -> None:
+        """The virtual host is deleted."""
+        self.wills.forget()
+        for bridge in self._bridges:
+            bridge.stop()
+
     def _vhost_changed(self, hub: Hub, begins: bool) -> None:
         """A virtual host begins, or is deleted. What sessions are subscribed to is kept for them, and wills
         that wait are published, before any client comes.
@@ -67,8 +71,8 @@ class Shared:
         if not begins:
             gone = self._of_hubs.pop(hub, None)
             if gone is not None:
-                gone.wills.forget()
-        elif sessions.all() or sessions.wills.all:
+                gone.end()
+        elif sessions.all() or sessions.wills.all or has_bridges(hub):
             self.of_vhost(hub.vhost.name)
 
 

@@ -22,6 +22,7 @@ from protocols.mqtt.wire import (
 _NAME: Final = b"\x00\x04MQTT"
 _NAME_3_1: Final = b"\x00\x06MQIsdp"
 _LEVEL_3_1: Final = 3
+_BRIDGE_BIT: Final = 0x80
 
 
 def answer_version(body: bytes) -> int:
@@ -105,7 +106,8 @@ def encode_connect(packet: Connect) -> bytes:
         flags |= c.CONNECT_FLAG_USERNAME
     if packet.password is not None:
         flags |= c.CONNECT_FLAG_PASSWORD
-    parts = [_NAME, bytes((version, flags)), packet.keep_alive_s.to_bytes(2, "big")]
+    level = version | _BRIDGE_BIT if packet.is_bridge else version
+    parts = [_NAME, bytes((level, flags)), packet.keep_alive_s.to_bytes(2, "big")]
     if version == c.MQTT_5:
         parts.append(encode_sized_properties(packet.properties, c.CONNECT))
     parts.append(encode_text(packet.client_id))

@@ -58,11 +58,16 @@ class Will:
 
 
 class Connect(Packet):
-    """Section 3.1. `clean_start` is Clean Session in 3.1.1; an empty `client_id` asks the server for one."""
+    """Section 3.1. `clean_start` is Clean Session in 3.1.1; an empty `client_id` asks the server for one.
+
+    `is_bridge`, in 3.1.1 only, to be sent: the protocol level has the bit 0x80, by which mosquitto knows that
+    the client is a broker, which does not want back what it published.
+    """
 
     __slots__ = (
         "clean_start",
         "client_id",
+        "is_bridge",
         "keep_alive_s",
         "password",
         "properties",
@@ -83,8 +88,10 @@ class Connect(Packet):
         password: bytes | None = None,
         will: Will | None = None,
         properties: Properties | None = None,
+        is_bridge: bool = False,
     ) -> None:
         self.protocol_version = protocol_version
+        self.is_bridge = is_bridge
         self.client_id = client_id
         self.clean_start = clean_start
         self.keep_alive_s = keep_alive_s

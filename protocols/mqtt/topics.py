@@ -82,3 +82,17 @@ def _validate_bounds(topic: str, reason_code: int) -> None:
         raise ProtocolError(reason_code, f"topic longer than {limits.MQTT_TOPIC_BYTES_MAX} bytes")
     if topic.count("/") >= limits.MQTT_TOPIC_LEVELS_MAX:
         raise ProtocolError(reason_code, f"topic deeper than {limits.MQTT_TOPIC_LEVELS_MAX} levels")
+
+
+def overlap(topic_filter: str, other: str) -> bool:
+    """Whether there is a topic that both filters match, those that begin with `$` apart."""
+    levels, others = topic_filter.split("/"), other.split("/")
+    for level, other_level in zip(levels, others, strict=False):
+        if "#" in (level, other_level):
+            return True
+        if level != other_level and "+" not in (level, other_level):
+            return False
+    if len(levels) == len(others):
+        return True
+    longer, shared = (levels, len(others)) if len(levels) > len(others) else (others, len(levels))
+    return longer[shared] == "#" and len(longer) == shared + 1

@@ -1,14 +1,18 @@
 """Bridges to other MQTT brokers: another SluiceMQ, and mosquitto."""
 
+import contextlib
 import shutil
 import socket
 import subprocess
+import threading
 import time
 
+import httpx
 import pytest
 
 from broker.tls.making import Authority, write_pair
-from tests.e2e.mqtt import payloads, user_properties
+from tests.e2e.broker_process import ForeignBroker
+from tests.e2e.mqtt import V311, payloads, user_properties
 
 WAIT_S = 20
 
@@ -174,3 +178,140 @@ def test_mosquitto_gets_and_sends_what_came_while_it_was_away(own_broker, mosqui
     message = sender.take(1, WAIT_S)[0]
     assert (message.topic, message.payload) == ("commands/x", b"go")
     assert process.poll() is None
+
+
+class Gate:
+    """Stands before a broker and refuses protocol levels, as a broker does that does not know them."""
+
+    def __init__(self, port, refused):
+        self._port = port
+        self._refused = refused
+        self.levels = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                connect = client.recv(4096)
+                level = connect[connect.index(b"MQTT") + 4]
+                self.levels.append(level)
+                if level in self._refused:
+                    client.sendall(b"\x20\x02\x00\x01")
+                    client.close()
+                    continue
+                there = socket.create_connection(("127.0.0.1", self._port))
+                there.sendall(connect)
+                for source, sink in ((client, there), (there, client)):
+                    threading.Thread(target=self._pass_on, args=(source, sink), daemon=True).start()
+
+    @staticmethod
+    def _pass_on(source, sink):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65_536):
+                sink.sendall(data)
+        for end in (source, sink):
+            end.close()
+
+    def close(self):
+        self._listener.close()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "refused", "levels"),
+    [
+        ("auto", {5}, [5, 0x84]),
+        ("auto", {5, 0x84}, [5, 0x84, 4]),
+        ("mqttv311", {5, 0x84}, [0x84, 4]),
+        ("mqttv311", {5}, [0x84]),
+    ],
+)
+def test_a_broker_that_does_not_know_mqtt_5_is_spoken_to_in_3_1_1(
+    own_broker, mosquitto, mqtt, protocol, refused, levels
+):
+    """What waited goes out, what comes in comes once, and what goes both ways is not sent back."""
+    port, start = mosquitto
+    start()
+    gate = Gate(port, refused)
+    rules = {
+        "out": [
+            {"topic": "sensors/#", "qos": 2, "remote_prefix": "site7/"},
+            {"topic": "both/#", "remote_prefix": "x/"},
+        ],
+        "in": [
+            {"topic": "commands/#", "qos": 2, "remote_prefix": "site7/"},
+            {"topic": "both/+", "remote_prefix": "x/"},
+        ],
+    }
+    there = mqtt(ForeignBroker(0, port), version=V311)
+    there.subscribe("#", 2)
+    edge = own_broker(config(bridge(gate.port, protocol=protocol, **rules)))
+    connected(edge)
+    assert gate.levels == levels
+    here = mqtt(edge)
+    here.subscribe("#", 2)
+    here.publish("sensors/1", "up", 2, user=[("k", "v")])
+    here.publish("both/1", "to and fro", 1)
+    assert {(m.topic, m.payload) for m in there.take(2, WAIT_S)} == {
+        ("site7/sensors/1", b"up"),
+        ("x/both/1", b"to and fro"),
+    }
+    there.publish("site7/commands/x", "down", 2)
+    there.publish("x/both/2", "from there", 1)
+    is_told = levels[-1] == 0x84
+    assert {(m.topic, m.payload) for m in here.take(4 if is_told else 3, WAIT_S)} == {
+        ("sensors/1", b"up"),
+        ("both/1", b"to and fro"),
+        ("commands/x", b"down"),
+        *([("both/2", b"from there")] if is_told else []),
+    }
+    assert here.quiet()
+    assert ("bridge.not_fetched" in edge.log) is not is_told
+    gate.close()
+
+
+def test_what_waits_for_a_broker_of_3_1_1_goes_there_over_a_kill_9(own_broker, mosquitto, mqtt):
+    port, start = mosquitto
+    edge = own_broker(config(bridge(port, protocol="mqttv311")))
+    sender = mqtt(edge)
+    for number in range(3):
+        sender.publish("sensors/1", str(number), 2)
+    edge.kill9()
+    edge.start()
+    start()
+    there = mqtt(ForeignBroker(0, port), version=V311)
+    there.subscribe("site7/#", 2)
+    assert payloads(there.take(3, WAIT_S)) == ["0", "1", "2"]
+    assert there.quiet()
+
+
+def test_a_bridge_belongs_to_one_virtual_host_and_ends_with_it(own_broker, mqtt):
+    central = own_broker({"vhosts": [{"name": "acme"}]})
+    login = {"username": "acme:guest", "password": "guest"}
+    edge = own_broker(
+        config(bridge(central.mqtt_port, vhost="acme", username="acme:guest", password="guest"))
+        | {"vhosts": [{"name": "acme"}]}
+    )
+    connected(edge)
+    there, elsewhere = mqtt(central, **login), mqtt(central)
+    here, beside = mqtt(edge, **login), mqtt(edge)
+    for client in (there, elsewhere, here, beside):
+        client.subscribe("#", 1)
+    beside.publish("sensors/1", "stays", 1)
+    here.publish("sensors/1", "up", 1)
+    assert payloads(there.take(1, WAIT_S)) == ["up"]
+    there.publish("site7/commands/x", "down", 1)
+    assert sorted(payloads(here.take(2, WAIT_S))) == ["down", "up"]
+    assert payloads(beside.take(1)) == ["stays"]
+    assert elsewhere.quiet()
+    edge.config_file.write_text("{}")
+    with httpx.Client(base_url=f"{edge.http_url}/api/v1", trust_env=False, timeout=20) as api:
+        assert api.post("/configuration/reload").status_code == 200
+        deleted = api.delete("/vhosts/acme")
+        assert deleted.status_code < 300, deleted.text
+    there.publish("site7/commands/x", "nobody is there", 1)
+    time.sleep(1.5)
+    assert edge.log.count("bridge.connected") == 1
+    assert "internal_error" not in edge.log

@@ -28,6 +28,7 @@ class BridgeLink:
         "_identifier",
         "_packet_bytes_max",
         "_rules",
+        "_version",
         "_writer",
         "session",
         "window",
@@ -39,6 +40,7 @@ class BridgeLink:
         session: Session,
         rules: Sequence[BridgeTopicSettings],
         identifier: str,
+        version: int,
         writer: asyncio.StreamWriter,
         fail: Callable[[], None],
     ) -> None:
@@ -46,6 +48,7 @@ class BridgeLink:
         self.session = session
         self._rules = rules
         self._identifier = identifier
+        self._version = version
         self._writer = writer
         self._fail = fail
         self._packet_bytes_max = c.REMAINING_LENGTH_MAX
@@ -97,7 +100,7 @@ class BridgeLink:
             return b""
         block = with_bridge(properties, self._identifier)
         packet = hot.encode_publish(
-            c.MQTT_5,
+            self._version,
             remote.encode(),
             delivery.qos,
             delivery.retain,
@@ -124,7 +127,9 @@ class BridgeLink:
             return
         block = with_bridge(shape.properties, self._identifier)
         for body in run.payloads:
-            packet = hot.encode_publish(c.MQTT_5, remote.encode(), 0, shape.retain, False, 0, block, body)
+            packet = hot.encode_publish(
+                self._version, remote.encode(), 0, shape.retain, False, 0, block, body
+            )
             if len(packet) <= self._packet_bytes_max:
                 self._write(packet)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from config.bridge_settings import BridgeTopicSettings
-from protocols.mqtt.topics import matches
+from protocols.mqtt.topics import matches, overlap
 
 
 def local_filter(rule: BridgeTopicSettings) -> str:
@@ -32,3 +32,11 @@ def inward(rules: Sequence[BridgeTopicSettings], topic: str) -> str | None:
         if matches(remote_filter(rule), topic):
             return rule.local_prefix + topic[len(rule.remote_prefix) :]
     return None
+
+
+def echoing(
+    fetched: Sequence[BridgeTopicSettings], sent: Sequence[BridgeTopicSettings]
+) -> list[BridgeTopicSettings]:
+    """The rules that would fetch what is sent there."""
+    filters = [remote_filter(rule) for rule in sent]
+    return [rule for rule in fetched if any(overlap(remote_filter(rule), each) for each in filters)]

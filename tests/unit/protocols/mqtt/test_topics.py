@@ -6,7 +6,7 @@ from hypothesis import given
 from config import limits
 from protocols.errors import ProtocolError
 from protocols.mqtt import constants as c
-from protocols.mqtt.topics import matches, split_shared, validate_topic_filter, validate_topic_name
+from protocols.mqtt.topics import matches, overlap, split_shared, validate_topic_filter, validate_topic_name
 from tests.unit.protocols.mqtt.strategies import filters, topics
 
 DEEPEST = "/".join("a" * limits.MQTT_TOPIC_LEVELS_MAX)
@@ -85,3 +85,28 @@ def test_topic_name_matches_itself_and_hash(topic: str, topic_filter: str) -> No
     assert matches(topic, topic)
     assert matches("#", topic)
     assert isinstance(matches(topic_filter, topic), bool)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("a/b", "a/b", True),
+        ("a/b", "a/c", False),
+        ("a/+", "+/b", True),
+        ("a/+", "b/#", False),
+        ("a/#", "a", True),
+        ("a", "a/#", True),
+        ("a/b/#", "a", False),
+        ("a/+", "a", False),
+        ("#", "a/b/c", True),
+        ("a/+/c", "a/b", False),
+    ],
+)
+def test_filters_overlap_where_a_topic_matches_both(one: str, other: str, expected: bool) -> None:
+    assert overlap(one, other) is overlap(other, one) is expected
+
+
+@given(filters, filters, topics)
+def test_filters_that_match_one_topic_overlap(one: str, other: str, topic: str) -> None:
+    if matches(one, topic) and matches(other, topic):
+        assert overlap(one, other)
