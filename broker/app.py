@@ -22,8 +22,9 @@ from broker.drivers import Drivers
 from broker.engine.client import ShardClient
 from broker.engine.local.client import LocalClient
 from broker.engine.shard import Shard
+from broker.farewell import Farewell
 from broker.http.late import LateHttp
-from broker.hub import Hub, Peer
+from broker.hub import Hub
 from broker.listening import AddressInUse, ListenError, Listeners
 from broker.loop_watch import Lag
 from broker.memory import ReturnTimes, memory_returner, resident_bytes
@@ -101,7 +102,7 @@ class Broker:
         self._is_started = False
         self._start_begun = 0.0
         self._replayed: Replay | None = None
-        self._hurries = asyncio.Event()
+        self._farewell = Farewell()
         self._listeners = Listeners(settings.listeners.opened(), self.clock)
         self._tls = TlsContexts({})
         self._drivers: Drivers
@@ -187,7 +188,7 @@ class Broker:
         self.failure = None
         if self._hub is not None:  # again, maybe in another event loop
             self.failed = asyncio.Event()
-            self._hurries = asyncio.Event()
+            self._farewell = Farewell()
         try:
             await self._start(store, take_over=take_over)
         except BaseException:
@@ -293,9 +294,7 @@ class Broker:
 
     def hurry(self) -> None:
         """Have a `stop` that is going on wait for no client: what was confirmed is safe all the same."""
-        if not self._hurries.is_set():
-            self._hurries.set()
-            _log.info("broker.hurries")
+        self._farewell.hurry()
 
     async def stop(self) -> None:
         """Take nothing more from anybody, confirm what came, say goodbye to clients, close the store.
@@ -316,13 +315,7 @@ class Broker:
                 task.cancel()
         if self._hub is not None:
             self._hub.stop_tasks()
-            drained = await self._drain(self._hub)
-            for transport in list(self._hub.transports):
-                transport.shut_down()
-                if transport in drained:
-                    transport.reading.release()  # for the answer
-            self._http.shut_down()
-            await self._await_goodbyes()
+            await self._farewell.say(self._hub, self._http, confirms=self.failure is None)
             await self._hub.access.close()
         await asyncio.wait_for(shard.close(), limits.DRAIN_TIMEOUT_S)
         if self._telemetry is not None:
@@ -369,41 +362,6 @@ class Broker:
             self._listeners.leave_out(names)  # so that nobody waits for it
         else:
             self._listeners.let_wait_in(makers)
-
-    async def _drain(self, hub: Hub) -> Collection[Peer]:
-        """Have what came confirmed, for who is told nothing publishes it again; gives the transports that are
-        not read from since.
-        """
-        drained = dict.fromkeys(hub.transports)
-        if self.failure is not None or not drained:
-            return ()
-        _log.info("broker.draining", connections=len(drained))
-        for transport in drained:
-            transport.reading.hold()
-        durable = asyncio.ensure_future(hub.client.commits.durable())
-        hurries = asyncio.ensure_future(self._hurries.wait())
-        await asyncio.wait(
-            (durable, hurries), timeout=limits.DRAIN_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED
-        )
-        for wait in (durable, hurries):
-            wait.cancel()
-        await asyncio.gather(durable, hurries, return_exceptions=True)
-        return drained.keys()
-
-    async def _await_goodbyes(self) -> None:
-        """Give clients a moment to answer the close, then end what is left."""
-        deadline = self.clock.monotonic() + limits.GOODBYE_TIMEOUT_S
-        while (  # noqa: ASYNC110
-            self._is_anybody_left() and self.clock.monotonic() < deadline and not self._hurries.is_set()
-        ):
-            await asyncio.sleep(0.01)
-        for transport in list(self.hub.transports):
-            transport.abort()
-        self._http.abort()
-        await asyncio.sleep(0)
-
-    def _is_anybody_left(self) -> bool:
-        return bool(self.hub.transports) or self._http.is_busy
 
     async def _tick(self, store: Store) -> None:
         hub = self.hub
