@@ -107,6 +107,15 @@ class AccessRefused(QueueManagerError):
     """An exclusive consumer holds the group, or one is asked for while others consume."""
 
 
+class InExclusiveUse(AccessRefused):
+    """One consumer has a group of the queue `name` for itself, or wants to. `group`: "" the default one."""
+
+    def __init__(self, name: str, group: str) -> None:
+        super().__init__(f"queue {name!r} group {group!r} is in exclusive use")
+        self.name = name
+        self.group = group
+
+
 class InvalidAddress(QueueManagerError):
     """Not a usable queue name, `$queue/...` address or pattern."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from broker import consumer_filters
+from broker.amqp.bad_arguments import BadArgument, checked_integer, unacceptable
 from broker.amqp.retry_arguments import (
     CONSUMER_TIMEOUT,
     integer,
@@ -32,7 +33,6 @@ _CONSUMER_NAMES: Final = frozenset(
         *consumer_filters.NAMES,
     )
 )
-_LATER: Final = "is not supported by this version"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,35 +46,34 @@ class ConsumerArguments:
     auto_commit: object = None
     lease_ms: int = 0  # 0: as the queue has it
 
-    def check_no_stream(self, queue_name: str) -> None:
-        """Raise InvalidArgument if there is something in them that only a stream can do."""
+    def check_no_stream(self) -> None:
+        """Raise BadArgument if there is something in them that only a stream can do."""
         for name, value in zip(CONSUMER_ARGUMENTS, (self.stream_offset, self.auto_commit), strict=True):
             if value is not None:
-                raise InvalidArgument(f"consumer argument {name!r}: queue {queue_name!r} is no stream")
+                raise BadArgument(name, " of queue type rabbit_classic_queue")
 
 
 def consumer_arguments(arguments: Mapping[str, Any]) -> ConsumerArguments:
-    """Read the arguments of a basic.consume; refuses those that mean nothing here."""
+    """Read the arguments of a basic.consume; raises InvalidArgument, mostly BadArgument, for those that mean
+    nothing here.
+    """
     for name in arguments:
         if name not in _CONSUMER_NAMES:
-            raise InvalidArgument(f"consumer argument {name!r} {_LATER}")
+            raise BadArgument(name, ": not supported")
     group = arguments.get(GROUP_ARGUMENT, "")
     if not isinstance(group, str):
         raise InvalidArgument(f"{GROUP_ARGUMENT} must be a string")
-    if not isinstance(arguments.get(FAILOVER_ARGUMENT, False), bool):
-        raise InvalidArgument(f"{FAILOVER_ARGUMENT} must be a boolean")
+    failover = arguments.get(FAILOVER_ARGUMENT, False)
+    if not isinstance(failover, bool):
+        raise unacceptable(FAILOVER_ARGUMENT, failover)
+    priority = checked_integer(PRIORITY_ARGUMENT, arguments.get(PRIORITY_ARGUMENT, 0))
     lease_ms = 0
     if CONSUMER_TIMEOUT in arguments:
         lease_ms = integer(CONSUMER_TIMEOUT, arguments[CONSUMER_TIMEOUT], 1, limits.DURATION_MS_MAX)
     return ConsumerArguments(
         group=group,
         lease_ms=lease_ms,
-        priority=integer(
-            PRIORITY_ARGUMENT,
-            arguments.get(PRIORITY_ARGUMENT, 0),
-            -limits.CONSUMER_PRIORITY_MAX,
-            limits.CONSUMER_PRIORITY_MAX,
-        ),
+        priority=max(-limits.CONSUMER_PRIORITY_MAX, min(priority, limits.CONSUMER_PRIORITY_MAX)),
         stream_offset=arguments.get(START_ARGUMENT),
         auto_commit=arguments.get(AUTO_COMMIT_ARGUMENT),
         filters=consumer_filters.filters_of(arguments),

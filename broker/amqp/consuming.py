@@ -10,7 +10,8 @@ from typing import Any, Final
 from pamqp import commands
 
 from broker.amqp import stream_arguments
-from broker.amqp.arguments import consumer_arguments
+from broker.amqp.arguments import ConsumerArguments, consumer_arguments
+from broker.amqp.bad_arguments import BadArgument
 from broker.amqp.channel import AmqpChannel
 from broker.amqp.delivery import AmqpConsumer
 from broker.amqp.direct_replies import DirectReplies
@@ -26,7 +27,7 @@ from protocols.amqp091 import constants as c
 from protocols.amqp091.events import MethodReceived
 from protocols.amqp091.names import REPLY_TO
 from queue_manager import address
-from queue_manager.errors import InvalidAddress, LimitReached
+from queue_manager.errors import InvalidAddress, InvalidArgument, LimitReached
 from queue_manager.patterns import MATCH_ALL
 
 
@@ -111,13 +112,9 @@ class Consuming:
             return
         if len(self._consumers) >= limits.AMQP_CONSUMERS_PER_CHANNEL_MAX:
             raise LimitReached(f"a channel has at most {limits.AMQP_CONSUMERS_PER_CHANNEL_MAX} consumers")
-        wanted = consumer_arguments(method.arguments or {})
         queue, pattern = self._source(method.queue)
-        sink_class = AmqpConsumer
-        if queue.policy.stream:
-            sink_class = AmqpStreamConsumer
-        else:
-            wanted.check_no_stream(queue.name)
+        wanted = _wanted(method, queue, client.vhost)
+        sink_class = AmqpStreamConsumer if queue.policy.stream else AmqpConsumer
         request = ConsumerRequest(
             queue=queue,
             group=wanted.group,
@@ -177,7 +174,7 @@ class Consuming:
     def _go_on(self, puller: Consumer, method: commands.Basic.Get) -> None:
         """Answer a basic.get whose message was read back from the store meanwhile."""
         if self._channel.hub.client.consuming.is_gone(puller):
-            raise channel_error(c.NOT_FOUND, f"no queue {puller.group.queue_name!r}")
+            raise channel_error(c.NOT_FOUND, f"no queue '{address.local_name(puller.group.queue_name)}'")
         if not self._pull(puller, method.no_ack):
             self._wait_for_load(puller, method)
 
@@ -186,7 +183,7 @@ class Consuming:
         channel = self._channel
         consuming = channel.hub.client.consuming
         caller = channel.client.caller
-        name = name or channel.last_queue
+        name = channel.queue_meant(name)
         if not address.is_queue_topic(name):
             return consuming.find(name, caller), MATCH_ALL
         parsed = address.parse(name)
@@ -230,6 +227,17 @@ class Consuming:
     def _requeue_all(self) -> None:
         hub = self._channel.hub
         hub.client.settling.requeue(self._unacked.release_all(), hub.clock.now_ms(), delay_ms=0)
+
+
+def _wanted(method: commands.Basic.Consume, queue: Source, vhost: str) -> ConsumerArguments:
+    """What a basic.consume of that queue asks for; raises InvalidArgument."""
+    try:
+        wanted = consumer_arguments(method.arguments or {})
+        if not queue.policy.stream:
+            wanted.check_no_stream()
+    except BadArgument as error:
+        raise InvalidArgument(error.told(queue.name, vhost)) from None
+    return wanted
 
 
 METHODS: Final[dict[type, Callable[[Consuming, Any], None]]] = {

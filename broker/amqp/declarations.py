@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker.amqp import queue_arguments
-from broker.amqp.queue_arguments import BadArgument
+from broker.amqp.bad_arguments import BadArgument
 from queue_manager.address import DEFAULT_VHOST
 from queue_manager.api import QueueDeclaration
 from queue_manager.errors import InvalidArgument

@@ -13,6 +13,7 @@ from queue_manager.errors import (
     AccessRefused,
     ExchangeNotFound,
     Inequivalent,
+    InExclusiveUse,
     InternalExchange,
     InUse,
     InvalidAddress,
@@ -34,6 +35,7 @@ _CODES: Final[dict[type[QueueManagerError], int]] = {
     ResourceLocked: c.RESOURCE_LOCKED,
     InternalExchange: c.ACCESS_REFUSED,
     AccessRefused: c.ACCESS_REFUSED,
+    InExclusiveUse: c.ACCESS_REFUSED,
     NotPermitted: c.ACCESS_REFUSED,
     LimitReached: c.RESOURCE_ERROR,
     InvalidAddress: c.PRECONDITION_FAILED,
@@ -55,6 +57,9 @@ def _text_of(error: QueueManagerError, where: str) -> str:
         return f"cannot obtain exclusive access to locked queue '{local_name(error.name)}' {where}. {_LOCKED}"
     if isinstance(error, InUse):
         return f"{error.kind} '{local_name(error.name)}' {where} in use"
+    if isinstance(error, InExclusiveUse):
+        of_group = f" group '{error.group}'" if error.group else ""
+        return f"queue '{local_name(error.name)}' {where}{of_group} in exclusive use"
     if isinstance(error, NotEmpty):
         return f"queue '{local_name(error.name)}' {where} not empty"
     if isinstance(error, InternalExchange):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
+from broker.amqp.bad_arguments import BadArgument, BadType, integer, unacceptable
 from broker.amqp.retry_arguments import LEASE_NAMES, RETRY_NAMES, lease_fields, retry_fields
 from broker.properties.amqp import field_type_name
 from config import limits
@@ -30,33 +31,11 @@ Fields = dict[str, Any]
 _Reader = Callable[[str, Any], Fields]
 
 
-class BadArgument(InvalidArgument):
-    """An argument of queue.declare that cannot be had. `told` says so of a queue."""
-
-    def __init__(self, name: str, why: str) -> None:
-        """`why` follows the name of the queue."""
-        super().__init__(f"{name}{why}")
-        self.name = name
-        self._why = why
-
-    def told(self, queue: str, vhost: str) -> str:
-        """The reply text."""
-        return f"invalid arg '{self.name}' for queue '{queue}' in vhost '{vhost}'{self._why}"
-
-
-class BadType(BadArgument):
-    """As `BadArgument`, for an argument that names an exchange and is no text."""
-
-    def told(self, queue: str, vhost: str) -> str:
-        """See `BadArgument`."""
-        return f"invalid type '{self._why}' for arg '{self.name}' in queue '{queue}' in vhost '{vhost}'"
-
-
 def queue_type(arguments: Mapping[str, Any]) -> str:
     """The type that is asked for; raises BadArgument."""
     value = arguments.get(TYPE, CLASSIC)
     if not isinstance(value, str):
-        raise _unacceptable(TYPE, value)
+        raise unacceptable(TYPE, value)
     if value not in (CLASSIC, QUORUM, STREAM):
         raise BadArgument(TYPE, f": \"unsupported queue type '{value}'\"")
     return value
@@ -145,30 +124,14 @@ def _dead_letter_fields(arguments: Mapping[str, Any]) -> Fields:
 # one argument
 
 
-def _unacceptable(name: str, value: object) -> BadArgument:
-    return BadArgument(name, f": {{unacceptable_type,{field_type_name(value)}}}")
-
-
-def _integer(name: str, value: Any, low: int, high: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise BadArgument(name, f': "expected integer, got {field_type_name(value)}"')
-    if value < 0:
-        raise BadArgument(name, f": {{value_negative,{value}}}")
-    if value < low:
-        raise BadArgument(name, f": {{value_zero,{value}}}")
-    if value > high:
-        raise BadArgument(name, f": {{value_too_large,{value}}}")
-    return value
-
-
 def _number(field: str, high: int, low: int = 0, least: int = 0) -> _Reader:
     """A reader of a whole number; what is below `least` is taken for that."""
-    return lambda name, value: {field: max(least, _integer(name, value, low, high))}
+    return lambda name, value: {field: max(least, integer(name, value, low, high))}
 
 
 def _bound(field: str, high: int) -> _Reader:
     """A reader of how much may wait; of 0, nothing may."""
-    return lambda name, value: {field: _integer(name, value, 0, high) or NOTHING}
+    return lambda name, value: {field: integer(name, value, 0, high) or NOTHING}
 
 
 def _nothing(check: Callable[[str, Any], object]) -> _Reader:
@@ -184,7 +147,7 @@ def _nothing(check: Callable[[str, Any], object]) -> _Reader:
 def _one_of(values: tuple[object, ...], wrong: str) -> Callable[[str, Any], None]:
     def check(name: str, value: Any) -> None:
         if type(value) is not type(values[0]):
-            raise _unacceptable(name, value)
+            raise unacceptable(name, value)
         if value not in values:
             raise BadArgument(name, f": {wrong.format(value)}")
 
@@ -193,7 +156,7 @@ def _one_of(values: tuple[object, ...], wrong: str) -> Callable[[str, Any], None
 
 def _text(name: str, value: Any) -> None:
     if not isinstance(value, str):
-        raise _unacceptable(name, value)
+        raise unacceptable(name, value)
 
 
 def _description(name: str, value: Any) -> None:
@@ -205,11 +168,11 @@ def _description(name: str, value: Any) -> None:
 
 
 def _size(name: str, value: Any) -> None:
-    _integer(name, value, 0, limits.SIZE_BYTES_MAX)
+    integer(name, value, 0, limits.SIZE_BYTES_MAX)
 
 
 def _group_size(name: str, value: Any) -> None:
-    _integer(name, value, 1, limits.SIZE_BYTES_MAX)
+    integer(name, value, 1, limits.SIZE_BYTES_MAX)
 
 
 def _exchange(name: str, value: Any) -> None:
@@ -220,23 +183,23 @@ def _exchange(name: str, value: Any) -> None:
 def _names(name: str, value: Any) -> None:
     items = value if isinstance(value, list) else [value]
     if not all(isinstance(item, str) for item in items):
-        raise _unacceptable(name, value)
+        raise unacceptable(name, value)
 
 
 def _single_active(name: str, value: Any) -> Fields:
     if not isinstance(value, bool):
-        raise _unacceptable(name, value)
+        raise unacceptable(name, value)
     return {"single_active": value}
 
 
 def _delivery_limit(name: str, value: Any) -> Fields:
     if value == -1:
         return {"attempts_max": 0}
-    return {"attempts_max": _integer(name, value, 0, limits.ATTEMPTS_MAX - 1) + 1}
+    return {"attempts_max": integer(name, value, 0, limits.ATTEMPTS_MAX - 1) + 1}
 
 
 def _priority(name: str, value: Any) -> Fields:
-    wanted = _integer(name, value, 0, limits.SIZE_BYTES_MAX)
+    wanted = integer(name, value, 0, limits.SIZE_BYTES_MAX)
     if wanted > limits.PRIORITY_ASKED_MAX:
         raise BadArgument(name, f": {{max_value_exceeded,{wanted}}}")
     return {"priority_max": min(wanted, limits.PRIORITY_MAX)}
@@ -251,9 +214,9 @@ def _message_groups(name: str, value: Any) -> Fields:
 def _max_age(name: str, value: Any) -> Fields:
     """`7D` and the like, or an integer of seconds."""
     if isinstance(value, int) and not isinstance(value, bool):
-        return {"retention_age_ms": _integer(name, value, 1, limits.DURATION_MS_MAX // 1_000) * 1_000}
+        return {"retention_age_ms": integer(name, value, 1, limits.DURATION_MS_MAX // 1_000) * 1_000}
     if not isinstance(value, str):
-        raise _unacceptable(name, value)
+        raise unacceptable(name, value)
     try:
         age_ms = parse_interval_ms(value)
     except ValueError:

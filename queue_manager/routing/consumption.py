@@ -9,7 +9,7 @@ from queue_manager import address
 from queue_manager.claims.claim import IN_FLIGHT, UNLIMITED, Claim, Consumer, ConsumerGroup, CreditPool, Sink
 from queue_manager.claims.ledger import acknowledge
 from queue_manager.errors import (
-    AccessRefused,
+    InExclusiveUse,
     InvalidAddress,
     InvalidArgument,
     LimitReached,
@@ -319,7 +319,7 @@ def _check_welcome(
     """Raise AccessRefused, LimitReached or PreconditionFailed if a group cannot take one more consumer."""
     others = group.consumers.members
     if group.has_exclusive() or (exclusive and others):
-        raise AccessRefused(f"queue {queue.name!r} group {group.group_id!r} is in exclusive use")
+        raise InExclusiveUse(queue.name, group.name)
     if len(others) >= limits.CONSUMERS_PER_GROUP_MAX:
         raise LimitReached(f"group {group.group_id!r} has {limits.CONSUMERS_PER_GROUP_MAX} consumers")
     if wanted is not None:

@@ -3,6 +3,7 @@
 import pytest
 
 from broker.amqp import arguments
+from config import limits
 from queue_manager.errors import InvalidArgument
 
 
@@ -10,11 +11,13 @@ def test_consumer_arguments():
     assert arguments.consumer_arguments({}) == arguments.ConsumerArguments()
     wanted = arguments.consumer_arguments({"x-consumer-group": "g", "x-priority": -5})
     assert (wanted.group, wanted.priority) == ("g", -5)
+    beyond = arguments.consumer_arguments({"x-priority": 1 << 40}).priority
+    assert beyond == limits.CONSUMER_PRIORITY_MAX
 
 
 @pytest.mark.parametrize(
     "table",
-    [{"x-consumer-group": 1}, {"x-priority": "high"}, {"x-priority": 1 << 40}, {"x-no-such-thing": 2}],
+    [{"x-consumer-group": 1}, {"x-priority": "high"}, {"x-priority": True}, {"x-no-such-thing": 2}],
 )
 def test_refused_consumer_arguments_are_named(table):
     with pytest.raises(InvalidArgument) as refusal:
