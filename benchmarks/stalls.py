@@ -39,6 +39,7 @@ HELD = 65_535
 BODY = b"x" * 100
 LARGE_BYTES = 40 * 1024 * 1024
 DELETED_QUEUES = 5_000
+DELETED_MESSAGES = 300_000
 CONSUMERS = 1_000
 BURST = 30_000
 
@@ -192,6 +193,29 @@ def nack_multiple(target: Target, pinging: Callable[[], object]) -> None:
     client.sock.close()
 
 
+def ack_multiple(target: Target, pinging: Callable[[], object]) -> None:
+    """65,535 messages are settled by one basic.ack with multiple."""
+    declare(target, "acked")
+    publish(target, "acked", HELD)
+    client = holder(target, "acked", HELD)
+    pinging()
+    client.sock.sendall(frame.marshal(commands.Basic.Ack(HELD, multiple=True), amqp_wire.CHANNEL))
+    client.call(commands.Basic.Qos(0, 1), commands.Basic.QosOk)
+    time.sleep(QUIET_S)
+    client.sock.close()
+
+
+def delete_large(target: Target, pinging: Callable[[], object]) -> None:
+    """A queue with 300,000 messages is deleted."""
+    declare(target, "full")
+    publish(target, "full", DELETED_MESSAGES)
+    client = AmqpClient(target.host, target.amqp_port, WAIT_S)
+    pinging()
+    client.call(commands.Queue.Delete(queue="full"), commands.Queue.DeleteOk)
+    time.sleep(QUIET_S)
+    client.close()
+
+
 def pipelined_deletes(target: Target, pinging: Callable[[], object]) -> None:
     """5,000 durable queues are deleted, the requests sent at once."""
     names = [f"deleted-{number}" for number in range(DELETED_QUEUES)]
@@ -248,6 +272,8 @@ CASES: dict[str, Callable[[Target, Callable[[], object]], None]] = {
         disconnect,
         redelivery,
         nack_multiple,
+        ack_multiple,
+        delete_large,
         pipelined_deletes,
         large_body,
         many_consumers,

@@ -240,7 +240,8 @@ STORE_ROOM_CHECK_INTERVAL_S: Final = 1
 STORE_FILE_BYTES_MAX: Final = 80 * MIB  # no file of the store grows larger
 
 REMOVAL_ROUNDS_PER_SWEEP_MAX: Final = 4  # then others have their turn
-REMOVAL_ENTRIES_PER_STEP: Final = 16  # log entries or buckets looked through at a time
+REMOVAL_ENTRIES_PER_STEP: Final = 16  # log entries or buckets looked through at a time, and of log entries
+REMOVAL_STEP_BYTES: Final = 256 * KIB  # no more than so much, but for one: some thousand messages
 REMOVAL_ROWS_PER_STEP: Final = 200
 REMOVAL_STAGED_ROWS_PER_STEP: Final = 4  # they are large
 RECOVERY_ROWS_PER_SCAN: Final = 1_000  # read at a time at the start

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from broker.engine.commit_loop import CommitLoop
 from broker.engine.payload_references import PayloadReferences, drop_reference
-from broker.engine.scan import scan_prefix
+from broker.engine.scan import LogSteps, scan_prefix
 from config import limits
 from queue_manager.claims.record_types import ACTIVE_TYPE, DONE_TYPE, FAILED_TYPE
 from queue_manager.log.removals import GroupRemoval
@@ -49,8 +49,10 @@ class GroupRemover:
             return
         for scan in manager.context.metadata_log.scan_bounds(log.log_id, log.head_sequence):
             start = scan.start
+            steps = LogSteps()
             while free.starts:
-                rows = await self._store.scan(start, scan.end, limit=limits.REMOVAL_ENTRIES_PER_STEP)
+                rows = await self._store.scan(start, scan.end, limit=steps.entry_count)
+                steps.read(rows)
                 if not rows:
                     break
                 found = []

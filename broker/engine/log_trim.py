@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.engine.commit_loop import CommitLoop
-from config import limits
+from broker.engine.scan import LogSteps
 from queue_manager.log.removals import RangeRemoval
 from queue_manager.log.retention import HeadRemoval
 from queue_manager.manager import QueueManager
@@ -26,8 +26,10 @@ class LogTrimmer:
         log = removal.log
         for scan in self._manager.context.metadata_log.scan_bounds(log.log_id, removal.sequence):
             start = scan.start
+            steps = LogSteps()
             while not log.deleted:
-                rows = await self._store.scan(start, scan.end, limit=limits.REMOVAL_ENTRIES_PER_STEP)
+                rows = await self._store.scan(start, scan.end, limit=steps.entry_count)
+                steps.read(rows)
                 if not rows:
                     break
                 found = []
@@ -50,8 +52,10 @@ class LogTrimmer:
         head = retention.trim_limit()
         for scan in self._manager.context.metadata_log.scan_bounds(log.log_id, log.head_sequence):
             start = scan.start
+            steps = LogSteps()
             while not log.deleted:
-                rows = await self._store.scan(start, scan.end, limit=limits.REMOVAL_ENTRIES_PER_STEP)
+                rows = await self._store.scan(start, scan.end, limit=steps.entry_count)
+                steps.read(rows)
                 if not rows:
                     break
                 if self._trim_rows(removal, scan, rows, head):

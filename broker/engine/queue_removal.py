@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from broker.engine.commit_loop import CommitLoop
 from broker.engine.payload_references import PayloadReferences
-from broker.engine.scan import scan_prefix
-from config import limits
+from broker.engine.scan import LogSteps, scan_prefix
 from queue_manager.log.removals import QueueRemoval
 from queue_manager.manager import QueueManager
 from queue_manager.queue.records import LOG_TYPES, PLACE_TYPES
@@ -52,18 +51,25 @@ class QueueRemover:
         manager = self._manager
         for scan in manager.context.metadata_log.scan_bounds(removal.log_id):
             start = scan.start
+            steps = LogSteps()
             while True:
-                rows = await self._store.scan(start, scan.end, limit=limits.REMOVAL_ENTRIES_PER_STEP)
+                asked = steps.entry_count
+                rows = await self._store.scan(start, scan.end, limit=asked)
+                steps.read(rows)
                 for key, value in rows:
+                    own: list[int] = []
                     for message_id, envelope in metadata.decode(value):
                         flags, offset, _ = read_head(envelope)
-                        is_shared = bool(flags & SHARED)
-                        if not (is_shared and removal.is_gone(offset)):
-                            held = HeldPayloads(message_id, 1, is_shared, offset)
+                        if not flags & SHARED:
+                            own.append(message_id)
+                        elif not removal.is_gone(offset):
+                            held = HeldPayloads(message_id, 1, is_shared=True, offset=offset)
                             await self._release(held, may_be_counted=removal.released is not None)
-                    manager.context.commit.delete(key)
+                    commit = manager.context.commit
+                    commit.delete_run([*map(payload.key, own)])
+                    commit.delete(key)
                 await self._commits.room_for_deletes()
-                if len(rows) < limits.REMOVAL_ENTRIES_PER_STEP:
+                if len(rows) < asked:
                     break
                 start = rows[-1][0] + b"\x00"
         for kind in LOG_TYPES:

@@ -26,6 +26,24 @@ async def scan_prefix(
         start = part[-1][0] + b"\x00"
 
 
+class LogSteps:
+    """How many entries of a log to read at a time: no more than can be gone through in one turn.
+
+    An entry may have one message or thousands; those that were read last tell what the next are like.
+    """
+
+    def __init__(self) -> None:
+        self.entry_count = 1
+        """To be read next."""
+
+    def read(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        """These were read."""
+        if rows:
+            entry_bytes = sum([len(value) for _, value in rows]) // len(rows) + 1
+            fitting = max(1, limits.REMOVAL_STEP_BYTES // entry_bytes)
+            self.entry_count = min(limits.REMOVAL_ENTRIES_PER_STEP, fitting)
+
+
 async def last_rows(store: Store, prefixes: Sequence[bytes]) -> list[tuple[bytes, bytes] | None]:
     """The last row of each prefix, or None; read together where an event loop runs, as each takes long to
     come.
