@@ -91,6 +91,8 @@ def packet_ids_at(data: bytes, start: int, count: int, stride_bytes: int) -> lis
 
 def payloads_at(wire: bytes, start: int, count: int, stride_bytes: int, offset: int) -> list[bytes]:
     """The payloads of `count` equal-size packets from `start`, each `offset` into its packet."""
+    if count == 1:
+        return [wire[start + offset : start + stride_bytes]]
     size = stride_bytes - offset
     payloads: list[bytes] = []
     blocks = count // _BLOCK

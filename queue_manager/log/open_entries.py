@@ -34,7 +34,7 @@ class OpenEntries:
     )
 
     def __init__(self) -> None:
-        self.rows: list[tuple[int, bytes]] = []
+        self.rows: tuple[tuple[int, bytes], ...] = ()
         self._blocks: list[bytes] = []
         self._count = 0  # messages of the open entry, with those of the run
         self._bytes = 0  # without those of the run
@@ -114,15 +114,15 @@ class OpenEntries:
             self._end_entry(end_offset)
 
     def _end_entry(self, end_offset: int) -> None:
-        self.rows.append((end_offset - self._count, metadata.join_metadata(self._count, self._blocks)))
+        entry = (end_offset - self._count, metadata.join_metadata(self._count, self._blocks))
+        self.rows += (entry,)
         self._blocks = []
         self._count = 0
         self._bytes = 0
 
-    def take(self, end_offset: int) -> list[tuple[int, bytes]]:
+    def take(self, end_offset: int) -> tuple[tuple[int, bytes], ...]:
         """Everything, to be written; the log ends at `end_offset`."""
         self.close(end_offset)
         rows = self.rows
-        if rows:
-            self.rows = []
+        self.rows = ()
         return rows

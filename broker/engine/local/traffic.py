@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, Protocol, cast
 
 from broker.engine import traffic
@@ -54,6 +55,7 @@ class LocalPublishing:
         self._manager = shard.manager
         # without a detour, for each run
         self.publish = cast("_Publish", shard.manager.publish)
+        self.is_current: Callable[[traffic.PublishPlan], bool] = attrgetter("is_current")
 
     @property
     def creates_queues(self) -> bool:
@@ -99,10 +101,6 @@ class LocalPublishing:
     def aim(self, plan: traffic.PublishPlan, targets: traffic.Targets) -> None:
         """See `PublishingClient`."""
         cast(PublishPlan, plan).aim(cast(Route, targets))
-
-    def is_current(self, plan: traffic.PublishPlan) -> bool:
-        """See `PublishingClient`."""
-        return cast(PublishPlan, plan).is_current
 
     def first_full(
         self, wanted: Iterable[tuple[traffic.PublishPlan, list[bytes]]], now_ms: int
