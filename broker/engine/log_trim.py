@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.engine.commit_loop import CommitLoop
 from broker.engine.scan import LogSteps
+from queue_manager.log.members import is_failed
 from queue_manager.log.removals import RangeRemoval
 from queue_manager.log.retention import HeadRemoval
 from queue_manager.manager import QueueManager
@@ -90,7 +91,7 @@ class LogTrimmer:
                 # a crash between releasing and deleting may have left payloads behind
                 for message_id, envelope in messages:
                     flags, offset, _ = read_head(envelope)
-                    if not flags & SHARED and not retention.members.is_failed(offset):
+                    if not flags & SHARED and not is_failed(offset, retention.members):
                         commit.delete(payload.key(message_id))
         retention.head_trimmed(head)
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from queue_manager.cursor.cursor import Cursor
+from queue_manager.log.members import others_than
 from queue_manager.log.ranges import RangeSet
 from queue_manager.policy import FOREVER
 from storage.records import skipped_offsets
@@ -49,7 +50,7 @@ class ResetKeep:
         ranges = self.ranges
         ranges.drop_before(cursor.log.head_offset)
         cursor.progress.released.add_all(ranges)
-        for other in retention.members.others(cursor):
+        for other in others_than(cursor, retention.members):
             ranges = ranges.intersection(other.progress.released)
         ranges.discard_all(retention.payloads.released)
         retention.release_ranges(cursor.storage_id, ranges)

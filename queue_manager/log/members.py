@@ -50,18 +50,18 @@ class Member(Protocol):
 M = TypeVar("M", bound=Member)
 
 
-class Members(dict[str, M]):
-    """The cursors by group ID."""
+Members = dict[str, M]
+"""The cursors by group ID."""
 
-    __slots__ = ()
 
-    def others(self, member: M) -> list[M]:
-        """All but this one."""
-        return [other for other in self.values() if other is not member]
+def others_than(member: M, members: Members[M]) -> list[M]:
+    """All but this one."""
+    return [other for other in members.values() if other is not member]
 
-    def is_failed(self, offset: int) -> bool:
-        """Whether a group keeps the message at `offset` as failed."""
-        return any(member.progress.failed.contains(offset) for member in self.values())
+
+def is_failed(offset: int, members: Members[M]) -> bool:
+    """Whether a group keeps the message at `offset` as failed."""
+    return any(member.progress.failed.contains(offset) for member in members.values())
 
 
 def released_by_all(members: Iterable[Member]) -> RangeSet:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Generic, Protocol
 
-from queue_manager.log.members import M, Members
+from queue_manager.log.members import M, Members, others_than
 from queue_manager.log.payloads import delete_payloads, take_references
 from queue_manager.log.progress import Progress
 from queue_manager.log.queue_log import QueueLog
@@ -67,7 +67,7 @@ class PayloadLedger(Generic[M]):
         """
         if self._members.get(member.group_id) is not member:
             return runs  # purged when there was no group
-        others = self._members.others(member)
+        others = others_than(member, self._members)
         progress = member.progress
         head_offset = self._log.head_offset
         deletable: list[Run] = []
@@ -109,7 +109,7 @@ class PayloadLedger(Generic[M]):
         start = max(start, self._log.head_offset)
         if start >= end or self._log.deleted:
             return
-        others = self._members.others(member)
+        others = others_than(member, self._members)
         if others:
             member.progress.released.add(start, end)
             gone = RangeSet()
@@ -128,7 +128,7 @@ class PayloadLedger(Generic[M]):
         member.progress.keep_failed(offset)
         if offset < self._log.head_offset:
             return  # only this group had it
-        others = self._members.others(member)
+        others = others_than(member, self._members)
         if others:
             member.progress.released.add(offset, offset + 1)
         if all(other.progress.released.contains(offset) for other in others):

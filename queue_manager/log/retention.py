@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Generic
 
 from queue_manager.log.expired import NOTHING_EXPIRED, ExpiredOffsets
-from queue_manager.log.members import M, Members
+from queue_manager.log.members import M, Members, is_failed, others_than
 from queue_manager.log.payload_ledger import PayloadLedger
 from queue_manager.log.pending_removals import PendingRemovals
 from queue_manager.log.progress import Progress
@@ -41,7 +41,7 @@ class Retention(Generic[M]):
 
     def __init__(self, log: QueueLog, *, is_known: bool = True) -> None:
         self.log = log
-        self.members: Members[M] = Members()
+        self.members: Members[M] = {}
         self.payloads: PayloadLedger[M] = PayloadLedger(log, self.members, self)
         self.removals = PendingRemovals(log)
         self.expired: ExpiredOffsets = NOTHING_EXPIRED
@@ -147,7 +147,7 @@ class Retention(Generic[M]):
         own = self.members.get(removal.group_id)
         if own is not None:
             own.progress.drop_failed(offset)
-        return not self.members.is_failed(offset)
+        return not is_failed(offset, self.members)
 
     def removal_done(self, removal: GroupRemoval) -> bool:
         """A removal was performed to its end; give whether it was one of this log's."""
@@ -169,7 +169,7 @@ class Retention(Generic[M]):
         """In a queue in memory: forget messages that no group is going to look at any more."""
         if self.log.durable:
             return
-        others = self.members.others(member)
+        others = others_than(member, self.members)
         for offset in offsets:
             if all(other.progress.has_taken(offset) for other in others):
                 self.log.tail.release(offset)

@@ -12,7 +12,7 @@ from queue_manager.cursor.reset_keep import keep_passed
 from queue_manager.dispatch.by_key.keys import GroupKeyOf
 from queue_manager.errors import GroupNotFound, InvalidAddress, LimitReached, PreconditionFailed
 from queue_manager.group.group import Group, group_id_of
-from queue_manager.log.members import released_by_all
+from queue_manager.log.members import others_than, released_by_all
 from queue_manager.log.ranges import RangeSet
 from queue_manager.log.removals import GroupRemoval
 from queue_manager.model import Message
@@ -331,7 +331,7 @@ def _divide(part: Part, old: Cursor, new: Cursor, removal: GroupRemoval, now_ms:
     new.progress.begin_released(retention.payloads.released)
     new.progress.released.add_all(behind)
     new.backlog.pass_released()
-    others = retention.members.others(new)
+    others = others_than(new, retention.members)
     free = behind.intersection(released_by_all(others)) if others else behind
     free.discard_all(retention.payloads.released)
     retention.let_go(removal, free)
