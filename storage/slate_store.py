@@ -11,6 +11,7 @@ from slatedb.uniffi import (
     CloseOptions,
     CloseReason,
     Db,
+    DbIterator,
     DurabilityLevel,
     Error,
     FlushOptions,
@@ -36,6 +37,7 @@ from storage.records import payload
 from storage.remote_hold import RemoteHold
 from storage.slate_errors import SLATE_ERRORS, translate
 from storage.store import Replay
+from storage.used_scans import UsedScans
 
 _FLUSH_WAL = FlushOptions(flush_type=FlushType.WAL)
 _FLUSH_TABLES = FlushOptions(flush_type=FlushType.MEM_TABLE)
@@ -59,6 +61,20 @@ _LOOK_UP = _scan_options(IterationOrder.ASCENDING, 1)
 _LOOK_DOWN = _scan_options(IterationOrder.DESCENDING, 1)
 _LOOK_ROWS_MAX = 16  # a scan this short reads block by block
 _FIRST_ROWS = 64  # taken before the size of a row is known
+
+
+async def _take(rows: DbIterator, limit: int) -> list[tuple[bytes, bytes]]:
+    """The next `limit` rows, some hundred KiB at a time."""
+    asked = min(limit, _FIRST_ROWS)
+    chunk = await next_rows(rows, asked)
+    found = chunk
+    while len(chunk) == asked and len(found) < limit:
+        row_bytes = sum([len(key) + len(value) for key, value in chunk]) // asked + 1
+        fitting = min(limits.STORE_SCAN_BYTES // row_bytes + 1, limits.STORE_SCAN_ROWS_MAX)
+        asked = min(limit - len(found), fitting)
+        chunk = await next_rows(rows, asked)
+        found += chunk
+    return found
 
 
 class SlateStore:
@@ -89,6 +105,7 @@ class SlateStore:
         "_sync_count",
         "_synced_before",
         "_turn",
+        "_used_scans",
         "cuts",
         "notes",
     )
@@ -128,6 +145,7 @@ class SlateStore:
         self._durable_watch: DiskWatch | None = None
         self._hold: RemoteHold | None = None
         self._turn = asyncio.Lock()
+        self._used_scans = UsedScans()
         self._reads = ReadThread()  # of payloads, which may be large
         self._closed = False
         self.notes = notes
@@ -206,19 +224,16 @@ class SlateStore:
             raise self._late("scanning", began) from None
         except SLATE_ERRORS as error:
             raise self._failed(error, "scanning") from error
+        finally:
+            if not self._closed:
+                self._used_scans.release_soon()
 
     async def _rows(self, key_range: KeyRange, options: ScanOptions, limit: int) -> list[tuple[bytes, bytes]]:
         rows = await self._database.scan_with_options(key_range, options)
-        asked = min(limit, _FIRST_ROWS)
-        chunk = await next_rows(rows, asked)
-        found = chunk
-        while len(chunk) == asked and len(found) < limit:
-            row_bytes = sum([len(key) + len(value) for key, value in chunk]) // asked + 1
-            fitting = min(limits.STORE_SCAN_BYTES // row_bytes + 1, limits.STORE_SCAN_ROWS_MAX)
-            asked = min(limit - len(found), fitting)
-            chunk = await next_rows(rows, asked)
-            found += chunk
-        return found
+        try:
+            return await _take(rows, limit)
+        finally:
+            self._used_scans.add(rows)
 
     def check(self) -> None:
         """Raise StorageError if the database was closed under us: another broker opened it, or it broke."""
@@ -305,6 +320,7 @@ class SlateStore:
         if self._closed:
             return
         self._closed = True
+        self._used_scans.release()
         began = _now()
         if self._sweeper is not None:
             self._sweeper.cancel()

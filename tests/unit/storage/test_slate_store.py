@@ -3,7 +3,7 @@ import random
 import threading
 
 import pytest
-from slatedb.uniffi import Db, FlushOptions, FlushType, ObjectStore
+from slatedb.uniffi import Db, DbIterator, FlushOptions, FlushType, ObjectStore
 
 from config import limits
 from config.settings import StorageSettings
@@ -109,6 +109,29 @@ async def test_scan_merges_memory_and_tables(opener):
         assert await store.scan(b"k", None, limit=limit) == rows[:limit]
         assert await store.scan(b"k", None, limit=limit, reverse=True) == rows[::-1][:limit]
     await store.close()
+
+
+@pytest.mark.parametrize("wait_ms", [1, 3_600_000])
+async def test_what_scans_have_read_is_let_go_of_beside_the_loop(opener, monkeypatch, wait_ms):
+    """Soon, when they are many, and at the end."""
+    monkeypatch.setattr(limits, "STORE_RELEASE_INTERVAL_MS", wait_ms)
+    threads = []
+    monkeypatch.setattr(DbIterator, "__del__", lambda rows: threads.append(threading.current_thread()))
+    store = await opener()
+    for _ in range(limits.STORE_USED_SCANS_MAX + 1):
+        await store.scan(b"k", None, limit=1)
+    for _ in range(200):
+        if len(threads) >= limits.STORE_USED_SCANS_MAX:
+            break
+        await asyncio.sleep(0.01)
+    assert len(threads) >= limits.STORE_USED_SCANS_MAX
+    await store.close()
+    for _ in range(200):
+        if len(threads) == limits.STORE_USED_SCANS_MAX + 1:
+            break
+        await asyncio.sleep(0.01)
+    assert len(threads) == limits.STORE_USED_SCANS_MAX + 1
+    assert threading.current_thread() not in threads
 
 
 async def test_scan_of_rows_of_different_sizes_is_complete(store):
