@@ -7,7 +7,8 @@ from typing import Final
 
 from broker.engine.traffic import Claim, Consumer, Message
 from broker.mqtt.client import MqttClient
-from broker.mqtt.outbound import Outbound, Outgoing
+from broker.mqtt.outbound import Outbound
+from broker.mqtt.outgoing import Outgoing
 from broker.properties.templates import as_mqtt_delivery
 from config import limits
 from protocols.mqtt import constants as c

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 import structlog
@@ -11,6 +10,7 @@ import structlog
 from broker.access.rights import Action, Kind
 from broker.engine.traffic import Claim, RetainedMessage
 from broker.mqtt.client import MqttClient
+from broker.mqtt.outgoing import Outgoing, WaitingRoom
 from broker.mqtt.subscription import Group, Subscription
 from broker.mqtt.window import OutboundWindow
 from broker.properties.templates import as_mqtt_at
@@ -23,43 +23,6 @@ from protocols.mqtt.events import AckRun, PublishRun
 _log: Final = structlog.get_logger("sluicemq.mqtt")
 
 RECEIVE_MAXIMUM_DEFAULT: Final = 65_535  # section 3.1.2.11.3
-
-
-class Outgoing:
-    """Messages alike but for their payloads. `claims` are their claims, which QoS 0 has not; `by_ack`: a
-    PUBACK (QoS 2: PUBCOMP) settles them. `shared`: of a single message that a share group gave to this
-    client, the group, what was published, and with which QoS it is sent.
-    """
-
-    __slots__ = ("by_ack", "claims", "payloads", "properties", "qos", "retain", "shared", "topic_bytes")
-
-    def __init__(
-        self,
-        topic_bytes: bytes,
-        qos: int,
-        retain: bool,
-        properties: bytes,
-        payloads: list[bytes],
-        claims: Sequence[Claim] | None = None,
-        by_ack: bool = True,
-        shared: tuple[Group, PublishRun, int] | None = None,
-    ) -> None:
-        self.topic_bytes = topic_bytes
-        self.qos = qos
-        self.retain = retain
-        self.properties = properties
-        self.payloads = payloads
-        self.claims = claims
-        self.by_ack = by_ack
-        self.shared = shared
-
-    def part(self, start: int, end: int) -> Outgoing:
-        """Some of the messages."""
-        claims = None if self.claims is None else self.claims[start:end]
-        payloads = self.payloads[start:end]
-        return Outgoing(
-            self.topic_bytes, self.qos, self.retain, self.properties, payloads, claims, self.by_ack
-        )
 
 
 class Outbound:
@@ -77,12 +40,10 @@ class Outbound:
         "_connection",
         "_is_stall_noted",
         "_orphans",
-        "_pending",
-        "_pending_bytes",
-        "_pending_count",
         "_shared",
         "_unchecked_bytes",
         "_unsent_bytes_max",
+        "_waiting",
         "_want_flush",
         "claims",
         "pool",
@@ -100,9 +61,7 @@ class Outbound:
         self._orphans: set[int] = set()
         self._shared: dict[int, tuple[Group, PublishRun, int]] = {}
         self._aliases: OutboundAliases | None = None
-        self._pending: deque[Outgoing] = deque()
-        self._pending_count = 0
-        self._pending_bytes = 0
+        self._waiting = WaitingRoom(client.hub.clock.now_ms)
         self._unchecked_bytes = 0
         self._unsent_bytes_max = client.hub.settings.mqtt.max_unsent_bytes
 
@@ -119,7 +78,7 @@ class Outbound:
     @property
     def is_waiting(self) -> bool:
         """Whether anything waits for the client's Receive Maximum."""
-        return bool(self._pending)
+        return bool(self._waiting)
 
     @property
     def uses_aliases(self) -> bool:
@@ -130,7 +89,7 @@ class Outbound:
     def has_room(self) -> bool:
         """See `Subscriber`."""
         client = self._client
-        return not (self._pending or client.transport.paused or client.connection.closed)
+        return not (self._waiting or client.transport.paused or client.connection.closed)
 
     def limit(self, receive_maximum: int, topic_alias_maximum: int) -> None:
         """What the client allows: QoS 1 and 2 deliveries at a time (section 3.1.2.11.3), and topic aliases
@@ -162,7 +121,7 @@ class Outbound:
             self._resend(run)
         elif not run.packet_ids:
             connection.output.append(wire)
-        elif not stride or self._pending:
+        elif not stride or self._waiting:
             self._resend(run)
         elif size == stride:
             packet_id = self.window.take_free()
@@ -226,8 +185,8 @@ class Outbound:
         if outgoing.qos == 0:
             self._write(outgoing)
             return
-        if self._pending:
-            self._keep(outgoing)
+        if self._waiting:
+            self._waiting.add(outgoing)
             return
         start = 0
         count = len(outgoing.payloads)
@@ -236,13 +195,13 @@ class Outbound:
             self._write(outgoing.part(start, end) if end - start < count else outgoing)
             start = end
         if start < count:
-            self._keep(outgoing.part(start, count) if start else outgoing)
+            self._waiting.add(outgoing.part(start, count) if start else outgoing)
 
     def on_acks(self, event: AckRun) -> None:
         """PUBACK, PUBREC or PUBCOMP of what was sent; a PUBREL ends the exchange of what was received."""
         kind = event.packet_type
         ids = event.packet_ids
-        if kind == c.PUBACK and not (self.claims or self._shared or self._orphans or self._pending):
+        if kind == c.PUBACK and not (self.claims or self._shared or self._orphans or self._waiting):
             self.window.release(ids)
             return
         connection = self._connection
@@ -279,16 +238,14 @@ class Outbound:
         claims = [held.pop(i) for i in packet_ids if i in held] if held else []
         if self._orphans:
             self._release_orphans(packet_ids)
-        while self._pending and self.window.free() > 0:
-            outgoing = self._pending.popleft()
-            self._count_pending(outgoing, -1)
-            rest = self._pending
-            self._pending = deque()
-            self.send(outgoing)
-            rest.extendleft(reversed(self._pending))
-            self._pending = rest
-            self._client.transport.want_flush()
+        if self._waiting:
+            self._send_waiting()
         return claims
+
+    def _send_waiting(self) -> None:
+        while (free := self.window.free()) > 0 and (outgoing := self._waiting.take(free)) is not None:
+            self._write(outgoing)
+            self._client.transport.want_flush()
 
     def _finish_shared(self, packet_ids: Iterable[int]) -> None:
         for packet_id in packet_ids:
@@ -300,10 +257,9 @@ class Outbound:
         """The session has ended: what share groups gave this client and it did not acknowledge goes to other
         members, but for QoS 2 publishes it may have received [MQTT-4.8.2-4], [MQTT-4.8.2-5].
         """
-        unsent = [outgoing.shared for outgoing in self._pending if outgoing.shared is not None]
+        unsent = [outgoing.shared for outgoing in self._waiting.clear() if outgoing.shared is not None]
         sent = list(self._shared.values())
         self._shared.clear()
-        self._pending.clear()
         for group, run, qos in sent:
             if qos == 1:
                 group.publish(run)
@@ -322,18 +278,7 @@ class Outbound:
             del self.claims[packet_id]
         self._orphans.update(ended)
         self.pool.claimed(len(ended))
-        kept: deque[Outgoing] = deque()
-        for outgoing in self._pending:
-            claims = outgoing.claims
-            if claims is None or all(claim.is_in_flight for claim in claims):
-                kept.append(outgoing)
-                continue
-            self._count_pending(outgoing, -1)
-            for index, claim in enumerate(claims):
-                if claim.is_in_flight:
-                    kept.append(outgoing.part(index, index + 1))
-                    self._count_pending(kept[-1], 1)
-        self._pending = kept
+        self._waiting.drop_ended()
 
     def _release_orphans(self, packet_ids: list[int]) -> None:
         released = self._orphans.intersection(packet_ids)
@@ -344,10 +289,8 @@ class Outbound:
     def _has_room(self, count: int) -> bool:
         """Whether a plain message may still be added; a client that reads too slowly loses messages."""
         client = self._client
-        if (
-            client.transport.output.buffered_bytes() <= self._unsent_bytes_max
-            and self._pending_count < limits.SESSION_PENDING_MESSAGES_MAX
-            and self._pending_bytes <= self._unsent_bytes_max
+        if client.transport.output.buffered_bytes() <= self._unsent_bytes_max and self._waiting.has_room(
+            self._unsent_bytes_max
         ):
             return True
         client.hub.counters.drop_slow(count)
@@ -355,14 +298,6 @@ class Outbound:
             self._is_stall_noted = True
             _log.warning("mqtt.slow_client", peer=client.transport.peer, client_id=client.client_id)
         return False
-
-    def _keep(self, outgoing: Outgoing) -> None:
-        self._pending.append(outgoing)
-        self._count_pending(outgoing, 1)
-
-    def _count_pending(self, outgoing: Outgoing, sign: int) -> None:
-        self._pending_count += sign * len(outgoing.payloads)
-        self._pending_bytes += sign * (sum(map(len, outgoing.payloads)) + len(outgoing.properties))
 
     def _write(self, outgoing: Outgoing) -> None:
         """Write messages the window has room for."""

@@ -9,7 +9,7 @@ import structlog
 
 from broker.engine.traffic import Claim, Message
 from broker.mqtt.delivery import MqttConsumer, user_property
-from broker.mqtt.outbound import Outgoing
+from broker.mqtt.outgoing import Outgoing
 from broker.properties.templates import as_mqtt_delivery
 
 _log: Final = structlog.get_logger("sluicemq.mqtt")

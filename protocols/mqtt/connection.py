@@ -181,9 +181,13 @@ class MqttConnection(AnsweringConnection):
                 self.keep_alive_s = answer.server_keep_alive_s
         self._window = InboundWindow(self._offer.receive_maximum if version == c.MQTT_5 else 0, inbound_qos2)
         self._publishes = PublishDecoder(version, self._offer)
+        encoded = self._fitted(ConnAck(session_present, c.SUCCESS, answer))
+        if not encoded:  # [MQTT-3.14.0-1]: a CONNACK says so, if anything
+            self._close(c.PACKET_TOO_LARGE, "CONNACK exceeds the client's maximum packet size", None)
+            return []
         self._state = _LIVE
         self.authentication.end()
-        self._send(ConnAck(session_present, c.SUCCESS, answer))
+        self.output.append(encoded)
         data = bytes(self._buffer)
         self._buffer = bytearray()
         return self._decode(data) if data and not self.closed else []

@@ -734,6 +734,23 @@ def test_message_expiry_counts_down_and_ends_retained_messages(connect, name):
     quiet(late)
 
 
+def test_message_expiry_goes_on_while_a_message_waits_for_the_receive_maximum(connect, name):
+    """[MQTT-3.3.2-5], [MQTT-3.3.2-6]"""
+    client, writer = connect(V5, props=b"\x21\x00\x01"), connect(V5)
+    subscribe(client, name, 1)
+    for packet_id, (payload, expiry_s) in enumerate(((b"first", 60), (b"expires", 1), (b"last", 60)), 1):
+        props = b"\x02" + expiry_s.to_bytes(4, "big")
+        publish(writer, name, payload, qos=1, packet_id=packet_id, props=props)
+    first = take(client)
+    time.sleep(1.2)
+    client.send_bytes(wire.acknowledgement(wire.PUBACK, first.packet_id))
+    last = take(client)
+    assert last.payload == b"last"
+    assert 50 < int.from_bytes(last.properties[1:5], "big") < 60
+    client.send_bytes(wire.acknowledgement(wire.PUBACK, last.packet_id))
+    quiet(client)
+
+
 def test_no_local_holds_back_one_s_own_publishes(connect, name):
     """[MQTT-3.8.3-3]"""
     client = connect(V5)
@@ -767,6 +784,18 @@ def test_maximum_packet_size_of_the_client_is_kept(connect, name):
         publish(writer, name, b"x" * size, qos=1)
     assert len(take(client).payload) == 1
     quiet(client)
+
+
+@pytest.mark.parametrize(("size", "answer"), [(4, None), (8, 0x95)])
+def test_client_that_takes_no_connack_gets_no_disconnect_either(bare, size, answer):
+    """[MQTT-3.14.0-1], [MQTT-3.1.2-24]: a CONNACK refuses, if that fits"""
+    client = bare(wire.connect(V5, "c", props=b"\x27" + size.to_bytes(4, "big")))
+    received = client.read()
+    if answer is None:
+        assert received is None
+    else:
+        assert (received.kind, received.body) == (wire.CONNACK, bytes((0, answer, 0)))
+        assert client.read() is None
 
 
 @pytest.mark.parametrize("kind", ["puback", "pubrec", "suback", "disconnect"])
