@@ -49,10 +49,12 @@ def wait_drained(ledger: Ledger) -> None:
     time.sleep(1)  # what is left to come, and the last acks
 
 
-def run(directory: Path, kills: int, seed: int) -> tuple[BrokerProcess, Ledger]:
+def run(
+    directory: Path, kills: int, seed: int, make_broker: type[BrokerProcess] = BrokerProcess
+) -> tuple[BrokerProcess, Ledger]:
     rng = random.Random(seed)
     ledger = Ledger()
-    broker = BrokerProcess(directory, {"queues": [{"name": QUEUE}]}).start()
+    broker = make_broker(directory, {"queues": [{"name": QUEUE}]}).start()
     stage = Stage(broker, ledger)
     clients: list[Client] = [
         AmqpPublisher(stage, "a"),
