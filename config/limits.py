@@ -41,6 +41,7 @@ BLOCKED_NOTICE_MS: Final = 1_000  # publishers held back for longer are told (co
 TRANSACTION_BYTES_MAX: Final = 256 * MIB  # held by AMQP transactions that are under way, all clients
 TRANSACTION_STEP_BYTES: Final = 128  # what each operation of a transaction counts for, besides its bodies
 AMQP_CONSUMERS_PER_CHANNEL_MAX: Final = 1_000
+AMQP_PROMISED_REPLIES_MAX: Final = 256  # of a channel: to methods acted on before they are durable
 AMQP_SHAPES_PER_CONNECTION_MAX: Final = 1_024  # cached (method, properties) pairs of publishes
 AMQP_ADDRESSES_PER_CONSUMER_MAX: Final = 2_048  # routing keys whose deliveries are kept half-encoded
 AMQP_UNSEEN_SHAPES_MAX: Final = (

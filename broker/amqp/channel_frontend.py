@@ -75,6 +75,21 @@ class ChannelFrontend:
         if self._held.is_holding:
             self._held.add(event)
             return
+        if self._held.has_promised and not self._may_go_on(event):
+            self._held.hold_behind_replies(event)
+            return
+        self._act(event)
+
+    def _may_go_on(self, event: Any) -> bool:
+        """Whether an event may be acted on although answers are promised: its own comes behind them."""
+        kind = type(event)
+        if kind is Resumption:
+            return True
+        return (
+            kind is ev.MethodReceived and type(event.method) in _ANSWERED_IN_ORDER and self._held.has_room()
+        )
+
+    def _act(self, event: Any) -> None:
         kind = type(event)
         try:
             if self._transaction.is_on and kind in _TRANSACTED:
@@ -106,6 +121,7 @@ class ChannelFrontend:
 
     def end(self) -> None:
         """The client ended it: what it sent before is done, though it waits for no answers any more."""
+        self._held.let_off()
         waiting = self._held.end()
         while waiting and not self._channel.closed:
             self.handle(waiting.popleft())
@@ -170,7 +186,12 @@ class ChannelFrontend:
             self._channel.send(commands.Confirm.SelectOk())
 
     def _fail(self, error: ProtocolError, event: Any) -> None:
-        """Close the channel, or the connection; one log line says who and why."""
+        """Close the channel, or the connection, once what is promised was told; one log line says who and
+        why.
+        """
+        if self._held.has_promised:
+            self._held.hold_behind_replies(event)  # what was refused is refused again then
+            return
         class_id, method_id = _method_ids(event)
         if error.is_connection_error:
             self._fail_connection(error.code, error.reason, class_id, method_id)
@@ -188,6 +209,9 @@ class ChannelFrontend:
         client.transport.want_flush()
         self.close()
 
+
+_ANSWERED_IN_ORDER: Final = frozenset((*queues.METHODS, *exchanges.METHODS))
+"""Methods that may be acted on while others before them are not durable yet: they share a commit."""
 
 _SETTLE_METHODS: Final = (80, 120, 90)  # basic.ack, nack, reject
 

@@ -59,7 +59,7 @@ class Exchanges:
     def _looked(self, method: _Declare, answer: Answer[ExchangeView]) -> None:
         answer.result()
         if not method.nowait:
-            self._channel.send(commands.Exchange.DeclareOk())
+            self._held.reply(commands.Exchange.DeclareOk(), durable=False)
 
     def _declared(self, method: _Declare, answer: Answer[Changed]) -> None:
         try:
@@ -138,10 +138,7 @@ class Exchanges:
         """Answer now, or when what was done is durable: an answer is a promise."""
         if getattr(method, "nowait", False):
             return
-        if changed.is_new and changed.durable:
-            self._held.reply_when_durable(ok)
-        else:
-            self._channel.send(ok)
+        self._held.reply(ok, durable=changed.is_new and changed.durable)
 
 
 def _refuse_default(name: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from broker.amqp.channel import AmqpChannel
 from broker.engine.answers import Answer
+from config import limits
 
 T = TypeVar("T")
 
@@ -17,10 +18,19 @@ class HeldEvents:
     """The events of a channel that wait, so that order is kept; nothing more is read from the client then.
 
     `is_holding`: events have to be added here instead of being handled. `_is_unread`: they wait until the
-    client has read what was sent to it.
+    client has read what was sent to it. `_is_behind_replies`: until it was told all that is promised.
     """
 
-    __slots__ = ("_channel", "_events", "_handle", "_is_unread", "is_holding")
+    __slots__ = (
+        "_channel",
+        "_events",
+        "_handle",
+        "_is_behind_replies",
+        "_is_let_off",
+        "_is_unread",
+        "_promised_count",
+        "is_holding",
+    )
 
     def __init__(self, channel: AmqpChannel, handle: Callable[[Any], None]) -> None:
         """`handle` takes the events once they may go on."""
@@ -28,7 +38,15 @@ class HeldEvents:
         self._handle = handle
         self._events: deque[Any] = deque()
         self._is_unread = False
+        self._is_behind_replies = False
+        self._promised_count = 0
+        self._is_let_off = False  # the client waits for no answers any more
         self.is_holding = False
+
+    @property
+    def has_promised(self) -> bool:
+        """Whether there are answers that the client will get when what they tell is durable."""
+        return self._promised_count > 0 and not self._is_let_off
 
     def add(self, event: Any) -> None:
         """Keep an event; `is_holding`."""
@@ -65,6 +83,40 @@ class HeldEvents:
             self.hold()
             answer.then(lambda answer: self.go_on(partial(then, answer), index))
 
+    def reply(self, method: Any, *, durable: bool) -> None:
+        """Answer with `method`: now, or (`durable`) once all that was done so far is durable, and in order.
+
+        What follows waits for that only if it is in need of it: see `hold_behind_replies`.
+        """
+        if not durable and not self._promised_count:
+            self._channel.send(method)
+            return
+        self._promised_count += 1
+        self._channel.hub.client.commits.wait(_PromisedReply(self, method), 0)
+
+    def hold_behind_replies(self, event: Any) -> None:
+        """As `hold_with`, until everything promised was told; `has_promised`."""
+        self._is_behind_replies = True
+        self.hold_with(event)
+
+    def has_room(self) -> bool:
+        """Whether more may be promised."""
+        return self._promised_count < limits.AMQP_PROMISED_REPLIES_MAX
+
+    def let_off(self) -> None:
+        """The client ends the channel: it waits for nothing that was promised."""
+        self._is_let_off = True
+
+    def keep_promise(self, method: Any) -> None:
+        """What was promised is durable: say so."""
+        self._promised_count -= 1
+        if self._channel.closed or self._is_let_off:
+            return
+        self._channel.send(method)
+        self._channel.client.transport.want_flush()
+        if self._is_behind_replies and not self._promised_count:
+            self.release()
+
     def reply_when_durable(self, method: Any) -> None:
         """Answer with `method` once all that was done so far is durable; what follows waits for it."""
         self.hold()
@@ -87,7 +139,7 @@ class HeldEvents:
 
     def end(self) -> deque[Any]:
         """Hold nothing any more; gives what was held back."""
-        self._is_unread = False
+        self._is_unread = self._is_behind_replies = False
         events, self._events = self._events, deque()
         if self.is_holding:
             self.is_holding = False
@@ -113,6 +165,20 @@ class Resumption:
     def __init__(self, act: Callable[[], None], index: int) -> None:
         self.act = act
         self.index = index
+
+
+class _PromisedReply:
+    """Sends a method when its commit is durable."""
+
+    __slots__ = ("_held", "_method")
+
+    def __init__(self, held: HeldEvents, method: Any) -> None:
+        self._held = held
+        self._method = method
+
+    def committed(self, tokens: list[int]) -> None:
+        """See `broker.engine.client.Waiter`."""
+        self._held.keep_promise(self._method)
 
 
 class _DurableReply:

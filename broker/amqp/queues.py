@@ -54,7 +54,7 @@ class Queues:
         if not is_there(self._channel.client.shared.reply_addresses, method.queue):
             raise QueueNotFound.named(method.queue)
         if not method.nowait:
-            self._channel.send(QueueDeclareOk(method.queue, 0, 1))
+            self._held.reply(QueueDeclareOk(method.queue, 0, 1), durable=False)
 
     def purge(self, method: commands.Queue.Purge) -> None:
         """Drop what waits in a queue."""
@@ -96,12 +96,12 @@ class Queues:
         self._channel.name_queue(queue.name)
         if not method.nowait:
             told = QueueDeclareOk(queue.name, min(queue.ready, _COUNT_MAX), queue.consumers)
-            self._answer(told, durable=queue.durable and queue.is_new)
+            self._held.reply(told, durable=queue.durable and queue.is_new)
 
     def _purged(self, method: commands.Queue.Purge, answer: Answer[Dropped]) -> None:
         dropped = answer.result()
         if not method.nowait:
-            self._answer(commands.Queue.PurgeOk(min(dropped.count, _COUNT_MAX)), durable=dropped.durable)
+            self._held.reply(commands.Queue.PurgeOk(min(dropped.count, _COUNT_MAX)), durable=dropped.durable)
 
     def _deleted(self, method: commands.Queue.Delete, answer: Answer[Dropped]) -> None:
         try:
@@ -109,14 +109,7 @@ class Queues:
         except QueueNotFound:
             dropped = Dropped(0, durable=False)
         if not method.nowait:
-            self._answer(commands.Queue.DeleteOk(min(dropped.count, _COUNT_MAX)), durable=dropped.durable)
-
-    def _answer(self, method: Any, *, durable: bool) -> None:
-        """Answer now, or (`durable`) when what was done is durable: an answer is a promise."""
-        if durable:
-            self._held.reply_when_durable(method)
-        else:
-            self._channel.send(method)
+            self._held.reply(commands.Queue.DeleteOk(min(dropped.count, _COUNT_MAX)), durable=dropped.durable)
 
 
 METHODS: Final[dict[type, Callable[[Queues, Any], None]]] = {
