@@ -15,14 +15,26 @@ class Reading:
     take.
     """
 
-    __slots__ = ("_blocked_since", "_hold_count", "_is_unread", "_transport", "is_blocked")
+    __slots__ = ("_blocked_since", "_hold_count", "_is_unread", "_taken_bytes", "_transport", "is_blocked")
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._hold_count = 0
         self._blocked_since = 0.0  # if `is_blocked`
         self._is_unread = False
+        self._taken_bytes = 0  # of large messages
         self.is_blocked = False
+
+    def took_part(self, size: int, loop: asyncio.AbstractEventLoop) -> None:
+        """A part of a large message came: after so much, others have their turn before the next.
+
+        One turn of the loop may otherwise read many MB from one peer.
+        """
+        self._taken_bytes += size
+        if self._taken_bytes >= limits.READ_TURN_BYTES_MAX:
+            self._taken_bytes = 0
+            self.hold()
+            loop.call_soon(self.release)
 
     def hold(self) -> None:
         """Read nothing more before as many `release` as there were holds."""

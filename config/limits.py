@@ -270,6 +270,7 @@ EXTEND_MS_MAX: Final = 12 * 3_600_000  # longest lease a client may ask for
 CONNECTIONS_MAX: Final = 50_000
 REFUSAL_LOG_INTERVAL_MS: Final = 1_000  # one line about refused publishes per queue
 REFUSAL_LOG_QUEUES_MAX: Final = 1_000  # queues it is remembered for
+READ_TURN_BYTES_MAX: Final = 1 * MIB  # of a client's large messages, before others have their turn
 WRITE_BUFFER_BYTES_HIGH: Final = 1 * MIB  # beyond it a connection's consumers are paused
 JOINED_BODY_BYTES_MAX: Final = 16 * KIB  # a larger body is not copied on its way out
 WRITE_STEP_BYTES: Final = 256 * KIB  # of large messages, handed to the transport at a time

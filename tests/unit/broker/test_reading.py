@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -65,4 +66,28 @@ def test_answers_that_are_not_taken_hold_once_and_are_not_the_brokers_fault(tran
     reading.release()
     reading.answers_taken()
     reading.answers_taken()
+    assert transport.is_reading
+
+
+async def test_others_have_their_turn_after_so_much_of_large_messages(transport):
+    reading = Reading(transport)
+    loop = asyncio.get_running_loop()
+    part_bytes = limits.READ_TURN_BYTES_MAX // 4
+    for _ in range(3):
+        for _ in range(3):
+            reading.took_part(part_bytes, loop)
+            assert transport.is_reading
+        reading.took_part(part_bytes, loop)
+        assert not transport.is_reading
+        await asyncio.sleep(0)
+        assert transport.is_reading
+
+
+async def test_a_turn_of_others_does_not_end_another_hold(transport):
+    reading = Reading(transport)
+    reading.took_part(limits.READ_TURN_BYTES_MAX, asyncio.get_running_loop())
+    reading.hold()
+    await asyncio.sleep(0)
+    assert not transport.is_reading
+    reading.release()
     assert transport.is_reading
