@@ -17,7 +17,8 @@ T = TypeVar("T")
 class HeldEvents:
     """The events of a channel that wait, so that order is kept; nothing more is read from the client then.
 
-    `is_holding`: events have to be added here instead of being handled. `_is_unread`: they wait until the
+    `is_holding`: events have to be added here instead of being handled. `has_promised`: there are answers
+    that the client will get once what they tell is durable. `_is_unread`: they wait until the
     client has read what was sent to it. `_is_behind_replies`: until it was told all that is promised.
     """
 
@@ -29,6 +30,7 @@ class HeldEvents:
         "_is_let_off",
         "_is_unread",
         "_promised_count",
+        "has_promised",
         "is_holding",
     )
 
@@ -41,12 +43,8 @@ class HeldEvents:
         self._is_behind_replies = False
         self._promised_count = 0
         self._is_let_off = False  # the client waits for no answers any more
+        self.has_promised = False
         self.is_holding = False
-
-    @property
-    def has_promised(self) -> bool:
-        """Whether there are answers that the client will get when what they tell is durable."""
-        return self._promised_count > 0 and not self._is_let_off
 
     def add(self, event: Any) -> None:
         """Keep an event; `is_holding`."""
@@ -88,10 +86,13 @@ class HeldEvents:
 
         What follows waits for that only if it is in need of it: see `hold_behind_replies`.
         """
-        if not durable and not self._promised_count:
+        if self._is_let_off:
+            return
+        if not durable and not self.has_promised:
             self._channel.send(method)
             return
         self._promised_count += 1
+        self.has_promised = True
         self._channel.hub.client.commits.wait(_PromisedReply(self, method), 0)
 
     def hold_behind_replies(self, event: Any) -> None:
@@ -104,8 +105,9 @@ class HeldEvents:
         return self._promised_count < limits.AMQP_PROMISED_REPLIES_MAX
 
     def let_off(self) -> None:
-        """The client ends the channel: it waits for nothing that was promised."""
+        """The client ends the channel: it waits for nothing that was, or would be, promised."""
         self._is_let_off = True
+        self.has_promised = False
 
     def keep_promise(self, method: Any) -> None:
         """What was promised is durable: say so."""
@@ -114,7 +116,8 @@ class HeldEvents:
             return
         self._channel.send(method)
         self._channel.client.transport.want_flush()
-        if self._is_behind_replies and not self._promised_count:
+        self.has_promised = self._promised_count > 0
+        if self._is_behind_replies and not self.has_promised:
             self.release()
 
     def reply_when_durable(self, method: Any) -> None:

@@ -96,10 +96,11 @@ def test_all_that_was_sent_before_the_channel_is_closed_is_done(raw_amqp, name):
     client.send(1, commands.Queue.Declare(queue=name, durable=True))
     client.publish(1, name, b"x")
     client.send(1, commands.Queue.Declare(queue=f"{name}-2", durable=True))
+    client.publish(1, f"{name}-2", b"x")
     client.send(1, commands.Channel.Close(200, "bye", 0, 0))
     while type(client.read().method) is not commands.Channel.CloseOk:
         pass
     client.open_channel()
-    told = client.call(1, commands.Queue.Declare(queue=name, passive=True), commands.Queue.DeclareOk)
-    assert told.message_count == 1
-    client.call(1, commands.Queue.Declare(queue=f"{name}-2", passive=True), commands.Queue.DeclareOk)
+    for queue in (name, f"{name}-2"):
+        told = client.call(1, commands.Queue.Declare(queue=queue, passive=True), commands.Queue.DeclareOk)
+        assert told.message_count == 1

@@ -74,7 +74,7 @@ def test_byte_limit_drops_the_oldest_messages(channel, name):
 @pytest.mark.parametrize("argument", ["x-max-length", "x-max-length-bytes"])
 @pytest.mark.parametrize("durable", [True, False])
 def test_limit_of_0_drops_what_no_consumer_takes_at_once(channel, name, argument, durable):
-    """As RabbitMQ: no message waits, over a restart of consumers neither."""
+    """As RabbitMQ: what the prefetch of a consumer has no room for does not wait."""
     channel.confirm_delivery()
     channel.queue_declare(f"{name}-dead", exclusive=True)
     dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{name}-dead"}
