@@ -210,6 +210,7 @@ class SluiceMQ(Broker):
             *("--storage", str(self.directory / "data")),
             *("--mqtt", str(self.mqtt_port)),
             *("--amqp", str(self.amqp_port)),
+            *("--http", "0"),
             *("--ready-file", str(self.directory / "ready.json")),
         ]
 
