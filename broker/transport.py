@@ -150,9 +150,7 @@ class Transport(asyncio.Protocol):
             if self.frontend.connection.closed:
                 self.end()
         self._hub.settle_turn()
-        if not self._flush_wanted:
-            self._flush_wanted = True
-            self._hub.want_answer(self)
+        self.want_answer()
 
     def eof_received(self) -> bool:
         """The peer will send no more; nothing of either protocol can go on."""
@@ -215,6 +213,12 @@ class Transport(asyncio.Protocol):
         if not self._flush_wanted:
             self._flush_wanted = True
             self._hub.want_flush(self)
+
+    def want_answer(self) -> None:
+        """As `want_flush`, before those who only receive: the client waits for what it is told."""
+        if not self._flush_wanted:
+            self._flush_wanted = True
+            self._hub.want_answer(self)
 
     def flush(self) -> None:
         """Write the output; close once the connection is closed."""

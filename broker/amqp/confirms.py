@@ -59,7 +59,7 @@ class Confirms:
             if not self._waiting:
                 self._confirmed = self._sequence
             self._send_nack(self._sequence)
-        self._channel.client.transport.want_flush()
+        self._channel.client.transport.want_answer()
 
     def nack_when_durable(self) -> None:
         """Refuse the next publish once what was done so far is durable."""
@@ -92,13 +92,13 @@ class Confirms:
         multiple = sequence - self._confirmed > 1
         self._confirmed = sequence
         client.connection.output.append(hot.encode_ack(channel.number, sequence, multiple))
-        client.transport.want_flush()
+        client.transport.want_answer()
 
     def _send_pending_nacks(self, last: int) -> None:
         pending = self._pending_nacks
         while pending and pending[0] <= last:
             self._send_nack(pending.popleft())
-        self._channel.client.transport.want_flush()
+        self._channel.client.transport.want_answer()
 
     def _send_nack(self, sequence: int) -> None:
         channel = self._channel

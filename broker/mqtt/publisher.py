@@ -35,7 +35,7 @@ class DurableAnswer:
     def committed(self, tokens: list[int]) -> None:
         """See `broker.engine.client.Waiter`; tokens are packet identifiers."""
         self._transport.guard(self._send, tokens)
-        self._transport.want_flush()
+        self._transport.want_answer()
 
 
 class Publisher(Protocol):

@@ -32,7 +32,7 @@ class Connection:
     def guard(self, call: Any, *arguments: Any) -> None:
         call(*arguments)
 
-    def want_flush(self) -> None:
+    def want_answer(self) -> None:
         pass
 
     def refuse(self) -> None:
