@@ -12,6 +12,7 @@ from config import limits
 from storage.batch import WriteOps
 from storage.errors import StorageError, StoreFull, StoreUnavailable
 from storage.fast_batch import fill_batch
+from storage.journal.due import Due
 from storage.journal.frames import EndRecord
 from storage.journal.waiting import ABSENT, Rows, Waiting
 from storage.records import journal_state
@@ -66,10 +67,8 @@ class Behind:
         self._applied_sequence = 0
         self._wanted_sequence = 0  # up to this commit somebody waits for the database to have them
         self._undurable_bytes = 0  # applied, and not on disk in the database
-        self._apply_due = asyncio.Event()
-        self._flush_due = asyncio.Event()
-        self._apply_timer: asyncio.TimerHandle | None = None
-        self._flush_timer: asyncio.TimerHandle | None = None
+        self._apply_due = Due()
+        self._flush_due = Due()
         self._progress = asyncio.Event()  # set, and replaced, after each batch and each flush
         self._tasks: list[asyncio.Task[None]] = []
         self._failure: StorageError | None = None
@@ -123,9 +122,9 @@ class Behind:
         self._waiting.add(commit, rows, size_bytes, self._loop.time())
         due_s = self._waiting.due_s
         if not due_s:
-            self._apply_due.set()
-        elif self._apply_timer is None:
-            self._apply_timer = self._loop.call_at(due_s, self._apply_due.set)
+            self._apply_due.now()
+        else:
+            self._apply_due.at(due_s)
 
     def find(self, key: bytes) -> object:
         """The value of a key that the database has not, None if it is deleted; else ABSENT."""
@@ -156,7 +155,7 @@ class Behind:
     def hurry(self) -> None:
         """Hand over the oldest commits and make durable what was handed over: writers wait for it."""
         self._want(self._applied_sequence + 1)
-        self._flush_due.set()
+        self._flush_due.now()
 
     async def progress(self) -> None:
         """Wait for the next batch or flush. Raises StorageError when there will be none."""
@@ -252,9 +251,7 @@ class Behind:
 
     async def flush(self) -> None:
         """Make durable what was handed over. Raises StorageError."""
-        if self._flush_timer is not None:
-            self._flush_timer.cancel()
-            self._flush_timer = None
+        self._flush_due.cancel()
         sequence = self._applied_sequence
         self._undurable_bytes = 0
         await self._database.make_durable()
@@ -264,7 +261,7 @@ class Behind:
 
     def _want(self, sequence: int) -> None:
         self._wanted_sequence = max(self._wanted_sequence, sequence)
-        self._apply_due.set()
+        self._apply_due.now()
 
     def _is_due(self) -> bool:
         return bool(self._waiting) and (
@@ -274,29 +271,25 @@ class Behind:
     def _note_undurable(self, size: int) -> None:
         self._undurable_bytes += size
         if self._undurable_bytes >= limits.JOURNAL_FLUSH_BYTES:
-            self._flush_due.set()
-        elif self._flush_timer is None:
-            interval_s = limits.JOURNAL_FLUSH_INTERVAL_MS / 1000
-            self._flush_timer = self._loop.call_later(interval_s, self._flush_due.set)
+            self._flush_due.now()
+        else:
+            self._flush_due.after(limits.JOURNAL_FLUSH_INTERVAL_MS / 1000)
 
     async def _apply_loop(self) -> None:
         while True:
             await self._apply_due.wait()
-            self._apply_due.clear()
-            self._stop_apply_timer()
             while self._is_due():
                 await self.apply()
             if self._waiting:
-                self._apply_timer = self._loop.call_at(self._waiting.due_s, self._apply_due.set)
+                self._apply_due.at(self._waiting.due_s)
 
     async def _flush_loop(self) -> None:
         while True:
             await self._flush_due.wait()
-            self._flush_due.clear()
             try:
                 await self.flush()
             except StoreUnavailable:  # no file can be opened now; what was synced is remembered
-                self._loop.call_later(limits.STORE_SWEEP_INTERVAL_S, self._flush_due.set)
+                self._flush_due.after(limits.STORE_SWEEP_INTERVAL_S)
 
     async def _run(self, loop: Coroutine[Any, Any, None]) -> None:
         try:
@@ -318,16 +311,9 @@ class Behind:
         progress, self._progress = self._progress, asyncio.Event()
         progress.set()
 
-    def _stop_apply_timer(self) -> None:
-        if self._apply_timer is not None:
-            self._apply_timer.cancel()
-            self._apply_timer = None
-
     def _stop_timers(self) -> None:
-        self._stop_apply_timer()
-        if self._flush_timer is not None:
-            self._flush_timer.cancel()
-            self._flush_timer = None
+        self._apply_due.cancel()
+        self._flush_due.cancel()
 
 
 def _has_large(ops: WriteOps) -> bool:
