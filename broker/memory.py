@@ -53,6 +53,7 @@ class ReturnTimes:
         self._kept_bytes = resident()
         self._given_s = self._looked_s = now_s
         self._cpu_s = cpu_s
+        self._was_busy = False
 
     def look(self, now_s: float, cpu_s: float) -> bool:
         """To be called often; whether to give memory back now, with `given` to follow."""
@@ -61,7 +62,9 @@ class ReturnTimes:
         self._cpu_s = cpu_s
         if now_s - self._given_s >= limits.MEMORY_RETURN_INTERVAL_S:
             return True
-        return is_quiet and self._resident() - self._kept_bytes >= limits.MEMORY_GROWTH_BYTES
+        is_over = is_quiet and self._was_busy
+        self._was_busy = not is_quiet
+        return is_over and self._resident() - self._kept_bytes >= limits.MEMORY_GROWTH_BYTES
 
     def given(self, now_s: float) -> None:
         """It was given back."""
