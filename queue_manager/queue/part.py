@@ -146,7 +146,7 @@ class Part:
         self.log.became_durable(end_offset)
         self.retention.trim_tail(tail_bytes_max)
         for cursor in self.cursors.values():
-            if cursor.backlog.waits and (cursor.consumers.members or cursor.consumers.draining):
+            if cursor.backlog.waits:  # one that pulls waits, too, and is no consumer while it holds nothing
                 cursor.want_dispatch()
 
     # groups

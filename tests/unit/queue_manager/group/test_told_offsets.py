@@ -156,3 +156,23 @@ def test_queue_that_takes_dead_letters_hands_out_what_is_durable():
     assert sink.offsets == [], "it tells the offset of a message that a crash may take"
     durable(manager)
     assert sink.offsets == [0]
+
+
+def test_puller_that_is_forgotten_while_it_waits_for_durability_is_called_nevertheless():
+    manager = make_manager()
+    queue = make_queue(manager)
+    consumer, _ = consume(manager, queue)
+    publish(manager, 1)
+    manager.dispatch(NOW_MS)
+    manager.consumption.unsubscribe(consumer, NOW_MS)
+    queue.parts[0].tell_offsets()
+    puller = manager.consumption.puller(queue, Sink(), "p", lease_ms=30_000)
+    assert manager.consumption.pull(puller, False, NOW_MS) is None
+    again: list[int] = []
+    puller.group.when_loaded(again.append)
+    manager.expire(NOW_MS)  # it takes nothing by itself, and holds nothing
+    manager.dispatch(NOW_MS)
+    assert again == []
+    durable(manager)
+    assert again == [NOW_MS]
+    assert manager.consumption.pull(puller, False, NOW_MS) == 1
