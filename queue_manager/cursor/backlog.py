@@ -108,6 +108,15 @@ class Backlog(Generic[H]):
             self.closed_until = 0
         return self.closed_until > 0
 
+    def has_only_what_is_not_durable(self) -> bool:
+        """Whether there is something for the group that waits for that, and nothing before it."""
+        log = self.log
+        return (
+            self.waits
+            and self.wants is None
+            and log.durable_offset <= self.progress.position < log.tail.next_offset
+        )
+
     def end(self) -> int:
         """The offset behind the last message that may be taken."""
         return self.log.durable_offset if self.waits else self.log.tail.next_offset

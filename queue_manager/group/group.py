@@ -209,7 +209,10 @@ class Group:
             return 0
         if self._is_held_up():
             return None
-        return self.serving.pull(consumer, count, now_ms)
+        claimed = self.serving.pull(consumer, count, now_ms)
+        if claimed == 0 and any(cursor.backlog.has_only_what_is_not_durable() for cursor in self.cursors):
+            return None  # a publisher may have been told of it already
+        return claimed
 
     # what comes back
 

@@ -168,7 +168,10 @@ class ShardModel(RuleBasedStateMachine):
             answer = self.manager.consumption.pull(consumer, no_ack, self.clock.ms)
             if answer is not None:
                 return answer
-            load(self.shard)
+            if has_to_go_on(self.shard):
+                load(self.shard)
+            else:
+                self.commit_all()  # what there is has to be durable first
         raise AssertionError("a pull waits for ever")
 
     def remove_consumer(self, consumer: Consumer) -> None:

@@ -139,8 +139,11 @@ def test_who_pulls_waits_for_what_others_were_given_before_it_was_durable():
     assert again == [NOW_MS]
     assert manager.consumption.pull(puller, False, NOW_MS) == 1
     publish(manager, 1)
-    assert manager.consumption.pull(puller, False, NOW_MS) == 0, "it is not there yet"
+    assert manager.consumption.pull(puller, False, NOW_MS) is None, "it is not there yet"
     assert first.offsets == sink.offsets == [0]
+    durable(manager)
+    assert manager.consumption.pull(puller, False, NOW_MS) == 1
+    assert manager.consumption.pull(puller, False, NOW_MS) == 0
 
 
 def test_queue_that_takes_dead_letters_hands_out_what_is_durable():
