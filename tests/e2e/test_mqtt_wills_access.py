@@ -33,6 +33,7 @@ def test_will_of_a_user_who_was_removed_or_narrowed_meanwhile_is_not_published(
         will = will_of(f"gone/{user}", DELAY_S)
         mqtt(broker, username=user, password="secret", will=will, SessionExpiryInterval=60).drop()
     watcher.publish("waits until all of that is stored", "", 1)
+    watcher.take(1)
     path.write_text(yaml.safe_dump({"users": [boss, account("kept"), account("narrowed", "^other")]}))
     if change == "restart":
         broker.restart(kill=True)
@@ -42,8 +43,10 @@ def test_will_of_a_user_who_was_removed_or_narrowed_meanwhile_is_not_published(
             f"{broker.http_url}/api/v1/configuration/reload", auth=("boss", "secret"), trust_env=False
         )
         assert told.status_code == 200
-    topics = {message.topic for message in watcher.take(2, 10)}
-    assert topics == {"waits until all of that is stored", "gone/kept"}
+    (message,) = watcher.take(1, 10)
+    if message.topic == "waits until all of that is stored":  # the acknowledgement was not, before the kill
+        (message,) = watcher.take(1, 10)
+    assert message.topic == "gone/kept"
     assert watcher.quiet()
     lines = [line for line in broker.log.splitlines() if "mqtt.will_refused" in line]
     assert sorted("gone/removed" in line for line in lines) == [False, True]

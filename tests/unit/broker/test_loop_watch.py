@@ -59,7 +59,8 @@ async def test_long_stall_is_logged_with_what_the_loop_did(watch):
     )
 
 
-async def test_stalls_of_a_second_share_a_line(watch):
+async def test_stalls_of_a_second_share_a_line(watch, monkeypatch):
+    monkeypatch.setattr(limits, "LOOP_WATCH_IDLE_INTERVAL_MS", limits.LOOP_WATCH_INTERVAL_MS)
     with capture_logs() as logged:
         for _ in range(3):
             stall(2.5 * limits.LOOP_STALL_LOG_MS / 1000)
