@@ -4,7 +4,8 @@
 - `files`: the segment files, written; `reading`: the same at a start, proven whole.
 - `appender`: appending within the call or in a thread.
 - `waiting`: what is not in SlateDB yet: seen by reads, and which of it is handed over next.
-- `behind`: handing it over in batches, and having it made durable there; `due`: when.
+- `behind`: handing it over in batches, and having it made durable there; `filling`: making such a batch;
+  `due` and `background`: when, and in which tasks.
 - `early`: what reads see of a large journal that is handed over while the store is in use already.
 - `store`: the `Store` made of these; `opening`: making, taking over, replaying and leaving a journal.
 - `apart`: of a journal before an object store, which another machine has not got.

@@ -1,31 +1,26 @@
 """What the journal holds and SlateDB does not: seen by reads, and handed over behind the commits."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AbstractContextManager
-from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from slatedb.uniffi import WriteBatch
 
 from config import limits
-from storage.batch import WriteOps
-from storage.errors import StorageError, StoreFull, StoreUnavailable
-from storage.fast_batch import fill_batch
+from storage.errors import StorageError, StoreUnavailable
+from storage.journal.background import Background
 from storage.journal.due import Due
+from storage.journal.filling import filled_batch
 from storage.journal.frames import EndRecord
-from storage.journal.waiting import ABSENT, Rows, Waiting
-from storage.records import journal_state
-from storage.records.journal_state import JournalState
+from storage.journal.waiting import ABSENT, Portion, Rows, Waiting
 
 
 class _Filled(NamedTuple):
-    """A batch of whole commits, the last of which is `commit`."""
+    """A batch, and what it holds."""
 
     batch: WriteBatch
-    rows: Rows
-    commit: EndRecord
-    journal_bytes: int
+    portion: Portion
 
 
 class Database(Protocol):
@@ -62,6 +57,7 @@ class Behind:
         self._on_durable = on_durable
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
+        self._background = Background(self._failed)  # progress: after each batch and each flush
         self._waiting = Waiting()
         self._applying: Rows = {}  # on its way to the database
         self._applied_sequence = 0
@@ -69,9 +65,6 @@ class Behind:
         self._undurable_bytes = 0  # applied, and not on disk in the database
         self._apply_due = Due()
         self._flush_due = Due()
-        self._progress = asyncio.Event()  # set, and replaced, after each batch and each flush
-        self._tasks: list[asyncio.Task[None]] = []
-        self._failure: StorageError | None = None
         self.is_replaying = False
         """Whether commits of before the opening are still being handed over."""
 
@@ -80,22 +73,18 @@ class Behind:
         commit up to which the database has everything on disk then.
         """
         if replay is None:
-            self._begin(self._apply_loop(), self._flush_loop())
+            self._background.begin(self._apply_loop(), self._flush_loop())
         else:
             self.is_replaying = True
-            self._begin(self._after(replay))
-
-    def _begin(self, *loops: Coroutine[Any, Any, None]) -> None:
-        for loop in loops:
-            self._tasks.append(self._loop.create_task(self._run(loop)))
+            self._background.begin(self._after(replay))
 
     async def _after(self, replay: Coroutine[Any, Any, int]) -> None:
         self._applied_sequence = await replay
         self.is_replaying = False
         if self._on_durable is not None:
             await self._on_durable(self._applied_sequence)
-        self._begin(self._apply_loop(), self._flush_loop())
-        self._tell_progress()
+        self._background.begin(self._apply_loop(), self._flush_loop())
+        self._background.tell_progress()
 
     @property
     def has_waiting(self) -> bool:
@@ -159,32 +148,26 @@ class Behind:
 
     async def progress(self) -> None:
         """Wait for the next batch or flush. Raises StorageError when there will be none."""
-        if self._failure is not None:
-            raise self._failure
-        await self._progress.wait()
-        if self._failure is not None:
-            raise self._failure
+        await self._background.progress()
 
     def fail(self, failure: StorageError) -> None:
         """Hand over nothing more; who waits is told."""
-        if self._failure is None:
-            self._failure = failure
-            self._stop_timers()
-            for task in self._tasks:
-                if task is not asyncio.current_task():
-                    task.cancel()
-            self._tell_progress()
+        self._stop_timers()
+        self._background.fail(failure)
+
+    def _failed(self, failure: StorageError) -> None:
+        self._stop_timers()
+        if self._on_failure is not None:
+            self._on_failure(failure)
 
     async def close(self) -> None:
         """Hand over what is left, then stop. Raises StorageError."""
         try:
-            if self._failure is None and self._tasks:
+            if self._background.is_running:
                 await self.catch_up()
         finally:
             self._stop_timers()
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._background.end()
 
     async def apply(self) -> None:
         """Hand what was collected over as one batch. Raises StorageError."""
@@ -225,29 +208,17 @@ class Behind:
         portion = self._waiting.take()
         if portion is None:
             return None
-        size = portion.size_bytes
         self._applying = portion.rows
-        batch = WriteBatch()
-        for step in _steps(portion.rows, size):
-            if size > limits.COMMIT_INLINE_BYTES_MAX and _has_large(step):
-                await self._loop.run_in_executor(None, fill_batch, batch, step)
-            else:
-                fill_batch(batch, step)
-                await asyncio.sleep(0)
-        commit = portion.last
-        state = WriteOps()
-        value = journal_state.encode(JournalState(self._database_id, commit.sequence, commit.checksum))
-        state.put(journal_state.key(), value)
-        fill_batch(batch, state)
-        return _Filled(batch, portion.rows, commit, portion.journal_bytes)
+        return _Filled(await filled_batch(portion, self._database_id), portion)
 
     async def _hand_over(self, filled: _Filled) -> None:
+        portion = filled.portion
         await self._database.apply(filled.batch)
-        if self._applying is filled.rows:
+        if self._applying is portion.rows:
             self._applying = {}
-        self._applied_sequence = filled.commit.sequence
-        self._note_undurable(filled.journal_bytes)
-        self._tell_progress()
+        self._applied_sequence = portion.last.sequence
+        self._note_undurable(portion.journal_bytes)
+        self._background.tell_progress()
 
     async def flush(self) -> None:
         """Make durable what was handed over. Raises StorageError."""
@@ -257,7 +228,7 @@ class Behind:
         await self._database.make_durable()
         if self._on_durable is not None:
             await self._on_durable(sequence)
-        self._tell_progress()
+        self._background.tell_progress()
 
     def _want(self, sequence: int) -> None:
         self._wanted_sequence = max(self._wanted_sequence, sequence)
@@ -291,40 +262,6 @@ class Behind:
             except StoreUnavailable:  # no file can be opened now; what was synced is remembered
                 self._flush_due.after(limits.STORE_SWEEP_INTERVAL_S)
 
-    async def _run(self, loop: Coroutine[Any, Any, None]) -> None:
-        try:
-            await loop
-        except (StoreFull, StoreUnavailable) as error:
-            # not to be tried again: what SlateDB has of the batch is not known
-            self._give_up(StorageError(error.reason))
-        except StorageError as error:
-            self._give_up(error)
-        except Exception as error:
-            self._give_up(StorageError(f"handing over the journal: {type(error).__name__}: {error}"))
-
-    def _give_up(self, failure: StorageError) -> None:
-        self.fail(failure)
-        if self._on_failure is not None:
-            self._on_failure(failure)
-
-    def _tell_progress(self) -> None:
-        progress, self._progress = self._progress, asyncio.Event()
-        progress.set()
-
     def _stop_timers(self) -> None:
         self._apply_due.cancel()
         self._flush_due.cancel()
-
-
-def _has_large(ops: WriteOps) -> bool:
-    return any(len(value) > limits.VALUE_PART_BYTES for _, value in ops.puts)
-
-
-def _steps(rows: Rows, size_bytes: int) -> Iterator[WriteOps]:
-    """The rows in parts so small that filling one holds nobody up."""
-    row_bytes = size_bytes // max(1, len(rows)) + 1
-    count = max(1, min(limits.JOURNAL_APPLY_STEP_ROWS, limits.JOURNAL_APPLY_STEP_BYTES // row_bytes))
-    items = iter(rows.items())
-    while part := list(islice(items, count)):
-        puts = [(key, value) for key, value in part if value is not None]
-        yield WriteOps(puts, [key for key, value in part if value is None] if len(puts) < len(part) else ())

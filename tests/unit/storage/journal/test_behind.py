@@ -6,7 +6,7 @@ import pytest
 
 from config import limits
 from storage.errors import StorageError
-from storage.journal import behind
+from storage.journal import filling
 from storage.journal.behind import Behind
 from storage.journal.frames import EndRecord
 from storage.records import journal_state
@@ -36,8 +36,8 @@ def database(monkeypatch):
     def fill(batch, ops):
         database.puts += [key for key, _ in ops.puts if key != journal_state.key()]
 
-    monkeypatch.setattr(behind, "fill_batch", fill)
-    monkeypatch.setattr(behind, "WriteBatch", lambda: None)
+    monkeypatch.setattr(filling, "fill_batch", fill)
+    monkeypatch.setattr(filling, "WriteBatch", lambda: None)
     return database
 
 
@@ -136,8 +136,8 @@ def batches(monkeypatch):
     def fill(batch, ops):
         batch.append({**dict(ops.puts), **dict.fromkeys(ops.deletes)})
 
-    monkeypatch.setattr(behind, "fill_batch", fill)
-    monkeypatch.setattr(behind, "WriteBatch", list)
+    monkeypatch.setattr(filling, "fill_batch", fill)
+    monkeypatch.setattr(filling, "WriteBatch", list)
     monkeypatch.setattr(limits, "JOURNAL_REPLAY_BYTES", 2)
 
 
