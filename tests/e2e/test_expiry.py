@@ -82,7 +82,7 @@ def test_limit_of_0_drops_what_no_consumer_takes_at_once(channel, name, argument
     amqp.publish(channel, name, "a")
     letter = get(channel, f"{name}-dead")
     assert (letter.body, died_in(letter)) == (b"a", [(name, "maxlen", 1)])
-    assert amqp.count(channel, name) == 0
+    wait_for_count(channel, name, 0)
     channel.basic_qos(prefetch_count=1)
     consumer = Collector(channel, name)
     amqp.publish(channel, name, *"bcd")
@@ -91,7 +91,7 @@ def test_limit_of_0_drops_what_no_consumer_takes_at_once(channel, name, argument
     assert [get(channel, f"{name}-dead").body for _ in range(2)] == [b"c", b"d"]
     channel.basic_nack(taken.tag, requeue=True)
     amqp.publish(channel, name, *"ef")
-    assert amqp.count(channel, name) == 0
+    wait_for_count(channel, name, 0)
     consumer.cancel()
     channel.queue_delete(name)
 
