@@ -15,7 +15,7 @@ from broker.access.present import REMOVED, Present
 from broker.access.rights import EVERYTHING
 from broker.access.scram import Decoys, ScramExchange
 from broker.access.throttle import Throttle
-from broker.access.users import GUEST, Users, grants_of, guest
+from broker.access.users import GUEST, USERS_FILE, Users, grants_of, guest
 from broker.clock import Clock
 from config import limits
 from config.access import AccessSettings
@@ -85,9 +85,11 @@ class Access:
         return found
 
     def earlier(self, user: str, source: str) -> Login:
-        """Somebody who was in before the broker started, and what vouched for them; `current` says what they
-        may do.
+        """Somebody who was in before the broker started, and what vouched for them ("": not known, it is what
+        vouches for such a name now); `current` says what they may do.
         """
+        if not source:
+            source = ANONYMOUS if not user else USERS_FILE if self.has_users else GUEST
         return Login(user, {"*": EVERYTHING}, source=source)
 
     def _login_now(self, login: Login) -> Login | None:

@@ -6,8 +6,8 @@
 
 `due_at`: -1 while the client is connected. `first_byte` is that of the PUBLISH it becomes, with QoS and
 RETAIN; `properties` are a property block of MQTT 5 without its length. `source`: what vouched for the
-user. Only wills with a delay, of sessions
-that outlive their connection, are stored. Deleted in the commit with the publish, or when the client is back.
+user; a record may end before it. Only wills with a delay, of sessions that outlive their connection, are
+stored. Deleted in the commit with the publish, or when the client is back.
 """
 
 import struct
@@ -23,7 +23,7 @@ _pack: Final = struct.Struct("<qIB").pack
 
 
 class WillValue(NamedTuple):
-    """One will."""
+    """One will. `source` "": it is not known."""
 
     due_at_ms: int
     delay_s: int
@@ -71,7 +71,7 @@ def decode(raw: bytes) -> WillValue:
         reader.utf8("topic"),
         reader.var_bytes("properties"),
         reader.var_bytes("payload"),
-        reader.utf8("source"),
+        "" if reader.at_end() else reader.utf8("source"),
     )
     reader.finish()
     return will

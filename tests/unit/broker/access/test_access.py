@@ -123,6 +123,27 @@ async def test_who_logged_in_before_the_users_were_read_anew_is_looked_at_again(
         access.current(login)
 
 
+@pytest.mark.parametrize(
+    ("user", "has_users", "found"),
+    [
+        ("alice", True, "alice"),
+        ("guest", False, "guest"),
+        ("gone", True, None),
+        ("", False, ""),
+        ("", True, None),
+    ],
+)
+def test_somebody_of_an_earlier_start_may_do_what_such_a_name_may_now(users_file, user, has_users, found):
+    """Also where the store does not say what vouched for them."""
+    anonymous = "never" if has_users else "loopback"
+    access = Access(AccessSettings(users_file=users_file if has_users else "", anonymous=anonymous), Clock())
+    if found is None:
+        with pytest.raises(LoginRefused):
+            access.current(access.earlier(user, ""))
+    else:
+        assert access.current(access.earlier(user, "")).user == found
+
+
 def test_credentials_do_not_show_the_password():
     assert "secret" not in repr(Password("alice", b"secret"))
     assert "argon2" not in repr(UserSettings(name="alice", password="$argon2id$v=19$whatever"))
