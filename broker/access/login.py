@@ -64,6 +64,16 @@ class Login:
         )
 
     @property
+    def is_administrator(self) -> bool:
+        """Whether everything may be looked at and changed."""
+        return ADMINISTRATOR in self.tags
+
+    @property
+    def is_monitoring(self) -> bool:
+        """Whether everything may be looked at."""
+        return MONITORING in self.tags or self.is_administrator
+
+    @property
     def vhosts(self) -> list[str]:
         """The virtual hosts that may be entered, by name; `*` stands for any."""
         return sorted(self._grants)
@@ -128,12 +138,12 @@ class Identity:
     @property
     def is_administrator(self) -> bool:
         """Whether everything may be looked at and changed."""
-        return ADMINISTRATOR in self.login.tags
+        return self.login.is_administrator
 
     @property
     def is_monitoring(self) -> bool:
         """Whether everything may be looked at."""
-        return MONITORING in self.login.tags or self.is_administrator
+        return self.login.is_monitoring
 
     def may(self, action: Action, kind: Kind, name: str) -> bool:
         """Whether that may be done to what is called so."""

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from broker.access.login import ADMINISTRATOR, MONITORING, Login
+from broker.access.login import Login
 from broker.http.endpoints import body_of
 from broker.http.guard import identity_of
 from broker.http.problems import Problem, problem_of
@@ -39,28 +39,18 @@ class Asking:
         if not self.login.tags & MANAGEMENT:
             raise Problem(401, "not_authorised", "Not management user")
 
-    @property
-    def is_administrator(self) -> bool:
-        """Whether the user may change everything."""
-        return ADMINISTRATOR in self.login.tags
-
-    @property
-    def is_monitoring(self) -> bool:
-        """Whether the user may look at everything."""
-        return MONITORING in self.login.tags or self.is_administrator
-
     def part(self, name: str) -> str:
         """A part of the path; "" if there is none of that name."""
         return unquote(self.request.path_params.get(name, ""))
 
     def check_monitoring(self) -> None:
         """Raises Problem unless the user may look at everything."""
-        if not self.is_monitoring:
+        if not self.login.is_monitoring:
             raise Problem(401, "not_authorised", "Not monitor user")
 
     def check_administrator(self) -> None:
         """Raises Problem unless the user may change everything."""
-        if not self.is_administrator:
+        if not self.login.is_administrator:
             raise Problem(401, "not_authorised", "Not administrator user")
 
     async def body(self, *required: str, bytes_max: int = limits.HTTP_BODY_BYTES_MAX) -> dict[str, Any]:

@@ -129,7 +129,7 @@ class BrokerCalls:
     async def connections(self, asking: Asking) -> Response:
         """Who is connected; without a tag for more, only the user's own."""
         views = await self._connections(asking)
-        if not asking.is_monitoring:
+        if not asking.login.is_monitoring:
             views = [view for view in views if view.description.user == asking.login.user]
         return await listing(
             views,
@@ -149,7 +149,7 @@ class BrokerCalls:
     async def connection(self, asking: Asking) -> Response:
         """One connection, by its name."""
         for view in await self._site.node.connections():
-            mine = asking.is_monitoring or view.description.user == asking.login.user
+            mine = asking.login.is_monitoring or view.description.user == asking.login.user
             if mine and shapes.connection_name(view) == asking.part("name"):
                 return answer(shapes.connection(view, self._node))
         raise Problem(404, "not_found", "Not Found")
@@ -158,7 +158,7 @@ class BrokerCalls:
         """Send a client away."""
         reason = asking.request.headers.get("x-reason", "Closed via management plugin")[:255]
         for view in await self._site.node.connections():
-            mine = asking.is_administrator or view.description.user == asking.login.user
+            mine = asking.login.is_administrator or view.description.user == asking.login.user
             if mine and shapes.connection_name(view) == asking.part("name"):
                 await self._site.node.close_connection(view.id, reason)
                 return nothing()

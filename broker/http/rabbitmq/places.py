@@ -94,7 +94,7 @@ class Places:
 
 def seen_by(asking: Asking, place: Place, views: Sequence[QueueView]) -> Sequence[QueueView]:
     """Of the queues there those that the user has any right on, or may look at like at everything."""
-    if asking.is_monitoring:
+    if asking.login.is_monitoring:
         return views
     identity = asking.login.enter(place.vhost)
     return [view for view in views if any(identity.may(action, Kind.QUEUE, view.name) for action in Action)]

@@ -104,4 +104,4 @@ class Vhosts:
 
 
 def _sees(asking: Asking, name: str) -> bool:
-    return asking.is_monitoring or asking.login.may_enter(name)
+    return asking.login.is_monitoring or asking.login.may_enter(name)
