@@ -93,6 +93,7 @@ DISPATCHED_PER_TURN_MAX: Final = 2_048  # messages handed out before others have
 DELIVERY_COST: Final = 16  # a delivery, however few messages it has, counts as so many more
 REDELIVERY_COST: Final = 4  # messages handed out again count as so many each
 DIRTY_BUCKETS_MAX: Final = 64  # of a cursor after a turn, before they are put into the open commit
+SETTLED_PER_WRITE_MAX: Final = 4_096  # claims in buckets of one cursor where some only ended, with one commit
 RETURNED_PER_STEP_MAX: Final = 512  # claims put back in their places before others have their turn
 RETURNED_PER_COMMIT_MAX: Final = 2_048  # by one cursor: what changes is written whole with the commit
 CLAIMS_PER_CONSUMER_MAX: Final = 65_535  # unsettled messages of a consumer that set no prefetch

@@ -200,7 +200,7 @@ class Unacked:
         """The claims of all tags up to the one given, or that one if it means nothing."""
         tag = event.delivery_tags[0]
         claims = self._claims
-        if tag == 0:
+        if tag == 0 or (claims and tag == next(reversed(claims))):
             return self.release_all(), None
         tags = self._tags_up_to(tag)
         if tag in self._late:

@@ -90,6 +90,30 @@ class BucketRecords:
             if bucket.settlement_keys:
                 self.want_whole(bucket)
 
+    def put_off(self) -> list[Bucket]:
+        """Leave out of the next writing what is too much for one turn, to be taken up again afterwards: buckets
+        where claims only ended. A crash makes those claims again, as it does before they are written.
+        """
+        room = limits.SETTLED_PER_WRITE_MAX
+        now: list[Bucket] = []
+        later: list[Bucket] = []
+        for bucket in self._dirty:
+            if bucket.is_active_changed or bucket.is_whole_wanted:
+                now.append(bucket)  # the cursor's position is behind claims that only this bucket tells of
+            elif room > 0:
+                room -= len(bucket.claims)
+                now.append(bucket)
+            else:
+                later.append(bucket)
+        self._dirty = now
+        return later
+
+    def take_up(self, buckets: list[Bucket]) -> None:
+        """Have buckets that were put off written with one of the next commits."""
+        if buckets:
+            self._dirty += buckets
+            self._stored.mark_dirty()
+
     def write(self, commit: Commit) -> tuple[list[Bucket], list[Run]]:
         """Put what changed into the commit; give the buckets that are closed now, and the runs that are done
         and not kept: with `done_retention: 0` all, else those of large messages.

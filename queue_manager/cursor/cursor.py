@@ -371,6 +371,13 @@ class Cursor:
         self.dispatcher.written(self)
         self.returning.written()
 
+    def write_part(self, commit: Commit, now_ms: int) -> None:
+        """See `Stateful`; what is waited for is written whole."""
+        records = self.claims.buckets.records
+        put_off = [] if self.stored.is_awaited else records.put_off()
+        self.write(commit, now_ms)
+        records.take_up(put_off)
+
     # reading back
 
     def is_over(self) -> bool:

@@ -48,6 +48,11 @@ class StoredState:
         due_ms = self._flushed_at_ms + limits.STATE_FLUSH_INTERVAL_MS
         self._log.context.state_writes.add(self._cursor, due_ms)
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether all that changed is to be written with the open commit."""
+        return self._flushed_at_ms < 0
+
     def write_soon(self) -> None:
         """Have what changed written with the open commit."""
         self._flushed_at_ms = -limits.STATE_FLUSH_INTERVAL_MS

@@ -196,7 +196,7 @@ class Group:
         elif self.log.context.budget.is_spent:  # it may have so much to write that a commit would take long
             for cursor in self.cursors:
                 if cursor.claims.buckets.records.are_many:
-                    cursor.write(self.log.context.commit, now_ms)
+                    cursor.write_part(self.log.context.commit, now_ms)
         if self._on_loaded and not self._is_held_up() and not any(c.reader.is_loading for c in self.cursors):
             self.loaded(now_ms)  # it was not read for, but had to be durable
 

@@ -422,6 +422,10 @@ class Session:
                 commit.put(*subscription.record())
         self._read.clear()
 
+    def write_part(self, commit: Commit, now_ms: int) -> None:
+        """See `queue_manager.shard.context.Stateful`: it is little."""
+        self.write(commit, now_ms)
+
     # its end
 
     def tell_end(self, call: Callable[[], None]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from config import limits
 from queue_manager.shard.commit import Commit, WrittenLog
@@ -13,6 +13,9 @@ from queue_manager.shard.steps import Budget, Steps
 from queue_manager.shard.timers import Timers
 from storage.metadata_log import MetadataLog
 from storage.sequence import SequenceAllocator
+
+
+_WHOLE: Final = -1  # due before anything else, and written whole
 
 
 class Dispatched(Protocol):
@@ -34,6 +37,9 @@ class Stateful(Protocol):
 
     def write(self, commit: Commit, now_ms: int) -> None:
         """Put what changed into the commit."""
+
+    def write_part(self, commit: Commit, now_ms: int) -> None:
+        """As `write`, but leave what may wait, and is too much for one turn, to a later commit."""
 
 
 class Appended(WrittenLog, Protocol):
@@ -134,20 +140,23 @@ class StateWrites:
         self._pending.pop(cursor, None)
 
     def make_due(self) -> None:
-        """Have everything written with the next commit."""
-        self._pending = dict.fromkeys(self._pending, 0)
-        self._due_ms = 0
+        """Have everything written with the next commit, however much it is."""
+        self._pending = dict.fromkeys(self._pending, _WHOLE)
+        self._due_ms = _WHOLE
 
-    def take_due(self, now_ms: int) -> list[Stateful]:
-        """Take out what is due."""
+    def write_due(self, commit: Commit, now_ms: int) -> None:
+        """Have put into the commit what is due."""
         if not self._pending or self._due_ms > now_ms:
-            return []
-        due = [cursor for cursor, due_ms in self._pending.items() if due_ms <= now_ms]
-        for cursor in due:
+            return
+        due = [(cursor, due_ms) for cursor, due_ms in self._pending.items() if due_ms <= now_ms]
+        for cursor, _ in due:
             del self._pending[cursor]
-        if self._pending:
-            self._due_ms = min(self._pending.values())
-        return due
+        self._due_ms = min(self._pending.values(), default=0)
+        for cursor, due_ms in due:
+            if due_ms == _WHOLE:
+                cursor.write(commit, now_ms)
+            else:
+                cursor.write_part(commit, now_ms)
 
 
 class Context:
@@ -253,8 +262,7 @@ class Context:
         for cursor in self.skipping:
             cursor.release_skipped(self.commit)
         self.skipping.clear()
-        for stateful in self.state_writes.take_due(now_ms):
-            stateful.write(self.commit, now_ms)
+        self.state_writes.write_due(self.commit, now_ms)
         for kept in self.trimmable:
             kept.advance_head()
         self.trimmable.clear()

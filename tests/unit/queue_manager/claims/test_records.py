@@ -136,6 +136,60 @@ def test_what_was_settled_one_by_one_stays_settled_after_a_start(done_retention_
     assert waiting == sorted(set(range(20)) - set(range(3, 15, 2)))
 
 
+class Shared:
+    """A store and the shard on it, with 1,000 messages that a consumer holds and its claims on the store."""
+
+    def __init__(self, done_retention_ms: int) -> None:
+        self.clock = FakeClock()
+        self.store = MemoryStore()
+        self.shard = open_shard(self.store, self.clock)
+        self.manager = self.shard.manager
+        self.queue = make_queue(self.manager, done_retention_ms=done_retention_ms)
+        _, self.sink = consume(self.manager, self.queue, credit_max=1_000)
+        publish(self.manager, 1_000)
+        self.manager.dispatch(self.clock.ms)
+        drive(self.shard.commit_once(everything=True))
+
+    def waiting_after_a_crash(self) -> set[int]:
+        rows = drive(self.store.scan(b"", None, limit=100_000))
+        shard = open_shard(MemoryStore(rows=dict(rows)), self.clock)
+        [cursor] = shard.manager.queues.find("jobs").groups.find("").cursors
+        return {claim.message.offset for claim in cursor.claims.waiting()}
+
+
+@pytest.mark.parametrize("done_retention_ms", [0, FOREVER])
+def test_what_many_acks_settle_is_written_in_parts(
+    monkeypatch: pytest.MonkeyPatch, done_retention_ms: int
+) -> None:
+    monkeypatch.setattr(limits, "SETTLED_PER_WRITE_MAX", 200)
+    shared = Shared(done_retention_ms)
+    shared.manager.ack(shared.sink.claims, shared.clock.ms)
+    publish(shared.manager, 50)
+    shared.manager.dispatch(shared.clock.ms)  # the claims of these are put into the same commits
+    waiting = []
+    while shared.manager.commit_due_ms(shared.clock.ms) is not None:
+        shared.clock.ms += limits.STATE_FLUSH_INTERVAL_MS
+        drive(shared.shard.commit_once())
+        waiting.append(shared.waiting_after_a_crash())
+    assert [len(offsets) for offsets in waiting] == [850, 650, 450, 250, 50]
+    assert waiting[-1] == set(range(1_000, 1_050))
+
+
+@pytest.mark.parametrize("why", ["waited for", "everything"])
+def test_what_many_acks_settle_is_written_at_once_where_that_is(
+    monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    monkeypatch.setattr(limits, "SETTLED_PER_WRITE_MAX", 200)
+    shared = Shared(FOREVER)
+    shared.manager.ack(shared.sink.claims[:900], shared.clock.ms)
+    if why == "waited for":
+        shared.queue.groups.find("").write_soon()
+        publish(shared.manager, 50)
+        shared.manager.dispatch(shared.clock.ms)
+    drive(shared.shard.commit_once(everything=why == "everything"))
+    assert len(shared.waiting_after_a_crash()) == (150 if why == "waited for" else 100)
+
+
 def test_a_deleted_queue_leaves_no_settlements() -> None:
     store = MemoryStore()
     clock = FakeClock()

@@ -21,6 +21,9 @@ class Written:
         self.times.append(now_ms)
         self.state.written(now_ms)
 
+    def write_part(self, commit: Commit, now_ms: int) -> None:
+        self.write(commit, now_ms)
+
 
 def make_log(*, durable: bool = True) -> QueueLog:
     return make_queue(make_manager(), durable=durable).parts[0].log

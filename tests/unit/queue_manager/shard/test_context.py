@@ -10,13 +10,24 @@ from queue_manager.shard.context import StateWrites
 
 
 class FakeCursor:
-    """A cursor as far as its writing is concerned."""
+    """A cursor as far as its writing is concerned: notes each, and whether it was whole."""
+
+    def __init__(self) -> None:
+        self.written: list[bool] = []
 
     def write(self, commit: Commit, now_ms: int) -> None:
-        raise AssertionError("nobody asked for that")
+        self.written.append(True)
+
+    def write_part(self, commit: Commit, now_ms: int) -> None:
+        self.written.append(False)
+
+    def take_written(self) -> list[bool]:
+        written, self.written = self.written, []
+        return written
 
 
 CURSORS = [FakeCursor() for _ in range(4)]
+MADE_DUE = -1
 TIMES = st.integers(0, 20)
 STEPS = st.lists(
     st.tuples(st.just("add"), st.sampled_from(CURSORS), TIMES)
@@ -40,14 +51,15 @@ def test_a_cursor_is_written_once_when_it_is_due(steps: list) -> None:
             model.pop(cursor, None)
         elif what == "make due":
             writes.make_due()
-            model = dict.fromkeys(model, 0)
+            model = dict.fromkeys(model, MADE_DUE)
         else:
-            expected = {due for due, due_ms in model.items() if due_ms <= time_ms}
-            taken = writes.take_due(time_ms)
-            assert len(taken) == len(expected)
-            assert set(taken) == expected
-            for due in expected:
-                del model[due]
+            writes.write_due(Commit(), time_ms)
+            due = {cursor: due_ms == MADE_DUE for cursor, due_ms in model.items() if due_ms <= time_ms}
+            assert {cursor: cursor.take_written() for cursor in CURSORS} == {
+                cursor: [due[cursor]] if cursor in due else [] for cursor in CURSORS
+            }
+            for cursor in due:
+                del model[cursor]
             assert writes.due_ms is None or writes.due_ms > time_ms, "it would be asked in vain"
         assert bool(writes) == bool(model)
         assert (writes.due_ms is None) == (not model)
