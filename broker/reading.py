@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from config import limits
 
@@ -25,8 +26,14 @@ class Reading:
         self._taken_bytes = 0  # of large messages
         self.is_blocked = False
 
-    def took_part(self, size: int, loop: asyncio.AbstractEventLoop) -> None:
-        """A part of a large message came: after so much, others have their turn before the next.
+    def took_part(
+        self,
+        size: int,
+        loop: asyncio.AbstractEventLoop,
+        memory_to_take: Callable[[], Callable[[], None] | None],
+    ) -> None:
+        """A part of a large message came: after so much, others have their turn before the next, for which
+        memory is taken in a thread (see `Connection.memory_to_take`).
 
         One turn of the loop may otherwise read many MB from one peer.
         """
@@ -34,7 +41,11 @@ class Reading:
         if self._taken_bytes >= limits.READ_TURN_BYTES_MAX:
             self._taken_bytes = 0
             self.hold()
-            loop.call_soon(self.release)
+            take = memory_to_take()
+            if take is None:
+                loop.call_soon(self.release)
+            else:
+                loop.run_in_executor(None, take).add_done_callback(lambda taken: self.release())
 
     def hold(self) -> None:
         """Read nothing more before as many `release` as there were holds."""

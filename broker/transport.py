@@ -120,7 +120,7 @@ class Transport(asyncio.Protocol):
         if unfinished_bytes or self._announced:
             self._announced = unfinished_bytes > 0
             self._hub.bodies.announce(self, unfinished_bytes, self._monotonic())
-            self.reading.took_part(len(data), self._hub.loop)
+            self.reading.took_part(len(data), self._hub.loop, connection.memory_to_take)
         if not self._flush_wanted and (connection.output or connection.closed):
             self._flush_wanted = True
             self._hub.want_answer(self)

@@ -1,6 +1,7 @@
 """The shape every sans-IO connection has, so that one driver can run any protocol."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 
@@ -51,6 +52,14 @@ class Connection(ABC):
     @abstractmethod
     def unfinished_bytes(self) -> int:
         """How much the peer has announced of large messages that have come in part; 0 if there are none."""
+
+    def memory_to_take(self) -> Callable[[], None] | None:
+        """A call that takes memory for what comes next of a large message, None if there is no need.
+
+        It may be left out, but whoever feeds the connection waits for the system then. Best called in a
+        thread; what is fed meanwhile may wait all the same.
+        """
+        return None
 
     @abstractmethod
     def receive_eof(self) -> list[Any]:

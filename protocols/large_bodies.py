@@ -1,5 +1,7 @@
 """Memory for large bodies."""
 
+from __future__ import annotations
+
 import ctypes
 import sys
 from collections.abc import Callable
@@ -10,6 +12,8 @@ from typing import Final
 from config import limits
 
 _MADV_HUGEPAGE: Final = 14
+_MADV_POPULATE_WRITE: Final = 23
+_LARGE_PAGE_BYTES: Final = 2 * limits.MIB
 _BYTES_OFFSET: Final = bytes.__basicsize__ - 1  # of what a bytes object holds, in CPython
 
 
@@ -28,15 +32,41 @@ def _find_madvise() -> Callable[[int, int, int], int] | None:
 _madvise: Final = _find_madvise()
 
 
+class LargeBody(BytesIO):
+    """The buffer of a large body: in large pages, taken a part at a time, before that is written to.
+
+    Whoever writes first to a large page waits until the system has it, 0.1 to 7 ms: the event loop had better
+    not.
+    """
+
+    def __init__(self, size: int, advise: Callable[[int, int, int], int]) -> None:
+        zeros = bytes(size)
+        super().__init__(zeros)
+        self._advise = advise
+        self._address = id(zeros) + _BYTES_OFFSET
+        begin = -(-self._address // PAGESIZE) * PAGESIZE
+        self._end = (self._address + size) // PAGESIZE * PAGESIZE
+        self._taken = begin
+        advise(begin, self._end - begin, _MADV_HUGEPAGE)  # a wish: where it cannot be, nothing changes
+
+    @property
+    def lacks_memory(self) -> bool:
+        """Whether the memory for what is read next, somewhat more than in one turn, is not taken yet."""
+        return min(self._address + self.tell() + 2 * limits.READ_TURN_BYTES_MAX, self._end) > self._taken
+
+    def take_memory(self) -> None:
+        """Take memory for what is written next; in a thread, while nothing is."""
+        end = self._address + self.tell() + limits.BODY_MEMORY_STEP_BYTES
+        end = min(-(-end // _LARGE_PAGE_BYTES) * _LARGE_PAGE_BYTES, self._end)
+        begin, self._taken = self._taken, end
+        self._advise(begin, end - begin, _MADV_POPULATE_WRITE)  # a wish, too: Linux before 5.14 has it not
+
+
 def body_buffer(size: int) -> BytesIO:
     """A buffer of zeros as large as a body, whose memory is taken as it is written to.
 
     The system is asked for large pages: taking small ones costs as much as all copying of a body.
     """
-    zeros = bytes(size)
-    if _madvise is not None and size >= limits.LARGE_PAGES_BYTES_MIN:
-        begin = id(zeros) + _BYTES_OFFSET
-        end = (begin + size) // PAGESIZE * PAGESIZE
-        begin = -(-begin // PAGESIZE) * PAGESIZE
-        _madvise(begin, end - begin, _MADV_HUGEPAGE)  # a wish: where it cannot be, nothing changes
-    return BytesIO(zeros)
+    if _madvise is None or size < limits.LARGE_PAGES_BYTES_MIN:
+        return BytesIO(bytes(size))
+    return LargeBody(size, _madvise)

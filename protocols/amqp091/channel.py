@@ -1,12 +1,13 @@
 """What may happen on a channel, as a table, and the content being put together on it."""
 
+from collections.abc import Callable
 from io import BytesIO
 from typing import Final
 
 from config import limits
 from protocols.amqp091 import constants as c
 from protocols.amqp091.events import ACK, NACK, REJECT, PublishAddress, PublishShape
-from protocols.large_bodies import body_buffer
+from protocols.large_bodies import LargeBody, body_buffer
 
 # states
 CLOSED: Final = 0
@@ -125,6 +126,11 @@ class Channel:
         self._is_sized = True
         self.body = body_buffer(self.body_bytes)
         self.body.write(begun.getbuffer())
+
+    def memory_to_take(self) -> Callable[[], None] | None:
+        """See `Connection.memory_to_take`."""
+        body = self.body
+        return body.take_memory if isinstance(body, LargeBody) and body.lacks_memory else None
 
     def missing_bytes(self) -> int:
         """How much of the announced body has not arrived."""

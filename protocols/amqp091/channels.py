@@ -1,5 +1,6 @@
 """Everything that happens on channel numbers above 0 of one connection."""
 
+from collections.abc import Callable
 from struct import Struct
 from typing import Any, Final, cast
 
@@ -64,6 +65,11 @@ class Channels:
     def unfinished_bytes(self) -> int:
         """How much has been announced of large bodies that are not whole."""
         return sum(self._unfinished.values()) if self._unfinished else 0
+
+    def memory_to_take(self) -> Callable[[], None] | None:
+        """See `Connection.memory_to_take`."""
+        wanted = (self._channels[number].memory_to_take() for number in self._unfinished)
+        return next(filter(None, wanted), None)
 
     def begin(self, events: list[Any]) -> None:
         """Put events into `events` from now on."""

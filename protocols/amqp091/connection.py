@@ -1,5 +1,6 @@
 """One AMQP 0.9.1 connection, server side: frames in, events and frames out."""
 
+from collections.abc import Callable
 from struct import Struct
 from typing import Any, Final
 
@@ -139,6 +140,10 @@ class AmqpConnection(Connection):
     def unfinished_bytes(self) -> int:
         """See `Connection.unfinished_bytes`."""
         return self._channels.unfinished_bytes
+
+    def memory_to_take(self) -> Callable[[], None] | None:
+        """See `Connection.memory_to_take`."""
+        return self._channels.memory_to_take()
 
     def receive_eof(self) -> list[Any]:
         """The client's side of the transport ended."""

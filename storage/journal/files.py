@@ -8,7 +8,7 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -262,8 +262,7 @@ class JournalFiles:
 
     def _write(self, fd: int, parts: list[bytes]) -> None:
         at = self._at
-        for begin in range(0, len(parts), _PARTS_PER_WRITE):
-            some = parts[begin : begin + _PARTS_PER_WRITE]
+        for some in _portions(parts):
             end = at + sum(map(len, some))
             at += os.pwritev(fd, some, at)
             if at != end:
@@ -313,6 +312,28 @@ def sync_directory(directory: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def _portions(parts: list[bytes]) -> Iterator[list[bytes | memoryview]]:
+    """The parts, large ones cut, as many at a time as one call writes."""
+    bytes_max = limits.JOURNAL_WRITE_BYTES_MAX
+    portion: list[bytes | memoryview] = []
+    room = bytes_max
+    for part in parts:
+        if len(part) > room or len(portion) == _PARTS_PER_WRITE:
+            if portion:
+                yield portion
+            portion = []
+            room = bytes_max
+            if len(part) > room:
+                whole = memoryview(part)
+                for start in range(0, len(part), bytes_max):
+                    yield [whole[start : start + bytes_max]]
+                continue
+        portion.append(part)
+        room -= len(part)
+    if portion:
+        yield portion
 
 
 def _number(path: Path) -> int:

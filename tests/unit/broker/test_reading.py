@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -69,15 +70,19 @@ def test_answers_that_are_not_taken_hold_once_and_are_not_the_brokers_fault(tran
     assert transport.is_reading
 
 
+def nothing_to_take() -> None:
+    """See `Connection.memory_to_take`."""
+
+
 async def test_others_have_their_turn_after_so_much_of_large_messages(transport):
     reading = Reading(transport)
     loop = asyncio.get_running_loop()
     part_bytes = limits.READ_TURN_BYTES_MAX // 4
     for _ in range(3):
         for _ in range(3):
-            reading.took_part(part_bytes, loop)
+            reading.took_part(part_bytes, loop, nothing_to_take)
             assert transport.is_reading
-        reading.took_part(part_bytes, loop)
+        reading.took_part(part_bytes, loop, nothing_to_take)
         assert not transport.is_reading
         await asyncio.sleep(0)
         assert transport.is_reading
@@ -85,9 +90,24 @@ async def test_others_have_their_turn_after_so_much_of_large_messages(transport)
 
 async def test_a_turn_of_others_does_not_end_another_hold(transport):
     reading = Reading(transport)
-    reading.took_part(limits.READ_TURN_BYTES_MAX, asyncio.get_running_loop())
+    reading.took_part(limits.READ_TURN_BYTES_MAX, asyncio.get_running_loop(), nothing_to_take)
     reading.hold()
     await asyncio.sleep(0)
     assert not transport.is_reading
     reading.release()
     assert transport.is_reading
+
+
+async def test_nothing_is_read_while_memory_is_taken_for_it(transport, monkeypatch):
+    reading = Reading(transport)
+    loop = asyncio.get_running_loop()
+    may_end = threading.Event()
+    reading.took_part(limits.READ_TURN_BYTES_MAX - 1, loop, lambda: may_end.wait)
+    assert transport.is_reading
+    reading.took_part(1, loop, lambda: may_end.wait)
+    await asyncio.sleep(0.01)
+    assert not transport.is_reading
+    resumed = asyncio.Event()
+    monkeypatch.setattr(transport, "resume_reading", resumed.set)
+    may_end.set()
+    await asyncio.wait_for(resumed.wait(), 30)

@@ -1,4 +1,4 @@
-"""protocols.large_bodies: a buffer for a body, in large pages where the system has them."""
+"""protocols.large_bodies: a buffer for a body, in large pages where the system has them, taken ahead."""
 
 import pytest
 
@@ -14,10 +14,13 @@ def test_buffer_holds_a_body_of_its_size_uncopied(monkeypatch, size, has_madvise
     if not has_madvise:
         monkeypatch.setattr(large_bodies, "_madvise", None)
     buffer = large_bodies.body_buffer(size)
+    before = id(buffer.getvalue())
     body = bytes(range(256)) * (size // 256) + bytes(size % 256)
-    buffer.write(body)
+    for start in range(0, size, 100_000):
+        buffer.write(memoryview(body)[start : start + 100_000])
     assert buffer.tell() == size
     whole = buffer.getvalue()
+    assert id(whole) == before
     assert whole == body
     assert buffer.getvalue() is whole
 
@@ -30,8 +33,37 @@ def test_only_whole_pages_within_a_large_buffer_are_advised(monkeypatch, size):
     if size < limits.LARGE_PAGES_BYTES_MIN:
         assert advised == []
         return
-    ((begin, length, _),) = advised
+    begin, length, _ = advised[0]
     address = id(buffer.getvalue()) + large_bodies._BYTES_OFFSET
     assert begin % large_bodies.PAGESIZE == length % large_bodies.PAGESIZE == 0
     assert address <= begin < address + large_bodies.PAGESIZE
     assert address + size - large_bodies.PAGESIZE < begin + length <= address + size
+
+
+@pytest.mark.parametrize("refusal", [0, -1], ids=["given", "refused"])
+def test_memory_is_taken_once_and_a_bounded_part_ahead_of_what_is_written(monkeypatch, refusal):
+    taken: list[tuple[int, int]] = []
+
+    def madvise(begin: int, length: int, advice: int) -> int:
+        if advice == large_bodies._MADV_POPULATE_WRITE:
+            taken.append((begin, begin + length))
+        return refusal
+
+    monkeypatch.setattr(large_bodies, "_madvise", madvise)
+    size = 33 * limits.MIB + 5
+    buffer = large_bodies.body_buffer(size)
+    assert isinstance(buffer, large_bodies.LargeBody)
+    address = id(buffer.getvalue()) + large_bodies._BYTES_OFFSET
+    end = (address + size) // large_bodies.PAGESIZE * large_bodies.PAGESIZE
+    part = bytes(131_064)
+    while buffer.tell() < size:
+        if buffer.lacks_memory:
+            buffer.take_memory()
+            ahead = taken[-1][1] - (address + buffer.tell())
+            assert ahead <= limits.BODY_MEMORY_STEP_BYTES + large_bodies._LARGE_PAGE_BYTES
+            assert not buffer.lacks_memory
+        buffer.write(part[: size - buffer.tell()])
+    assert address <= taken[0][0] < address + large_bodies.PAGESIZE
+    assert taken[-1][1] == end
+    assert [later[0] for later in taken[1:]] == [earlier[1] for earlier in taken[:-1]]
+    assert len(taken) <= size // limits.BODY_MEMORY_STEP_BYTES + 2

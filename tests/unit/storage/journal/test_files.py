@@ -158,6 +158,26 @@ def test_a_large_commit_is_written_from_where_its_values_are(journal, monkeypatc
     assert all(any(part is value for part in written) for value in large.values())
 
 
+@pytest.mark.parametrize(
+    ("sizes", "written"),
+    [
+        ([48, 10, 2], [60]),
+        ([50, 50], [100]),
+        ([50, 51, 3], [50, 54]),
+        ([8, 250, 8], [8, 100, 100, 50, 8]),
+        ([200], [100, 100]),
+        ([1] * 10, [4, 4, 2]),
+    ],
+)
+def test_one_call_writes_a_bounded_part_of_a_commit(monkeypatch, sizes, written):
+    monkeypatch.setattr(limits, "JOURNAL_WRITE_BYTES_MAX", 100)
+    monkeypatch.setattr(files, "_PARTS_PER_WRITE", 4)
+    parts = [bytes([65 + number]) * size for number, size in enumerate(sizes)]
+    portions = list(files._portions(parts))
+    assert [sum(map(len, portion)) for portion in portions] == written
+    assert b"".join(part for portion in portions for part in portion) == b"".join(parts)
+
+
 @pytest.mark.parametrize("call", ["fdatasync", "pwritev"])
 def test_an_error_of_the_disk_is_final(journal, monkeypatch, call):
     journal.add(rows(0))
