@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from broker import topics
-from broker.engine.traffic import PublishPlan, Targets
+from broker.engine.traffic import PublishPlan, Source, Targets
 from broker.hub import Hub
 from broker.properties.mqtt import options_of, read
 from protocols.mqtt.events import PublishRun, PublishShape
@@ -18,18 +18,23 @@ NOT_STORED: Final = 0
 STORED: Final = 1  # by a durable queue: certain when the open commit is
 REFUSED: Final = 2
 REFUSED_TOGETHER: Final = 3  # each by itself, some may be taken
+REFUSED_IN_PART: Final = 4  # by some of the queues, others took it
 
 
 class BoundQueues:
-    """What the bindings of `amq.topic` make of publishes of one shape. `reason`: why the last was refused."""
+    """What the bindings of `amq.topic` make of publishes of one shape.
 
-    __slots__ = ("_plan", "_shape", "_targets", "reason")
+    `reason`: why the last was refused; `full`: the queues that had no room for it.
+    """
+
+    __slots__ = ("_plan", "_shape", "_targets", "full", "reason")
 
     def __init__(self, shape: PublishShape) -> None:
         self._shape = shape
         self._targets: Targets | None = None
         self._plan: PublishPlan | None = None
         self.reason = ""
+        self.full: Sequence[Source] = ()
 
     @property
     def has_queues(self) -> bool:
@@ -59,7 +64,8 @@ class BoundQueues:
             return REFUSED_TOGETHER
         hub.counters.refuse_publishes(1)
         self.reason = outcomes.REASONS[outcome]
-        return REFUSED
+        self.full = plan.full if outcome in outcomes.FULL else ()
+        return REFUSED_IN_PART if outcome == outcomes.REFUSED_IN_PART else REFUSED
 
     def _aim(self, hub: Hub) -> Targets:
         shape = self._shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import structlog
@@ -9,6 +10,7 @@ import structlog
 from broker.access.credentials import LoginRefused
 from broker.access.login import Identity
 from broker.consumers import Consumers
+from broker.engine.traffic import Source
 from broker.hub import Hub
 from broker.transport import Transport
 from protocols.mqtt import constants as c
@@ -114,9 +116,13 @@ class MqttClient:
             reason=reason,
         )
 
-    def note_refused(self, topic: str, reason: str, count: int = 1) -> None:
-        """Log publishes that were not taken."""
-        queue = topic.split("/", 2)[1] if topic.startswith(PREFIX) else topic
+    def note_refused(self, topic: str, reason: str, count: int = 1, full: Sequence[Source] = ()) -> None:
+        """Log publishes that were not taken, by the queues that are `full` if it was for those."""
+        if full:
+            queue = full[0].name
+        else:
+            queue = topic.split("/", 2)[1] if topic.startswith(PREFIX) else topic
+        others = {"also_full": [other.name for other in full[1:]]} if len(full) > 1 else {}
         self.hub.refusals.note(
             queue,
             self.hub.clock.now_ms(),
@@ -125,6 +131,7 @@ class MqttClient:
             client_id=self.client_id,
             topic=topic,
             reason=reason,
+            **others,
         )
 
 

@@ -48,4 +48,4 @@ class CommitTarget(ControlTarget):
         if client.connection.protocol_version == c.MQTT_5 or not packet_ids:
             super()._refuse(client, packet_ids, reason)
         else:
-            client.disconnect(c.TOPIC_NAME_INVALID, reason)
+            client.end(c.TOPIC_NAME_INVALID, reason)

@@ -10,6 +10,7 @@ import structlog
 
 from broker.access.login import Identity
 from broker.engine.session_traffic import Session
+from broker.engine.traffic import Source
 from broker.hub import Hub
 from broker.mqtt.client import MqttClient
 from broker.mqtt.durable_call import DurableCall
@@ -87,13 +88,18 @@ class Publisher(Protocol):
     def note_unretained(self, topic: str, reason: str) -> None:
         """Log that the retain flag had no effect: once for a connection, and for every will."""
 
-    def refuse(self, run: PublishRun, reason_code: int, reason: str) -> None:
-        """Tell that nothing of the run was taken."""
+    def refuse(self, run: PublishRun, reason_code: int, reason: str, full: Sequence[Source] = ()) -> None:
+        """Tell that the run was not taken; `full`: the queues that had no room, if it was for that."""
+
+    def refuse_in_part(self, run: PublishRun, reason: str, full: Sequence[Source]) -> None:
+        """As `refuse`, where other queues took what those that are `full` did not."""
 
     def deny(self, packet_ids: list[int], qos: int, reason_code: int, reason: str) -> None:
         """As `refuse`, where it was logged."""
 
-    def refuse_when_durable(self, run: PublishRun, reason_code: int, reason: str) -> None:
+    def refuse_when_durable(
+        self, run: PublishRun, reason_code: int, reason: str, full: Sequence[Source] = ()
+    ) -> None:
         """As `refuse`, once what was done so far is durable."""
 
 
@@ -194,13 +200,25 @@ class ClientPublisher:
                 reason=reason,
             )
 
-    def refuse(self, run: PublishRun, reason_code: int, reason: str) -> None:
+    def refuse(self, run: PublishRun, reason_code: int, reason: str, full: Sequence[Source] = ()) -> None:
         """See `Publisher`.
 
         MQTT 3.1.1 has no way to say so but ending the connection ([MQTT-3.3.5-2]); QoS 0 has none at all.
         """
-        self.client.note_refused(run.shape.topic, reason, run.count)
+        self.client.note_refused(run.shape.topic, reason, run.count, full)
         self.deny(run.packet_ids, run.shape.qos, reason_code, reason)
+
+    def refuse_in_part(self, run: PublishRun, reason: str, full: Sequence[Source]) -> None:
+        """See `Publisher`.
+
+        A client of MQTT 3.1.1 whose connection ended would send it again, to the queues that took it, too: it
+        is answered as if all had.
+        """
+        if self.protocol_version == c.MQTT_5:
+            self.refuse(run, c.QUOTA_EXCEEDED, reason, full)
+            return
+        self.client.note_refused(run.shape.topic, reason, run.count, full)
+        self.accept_stored(run)
 
     def deny(self, packet_ids: list[int], qos: int, reason_code: int, reason: str) -> None:
         """See `Publisher`."""
@@ -209,7 +227,7 @@ class ClientPublisher:
             return
         connection = client.connection
         if connection.protocol_version != c.MQTT_5:
-            client.disconnect(reason_code, reason)
+            client.end(reason_code, reason)
             return
         for packet_id in packet_ids:
             properties = Properties(reason_string=reason)
@@ -218,7 +236,9 @@ class ClientPublisher:
             else:
                 connection.send_pubrec(packet_id, reason_code, properties)
 
-    def refuse_when_durable(self, run: PublishRun, reason_code: int, reason: str) -> None:
+    def refuse_when_durable(
+        self, run: PublishRun, reason_code: int, reason: str, full: Sequence[Source] = ()
+    ) -> None:
         """See `Publisher`."""
-        call = partial(self.refuse, run, reason_code, reason)
+        call = partial(self.refuse, run, reason_code, reason, full)
         self.hub.client.commits.wait(DurableCall(self.client.transport, call), 0)

@@ -7,7 +7,14 @@ from typing import Final, Protocol
 from broker.access.login import Identity, NotPermitted
 from broker.access.rights import Action, Kind
 from broker.engine.traffic import PublishPlan, Targets
-from broker.mqtt.bound_queues import NOT_STORED, REFUSED, REFUSED_TOGETHER, STORED, BoundQueues
+from broker.mqtt.bound_queues import (
+    NOT_STORED,
+    REFUSED,
+    REFUSED_IN_PART,
+    REFUSED_TOGETHER,
+    STORED,
+    BoundQueues,
+)
 from broker.mqtt.committing import CommitTarget
 from broker.mqtt.control import ControlTarget, SettleTarget
 from broker.mqtt.errors import publish_code
@@ -218,8 +225,11 @@ class PlainTarget:
 
     def _answer(self, publisher: Publisher, run: PublishRun, kept: int, note: str) -> None:
         """Answer what was stored, or what a queue of several refused."""
-        if kept == REFUSED and self._bound is not None:
-            publisher.refuse(run, c.QUOTA_EXCEEDED, self._bound.reason)
+        bound = self._bound
+        if kept == REFUSED and bound is not None:
+            publisher.refuse(run, c.QUOTA_EXCEEDED, bound.reason, bound.full)
+        elif kept == REFUSED_IN_PART and bound is not None:
+            publisher.refuse_in_part(run, bound.reason, bound.full)
         else:
             publisher.accept_stored(run, note)
 
@@ -328,10 +338,13 @@ class QueueTarget:
         hub.counters.refuse_publishes(1)
         code = c.IMPLEMENTATION_SPECIFIC_ERROR if outcome in _WRONG_IDENTITY else c.QUOTA_EXCEEDED
         reason = outcomes.REASONS[outcome]
+        full = plan.full if outcome in outcomes.FULL else ()
         if run.packet_ids and publishing.is_remembered(plan, outcome):
-            publisher.refuse_when_durable(run, code, reason)
+            publisher.refuse_when_durable(run, code, reason, full)
+        elif outcome == outcomes.REFUSED_IN_PART:
+            publisher.refuse_in_part(run, reason, full)
         else:
-            publisher.refuse(run, code, reason)
+            publisher.refuse(run, code, reason, full)
 
     def _accept_unretained(self, publisher: Publisher, run: PublishRun, *, is_durable: bool) -> None:
         """Answer what was queued, and say that its retain flag had no effect."""

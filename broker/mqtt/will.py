@@ -5,6 +5,7 @@ a while later.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import structlog
@@ -13,6 +14,7 @@ from broker.access.credentials import LoginRefused
 from broker.access.login import Identity, Login
 from broker.access.users import USERS_FILE
 from broker.engine.session_traffic import CONNECTED, Session, WillValue
+from broker.engine.traffic import Source
 from broker.hub import Hub
 from broker.mqtt import publishing
 from broker.mqtt.pubsub import PubSub
@@ -216,13 +218,19 @@ class WillPublisher:
         """See `Publisher`."""
         _log.warning("mqtt.retain_refused", topic=topic, reason=reason)
 
-    def refuse(self, run: PublishRun, reason_code: int, reason: str) -> None:
+    def refuse(self, run: PublishRun, reason_code: int, reason: str, full: Sequence[Source] = ()) -> None:
         """See `Publisher`."""
         _log.warning("mqtt.will_refused", topic=run.shape.topic, reason=reason)
+
+    def refuse_in_part(self, run: PublishRun, reason: str, full: Sequence[Source]) -> None:
+        """See `Publisher`."""
+        self.refuse(run, c.QUOTA_EXCEEDED, reason, full)
 
     def deny(self, packet_ids: list[int], qos: int, reason_code: int, reason: str) -> None:
         """See `Publisher`."""
 
-    def refuse_when_durable(self, run: PublishRun, reason_code: int, reason: str) -> None:
+    def refuse_when_durable(
+        self, run: PublishRun, reason_code: int, reason: str, full: Sequence[Source] = ()
+    ) -> None:
         """See `Publisher`."""
         self.refuse(run, reason_code, reason)

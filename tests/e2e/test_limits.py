@@ -20,13 +20,18 @@ CONFIG = {
         {"name": "small", "limits": {"max_message_size": "100B"}},
         {"name": "short", "limits": {"max_depth": 3}},
         {"name": "short-mqtt", "limits": {"max_depth": 3}},
+        {"name": "short-mqtt-3", "limits": {"max_depth": 1}},
         {"name": "twice", "retry": {"max_retries": 1}},
         {"name": "lease", "visibility_timeout": "500ms"},
         {"name": "memory", "type": "ephemeral"},
         *[
             {"name": f"{name}-{kind}", "topics": [f"$queue/{name}-both"], "limits": {"max_depth": depth}}
-            for name in ("amqp", "mqtt", "mqtt-3", "device")
+            for name in ("amqp", "mqtt", "mqtt-3", "mqtt-3-1", "mqtt-3-2", "device")
             for kind, depth in (("bounded", 1), ("free", 0))
+        ],
+        *[
+            {"name": name, "topics": ["meters/#"], "capture": True, "limits": {"max_depth": depth}}
+            for name, depth in (("meters-bounded", 1), ("meters-free", 0))
         ],
     ]
 }
@@ -114,12 +119,43 @@ def test_a_full_queue_keeps_messages_from_no_other_over_mqtt(limited, publishing
     assert taken(publishing, "mqtt") == [["0"], ["0", "1", "2"]]
 
 
-def test_a_full_queue_keeps_messages_from_no_other_over_mqtt_3(limited, publishing, mqtt):
-    client = mqtt(limited, version=V311)
-    assert client.publish("$queue/mqtt-3-both", "0") == 0
+def refusals(broker, client_id):
+    """The lines of the log that tell of the client."""
+    return [line for line in broker.log.splitlines() if f"client_id={client_id} " in line]
+
+
+@pytest.mark.parametrize(
+    ("topic", "name", "qos"),
+    [
+        ("$queue/mqtt-3-both", "mqtt-3", 0),
+        ("$queue/mqtt-3-1-both", "mqtt-3-1", 1),
+        ("$queue/mqtt-3-2-both", "mqtt-3-2", 2),
+        ("meters/7", "meters", 1),
+    ],
+)
+def test_what_a_full_queue_refused_is_confirmed_over_mqtt_3_if_another_took_it(
+    limited, publishing, mqtt, topic, name, qos
+):
+    client_id = f"device-of-{name}"
+    client = mqtt(limited, version=V311, client_id=client_id)
+    assert [client.publish(topic, str(number), qos) for number in range(2)] == [0, 0]
+    client.publish("behind", "", 1)  # the connection goes on
+    assert taken(publishing, name) == [["0"], ["0", "1"]]
+    (line,) = refusals(limited, client_id)
+    assert "publish.refused" in line
+    assert f"queue={name}-bounded " in line
+    assert f"topic={topic}" in line
+    assert "the other queues took the message" in line
+
+
+def test_what_no_queue_took_ends_the_connection_over_mqtt_3(limited, mqtt):
+    client = mqtt(limited, version=V311, client_id="device-of-short")
+    assert client.publish("$queue/short-mqtt-3", "0") == 0
     with pytest.raises(AssertionError, match="connection lost"):
-        client.publish("$queue/mqtt-3-both", "1")
-    assert taken(publishing, "mqtt-3") == [["0"], ["0", "1"]]
+        client.publish("$queue/short-mqtt-3", "1")
+    (line,) = refusals(limited, "device-of-short")
+    assert "publish.refused" in line
+    assert "queue=short-mqtt-3 " in line
 
 
 @pytest.mark.parametrize(("qos", "answer"), [(1, wire.PUBACK), (2, wire.PUBREC)])

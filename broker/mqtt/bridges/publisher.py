@@ -10,6 +10,7 @@ import structlog
 
 from broker.access.login import Identity
 from broker.engine.session_traffic import Session
+from broker.engine.traffic import Source
 from broker.hub import Hub
 from broker.mqtt.publisher import DurableAnswer
 from broker.mqtt.pubsub import PubSub
@@ -74,16 +75,26 @@ class BridgePublisher:
         """See `Publisher`."""
         _log.warning("bridge.retain_refused", bridge=self._name, topic=topic, reason=reason)
 
-    def refuse(self, run: PublishRun, reason_code: int, reason: str) -> None:
+    def refuse(self, run: PublishRun, reason_code: int, reason: str, full: Sequence[Source] = ()) -> None:
         """See `Publisher`: the other broker is told that it is done, as it could do nothing else either."""
-        _log.warning("bridge.publish_refused", bridge=self._name, topic=run.shape.topic, reason=reason)
+        self._log_refused(run, reason)
         self.accept(run.packet_ids, run.shape.qos)
+
+    def refuse_in_part(self, run: PublishRun, reason: str, full: Sequence[Source]) -> None:
+        """See `Publisher`."""
+        self._log_refused(run, reason)
+        self.accept_stored(run)
+
+    def _log_refused(self, run: PublishRun, reason: str) -> None:
+        _log.warning("bridge.publish_refused", bridge=self._name, topic=run.shape.topic, reason=reason)
 
     def deny(self, packet_ids: list[int], qos: int, reason_code: int, reason: str) -> None:
         """See `Publisher`."""
         self.accept(packet_ids, qos)
 
-    def refuse_when_durable(self, run: PublishRun, reason_code: int, reason: str) -> None:
+    def refuse_when_durable(
+        self, run: PublishRun, reason_code: int, reason: str, full: Sequence[Source] = ()
+    ) -> None:
         """See `Publisher`."""
         self.refuse(run, reason_code, reason)
 
