@@ -128,8 +128,9 @@ class _Opening:
         if value is None:
             if self._directory.is_dir():
                 raise StorageError(
-                    f"opening: {self._directory} belongs to another database than the one beside it. Put "
-                    "back the storage directory from a backup, or move the journal away if that is gone"
+                    f"opening: {self._directory} belongs to another database than the one beside it, and may "
+                    "hold the only copy of confirmed messages. Put the database's files back beside it, from "
+                    "a backup; move the journal away only if what it holds may be lost"
                 )
             return None
         state = journal_state.decode(value)

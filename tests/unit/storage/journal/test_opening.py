@@ -189,8 +189,11 @@ async def test_a_journal_that_is_missing_is_missed(left):
 
 async def test_a_database_that_is_missing_is_missed(left):
     shutil.move(left / "db", left / "elsewhere")
-    with pytest.raises(StorageError, match="journal belongs to another database"):
+    with pytest.raises(StorageError, match="journal belongs to another database") as caught:
         await open_at(left)
+    told = str(caught.value)
+    assert "may hold the only copy of confirmed messages. Put the database's files back beside it" in told
+    assert told.endswith("move the journal away only if what it holds may be lost")
 
 
 async def test_an_older_copy_of_the_database_is_replayed_as_far_as_the_journal_reaches(left, tmp_path):
