@@ -42,9 +42,6 @@ class Peer(Sender, Protocol):
     def abort(self) -> None:
         """End the transport without waiting for anything."""
 
-    def dissolve(self) -> None:
-        """The transport is gone: do what the client's end brings, and refer to nobody any more."""
-
 
 class Connections:
     """All that hubs share of connections, whatever virtual host these are in."""
@@ -66,8 +63,6 @@ class Connections:
         self._flushes: dict[Peer, None] = {}
         self._answers: dict[Peer, None] = {}
         self._held_back: list[Peer] = []
-        self._gone: dict[Peer, None] = {}
-        self._dissolved_count = 0  # in this loop turn
         self._tasks: set[asyncio.Task[None]] = set()
         self._settle_wanted = False
         self._end_scheduled = False
@@ -85,34 +80,11 @@ class Connections:
         self._caller_count += 1
         return f"connection-{self._caller_count}"
 
-    def disconnected(self, transport: Peer) -> bool:
-        """A transport is gone: dissolve it, at once unless many go together; give whether it was at once."""
+    def disconnected(self, transport: Peer) -> None:
+        """The client's transport is gone."""
+        self.transports.pop(transport, None)
         self._flushes.pop(transport, None)
         self._answers.pop(transport, None)
-        if not self._dissolved_count:
-            self._loop.call_soon(self._dissolve_more)
-        if self._gone or self._dissolved_count >= limits.DISSOLVED_PER_TURN_MAX:
-            self._gone[transport] = None
-            return False
-        self._dissolve(transport)
-        return True
-
-    def _dissolve_more(self) -> None:
-        self._dissolved_count = 0
-        for transport in list(islice(self._gone, limits.DISSOLVED_PER_TURN_MAX)):
-            del self._gone[transport]
-            self._dissolve(transport)
-        if self._dissolved_count:
-            self._loop.call_soon(self._dissolve_more)
-
-    def _dissolve(self, transport: Peer) -> None:
-        self._dissolved_count += 1
-        self.transports.pop(transport, None)
-        try:
-            transport.dissolve()
-        except Exception as error:  # our bug: it must cost one connection
-            message = "taking leave of a client failed"
-            self._loop.call_exception_handler({"message": message, "exception": error})
 
     async def check_deadlines(self, now: float) -> None:
         """Let all connections act on theirs, in steps between which others have their turn."""

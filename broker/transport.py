@@ -159,19 +159,15 @@ class Transport(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The transport is gone, whatever the cause."""
         self._lost()
+        self._hub.disconnected(self)
         self.output.dissolve()
-        self._flush_wanted = True  # for good: nobody is left to write to
-        if not self._hub.disconnected(self):
-            self.pause_writing()
-
-    def dissolve(self) -> None:
-        """See `broker.hub.Peer`."""
         said, self._later = self._later, []
         self.guard(self.frontend.handle, [*said, *self.frontend.connection.receive_eof()])
         self.end()
         self._hub.settle_turn()
         # here the circles of references end: the collector looks far too seldom for connections
         self._dissolved = True
+        self._flush_wanted = True  # for good: nobody is left to write to
         self.frontend.dissolve()
         del self.frontend
 

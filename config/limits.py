@@ -310,9 +310,6 @@ FLUSHES_PER_TURN_MAX: Final = 256  # connections written to before others have t
 FLUSHES_PER_TURN_MIN: Final = 16  # as many of them as there are to write to, at least
 FLUSH_TURNS: Final = 64  # in so many turns all are written to that wait, within these bounds
 ANSWERS_PER_TURN_MAX: Final = 256  # connections answered before others have their turn
-DISSOLVED_PER_TURN_MAX: Final = (
-    64  # connections that are lost together: so many end before others have their turn
-)
 DEADLINES_PER_TURN_MAX: Final = 1_024  # connections asked for their deadlines before others have their turn
 ACCEPTS_PER_TURN_MAX: Final = 64  # connections let in before who is in has its turn
 ACCEPT_PAUSE_MS: Final = 1_000  # out of descriptors or memory: nobody is let in for so long

@@ -91,8 +91,8 @@ class BucketRecords:
                 self.want_whole(bucket)
 
     def put_off(self) -> list[Bucket]:
-        """Leave out of the next writing, for `take_up`, what is too much for one turn: of the buckets where
-        claims only ended. A crash makes those claims again, as it does before they are written.
+        """Leave out of the next writing what is too much for one turn, to be taken up again afterwards: buckets
+        where claims only ended. A crash makes those claims again, as it does before they are written.
         """
         room = limits.SETTLED_PER_WRITE_MAX
         now: list[Bucket] = []

@@ -14,6 +14,7 @@ from queue_manager.shard.timers import Timers
 from storage.metadata_log import MetadataLog
 from storage.sequence import SequenceAllocator
 
+
 _WHOLE: Final = -1  # due before anything else, and written whole
 
 

@@ -58,18 +58,14 @@ class Busy:
 
 
 class Peer:
-    def __init__(self, log: list["Peer"], gone: list["Peer"] | None = None) -> None:
+    def __init__(self, log: list["Peer"]) -> None:
         self._log = log
-        self._gone = log if gone is None else gone
 
     def flush(self) -> None:
         self._log.append(self)
 
     def check_deadline(self, now: float) -> None:
         self._log.append(self)
-
-    def dissolve(self) -> None:
-        self._gone.append(self)
 
 
 @pytest.fixture
@@ -98,7 +94,7 @@ async def test_flushes_go_in_order_and_leave_turns_to_others(hub):
 async def test_answers_are_written_before_what_others_receive(hub, monkeypatch):
     monkeypatch.setattr(limits, "ANSWERS_PER_TURN_MAX", 2)
     done: list[Peer] = []
-    peers = [Peer(done, []) for _ in range(8)]
+    peers = [Peer(done) for _ in range(8)]
     for peer in peers[:5]:
         hub.want_flush(peer)
     for peer in peers[5:]:
@@ -127,7 +123,7 @@ async def test_few_of_many_are_written_to_so_that_their_next_messages_can_join(h
 
 async def test_connection_lost_between_two_steps_is_not_written_to(hub):
     done: list[Peer] = []
-    peers = [Peer(done, []) for _ in range(5)]
+    peers = [Peer(done) for _ in range(5)]
     for peer in peers:
         hub.connected(peer)
         hub.want_flush(peer)
@@ -139,7 +135,7 @@ async def test_connection_lost_between_two_steps_is_not_written_to(hub):
 
 async def test_connection_lost_between_two_steps_is_not_asked_for_its_deadline(hub):
     done: list[Peer] = []
-    peers = [Peer(done, []) for _ in range(5)]
+    peers = [Peer(done) for _ in range(5)]
     for peer in peers:
         hub.connected(peer)
     asking = asyncio.create_task(hub.check_deadlines(0.0))
@@ -148,42 +144,6 @@ async def test_connection_lost_between_two_steps_is_not_asked_for_its_deadline(h
     hub.disconnected(peers[4])
     await asking
     assert done == peers[:4]
-
-
-async def test_connections_lost_together_end_in_order_and_leave_turns_to_others(hub, monkeypatch):
-    monkeypatch.setattr(limits, "DISSOLVED_PER_TURN_MAX", 3)
-    gone: list[Peer] = []
-    peers = [Peer([], gone) for _ in range(10)]
-    for peer in peers:
-        hub.connected(peer)
-        hub.want_flush(peer)
-    assert [hub.disconnected(peer) for peer in peers[:8]] == [True] * 3 + [False] * 5
-    seen = []
-    for number in range(4):
-        seen.append((len(gone), len(hub.transports)))
-        if number == 1:
-            hub.disconnected(peers[8])
-        await asyncio.sleep(0)
-    assert seen == [(3, 7), (6, 4), (9, 1), (9, 1)]
-    assert gone == peers[:9]
-    await asyncio.sleep(0)
-    assert hub.disconnected(peers[9]), "others do not keep it any more"
-
-
-async def test_connection_whose_end_fails_costs_no_other(hub, monkeypatch):
-    monkeypatch.setattr(limits, "DISSOLVED_PER_TURN_MAX", 1)
-    told: list[dict] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
-    gone: list[Peer] = []
-    peers = [Peer([], gone) for _ in range(4)]
-    monkeypatch.setattr(peers[1], "dissolve", lambda: 1 / 0)
-    for peer in peers:
-        hub.connected(peer)
-        hub.disconnected(peer)
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert gone == [peers[0], *peers[2:]]
-    assert [type(context["exception"]) for context in told] == [ZeroDivisionError]
 
 
 def make_hub(core) -> Hub:
