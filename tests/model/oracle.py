@@ -8,6 +8,7 @@ come again or not.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Callable
 from typing import Any
 
 READY = "ready"
@@ -395,11 +396,16 @@ class Oracle:
             for message in queue.messages:
                 message.purged_durably = message.purged
 
-    def committed_everything(self) -> None:
-        """A commit that held the state of every group is durable."""
+    def committed_everything(self, is_coming_back: Callable[[OracleGroup], bool]) -> None:
+        """A commit that held the state of every group is durable. Groups to which claims are still coming
+        back, in steps, may hold those that are to fail as claimed.
+        """
         for queue in self.queues.values():
             for group in queue.groups.values():
+                is_unsure = is_coming_back(group)
                 for item in group.items.values():
+                    if is_unsure and item.state == FAILED:
+                        continue
                     # what is optional now is no surer afterwards
                     item.durable_state = READY if item.optional else item.state
                     item.durable_attempts = item.attempts_min

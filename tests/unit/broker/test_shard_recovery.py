@@ -203,7 +203,7 @@ def test_a_purge_is_durable_with_the_next_commit() -> None:
     h.purge(queue(h, "one"))
     h.purge(queue(h, "two"))
     h.commit(everything=False)
-    h.oracle.committed_everything()
+    h.oracle.committed_everything(lambda group: False)
     h.crash()
     assert h.manager.queues.find("one").ready_count() == 2
     assert h.manager.queues.find("two").ready_count() == 0
