@@ -197,9 +197,9 @@ class Buckets(dict[int, Bucket]):
         """It is closed and written: forget it."""
         del self[bucket.first]
 
-    def write(self, commit: Commit) -> tuple[list[Bucket], list[Run]]:
+    def write(self, commit: Commit, *, is_part: bool) -> tuple[list[Bucket], list[Run]]:
         """Put what changed into the commit; see `BucketRecords.write`."""
-        written = self.records.write(commit)
+        written = self.records.write(commit, is_part=is_part)
         state = claim_state.encode(self._log.policy.bucket_size, self.next_claim)
         if state != self._written_state:
             commit.put(claim_state.key(self.storage_id), state)

@@ -90,37 +90,23 @@ class BucketRecords:
             if bucket.settlement_keys:
                 self.want_whole(bucket)
 
-    def put_off(self) -> list[Bucket]:
-        """Leave out of the next writing what is too much for one turn, to be taken up again afterwards: buckets
-        where claims only ended. A crash makes those claims again, as it does before they are written.
-        """
-        room = limits.SETTLED_PER_WRITE_MAX
-        now: list[Bucket] = []
-        later: list[Bucket] = []
-        for bucket in self._dirty:
-            if bucket.is_active_changed or bucket.is_whole_wanted:
-                now.append(bucket)  # the cursor's position is behind claims that only this bucket tells of
-            elif room > 0:
-                room -= len(bucket.claims)
-                now.append(bucket)
-            else:
-                later.append(bucket)
-        self._dirty = now
-        return later
+    @property
+    def has_changes(self) -> bool:
+        """Whether there is anything to write."""
+        return bool(self._dirty)
 
-    def take_up(self, buckets: list[Bucket]) -> None:
-        """Have buckets that were put off written with one of the next commits."""
-        if buckets:
-            self._dirty += buckets
-            self._stored.mark_dirty()
-
-    def write(self, commit: Commit) -> tuple[list[Bucket], list[Run]]:
+    def write(self, commit: Commit, *, is_part: bool = False) -> tuple[list[Bucket], list[Run]]:
         """Put what changed into the commit; give the buckets that are closed now, and the runs that are done
         and not kept: with `done_retention: 0` all, else those of large messages.
+
+        `is_part`: of the buckets where claims only ended, leave what is too much for one turn to later calls.
+        A crash makes those claims again, as it does before anything of them is written.
         """
         closed: list[Bucket] = []
         released: list[Run] = []
-        dirty, self._dirty = self._dirty, []
+        dirty = self._take_part() if is_part else self._dirty
+        if dirty is self._dirty:
+            self._dirty = []
         settled: list[int] = []
         attempt_log = self._buckets.attempt_log
         is_full = attempt_log.is_full()
@@ -135,6 +121,23 @@ class BucketRecords:
         attempt_log.write(self._storage_id, commit)
         attempt_log.let_go(settled)
         return closed, released
+
+    def _take_part(self) -> list[Bucket]:
+        if len(self._dirty) <= limits.PART_BUCKETS_MIN:
+            return self._dirty
+        room = limits.PART_COST_MAX
+        part: list[Bucket] = []
+        rest: list[Bucket] = []
+        for bucket in self._dirty:
+            if bucket.is_active_changed or bucket.is_whole_wanted:
+                part.append(bucket)  # the cursor's position is behind claims that only this bucket tells of
+            elif room > 0:
+                room -= limits.BUCKET_COST + len(bucket.claims) - bucket.open_count
+                part.append(bucket)
+            else:
+                rest.append(bucket)
+        self._dirty = rest
+        return part
 
     def _write_bucket(self, bucket: Bucket, commit: Commit, released: list[Run]) -> None:
         assert 0 <= bucket.open_count <= bucket.capacity, f"{bucket.open_count} claims are open"

@@ -351,9 +351,9 @@ class Cursor:
 
     # writing
 
-    def write(self, commit: Commit, now_ms: int) -> None:
-        """Put everything that changed since the last call into `commit`."""
-        closed, runs = self.claims.buckets.write(commit)
+    def write(self, commit: Commit, now_ms: int, *, is_part: bool = False) -> None:
+        """Put what changed since the last call into `commit`; see `Stateful`."""
+        closed, runs = self.claims.buckets.write(commit, is_part=is_part)
         if runs:
             self.retention.payloads.release_unshared(self, runs)
         for bucket in closed:
@@ -368,15 +368,10 @@ class Cursor:
             self.progress.claimed.flush(self.storage_id, commit)
         self.rules.written(self, commit)
         self.stored.written(now_ms)
+        if self.claims.buckets.records.has_changes:
+            self.stored.write_rest(now_ms)
         self.dispatcher.written(self)
         self.returning.written()
-
-    def write_part(self, commit: Commit, now_ms: int) -> None:
-        """See `Stateful`; what is waited for is written whole."""
-        records = self.claims.buckets.records
-        put_off = [] if self.stored.is_awaited else records.put_off()
-        self.write(commit, now_ms)
-        records.take_up(put_off)
 
     # reading back
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from config import limits
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.shard.commit import Commit
-from queue_manager.shard.context import Stateful
+from queue_manager.shard.context import WHOLE, Stateful
 from storage.records import group_position, log_cursor
 
 
@@ -20,6 +20,7 @@ class StoredState:
     __slots__ = (
         "_cursor",
         "_flushed_at_ms",
+        "_is_awaited",
         "_is_kept",
         "_log",
         "_position",
@@ -35,6 +36,7 @@ class StoredState:
         self._is_kept = is_kept and log.durable
         self.is_dirty = False
         self._flushed_at_ms = 0
+        self._is_awaited = False
         self._sequence = -1
         self._position = -1
 
@@ -45,22 +47,18 @@ class StoredState:
             self._want_write()
 
     def _want_write(self) -> None:
-        due_ms = self._flushed_at_ms + limits.STATE_FLUSH_INTERVAL_MS
+        due_ms = WHOLE if self._is_awaited else self._flushed_at_ms + limits.STATE_FLUSH_INTERVAL_MS
         self._log.context.state_writes.add(self._cursor, due_ms)
 
-    @property
-    def is_awaited(self) -> bool:
-        """Whether all that changed is to be written with the open commit."""
-        return self._flushed_at_ms < 0
-
     def write_soon(self) -> None:
-        """Have what changed written with the open commit."""
-        self._flushed_at_ms = -limits.STATE_FLUSH_INTERVAL_MS
+        """Have all that changed written with the open commit."""
+        self._is_awaited = True
         if self.is_dirty:
             self._want_write()
 
     def write_at(self, due_ms: int) -> None:
         """Have what changes from now on written at that time."""
+        self._is_awaited = False
         self._flushed_at_ms = due_ms - limits.STATE_FLUSH_INTERVAL_MS
 
     def write_place(self, sequence: int, position: int, commit: Commit) -> None:
@@ -75,8 +73,14 @@ class StoredState:
     def written(self, now_ms: int) -> None:
         """What changed is in a commit."""
         self.is_dirty = False
+        self._is_awaited = False
         self._flushed_at_ms = now_ms
         self._log.context.state_writes.forget(self._cursor)
+
+    def write_rest(self, now_ms: int) -> None:
+        """Only a part of what changed is in a commit: have the rest written with the next ones."""
+        self.is_dirty = True
+        self._log.context.state_writes.add(self._cursor, now_ms)
 
     def leave(self) -> None:
         """Write nothing any more: the queue or the group is gone."""

@@ -167,7 +167,7 @@ class StreamCursor(Cursor):
 
     # writing
 
-    def write(self, commit: Commit, now_ms: int) -> None:
+    def write(self, commit: Commit, now_ms: int, *, is_part: bool = False) -> None:
         """Put the committed offset into `commit`; once more later while somebody has something in flight."""
         floor = self.floor()
         if self.auto_commit:

@@ -194,9 +194,10 @@ class Group:
             for cursor in self.cursors:
                 cursor.retention.trim_tail(0)
         elif self.log.context.budget.is_spent:  # it may have so much to write that a commit would take long
+            context = self.log.context
             for cursor in self.cursors:
                 if cursor.claims.buckets.records.are_many:
-                    cursor.write_part(self.log.context.commit, now_ms)
+                    context.state_writes.write_early(cursor, context.commit, now_ms)
         if self._on_loaded and not self._is_held_up() and not any(c.reader.is_loading for c in self.cursors):
             self.loaded(now_ms)  # it was not read for, but had to be durable
 

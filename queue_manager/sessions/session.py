@@ -410,8 +410,8 @@ class Session:
             self._is_urgent = True
         self._context.state_writes.add(self, 0 if self._is_urgent else due_ms)
 
-    def write(self, commit: Commit, now_ms: int) -> None:
-        """See `queue_manager.shard.context.Stateful`."""
+    def write(self, commit: Commit, now_ms: int, *, is_part: bool = False) -> None:
+        """See `queue_manager.shard.context.Stateful`: it is little, and written whole."""
         self._is_urgent = False
         if self.is_over:
             return
@@ -421,10 +421,6 @@ class Session:
             if self.subscriptions.get(subscription.filter) is subscription:
                 commit.put(*subscription.record())
         self._read.clear()
-
-    def write_part(self, commit: Commit, now_ms: int) -> None:
-        """See `queue_manager.shard.context.Stateful`: it is little."""
-        self.write(commit, now_ms)
 
     # its end
 

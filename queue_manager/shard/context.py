@@ -14,8 +14,7 @@ from queue_manager.shard.timers import Timers
 from storage.metadata_log import MetadataLog
 from storage.sequence import SequenceAllocator
 
-
-_WHOLE: Final = -1  # due before anything else, and written whole
+WHOLE: Final = -1  # due before anything else, and whole
 
 
 class Dispatched(Protocol):
@@ -35,11 +34,10 @@ class Leased(Protocol):
 class Stateful(Protocol):
     """A cursor whose state changed."""
 
-    def write(self, commit: Commit, now_ms: int) -> None:
-        """Put what changed into the commit."""
-
-    def write_part(self, commit: Commit, now_ms: int) -> None:
-        """As `write`, but leave what may wait, and is too much for one turn, to a later commit."""
+    def write(self, commit: Commit, now_ms: int, *, is_part: bool = False) -> None:
+        """Put what changed into the commit; `is_part`: what may wait, and is too much for one turn, may be
+        left to later commits.
+        """
 
 
 class Appended(WrittenLog, Protocol):
@@ -130,7 +128,7 @@ class StateWrites:
         return self._due_ms if self._pending else None
 
     def add(self, cursor: Stateful, due_ms: int) -> None:
-        """Have `cursor` written at `due_ms`."""
+        """Have `cursor` written at `due_ms`, in parts if it is much; WHOLE: whole, with the open commit."""
         if not self._pending or due_ms < self._due_ms:
             self._due_ms = due_ms
         self._pending[cursor] = due_ms
@@ -141,8 +139,8 @@ class StateWrites:
 
     def make_due(self) -> None:
         """Have everything written with the next commit, however much it is."""
-        self._pending = dict.fromkeys(self._pending, _WHOLE)
-        self._due_ms = _WHOLE
+        self._pending = dict.fromkeys(self._pending, WHOLE)
+        self._due_ms = WHOLE
 
     def write_due(self, commit: Commit, now_ms: int) -> None:
         """Have put into the commit what is due."""
@@ -153,10 +151,11 @@ class StateWrites:
             del self._pending[cursor]
         self._due_ms = min(self._pending.values(), default=0)
         for cursor, due_ms in due:
-            if due_ms == _WHOLE:
-                cursor.write(commit, now_ms)
-            else:
-                cursor.write_part(commit, now_ms)
+            cursor.write(commit, now_ms, is_part=due_ms != WHOLE)
+
+    def write_early(self, cursor: Stateful, commit: Commit, now_ms: int) -> None:
+        """As `write_due`, for one cursor, though it may not be due."""
+        cursor.write(commit, now_ms, is_part=self._pending.get(cursor) != WHOLE)
 
 
 class Context:

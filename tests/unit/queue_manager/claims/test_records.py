@@ -161,7 +161,8 @@ class Shared:
 def test_what_many_acks_settle_is_written_in_parts(
     monkeypatch: pytest.MonkeyPatch, done_retention_ms: int
 ) -> None:
-    monkeypatch.setattr(limits, "SETTLED_PER_WRITE_MAX", 200)
+    monkeypatch.setattr(limits, "PART_COST_MAX", 200)
+    monkeypatch.setattr(limits, "PART_BUCKETS_MIN", 1)
     shared = Shared(done_retention_ms)
     shared.manager.ack(shared.sink.claims, shared.clock.ms)
     publish(shared.manager, 50)
@@ -171,15 +172,18 @@ def test_what_many_acks_settle_is_written_in_parts(
         shared.clock.ms += limits.STATE_FLUSH_INTERVAL_MS
         drive(shared.shard.commit_once())
         waiting.append(shared.waiting_after_a_crash())
+        assert shared.manager.commit_due_ms(shared.clock.ms) in (0, None), "the rest follows at once"
     assert [len(offsets) for offsets in waiting] == [850, 650, 450, 250, 50]
     assert waiting[-1] == set(range(1_000, 1_050))
+    assert min(waiting[0] - waiting[1]) < min(waiting[1] - waiting[2]), "the oldest go first"
 
 
 @pytest.mark.parametrize("why", ["waited for", "everything"])
 def test_what_many_acks_settle_is_written_at_once_where_that_is(
     monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
-    monkeypatch.setattr(limits, "SETTLED_PER_WRITE_MAX", 200)
+    monkeypatch.setattr(limits, "PART_COST_MAX", 200)
+    monkeypatch.setattr(limits, "PART_BUCKETS_MIN", 1)
     shared = Shared(FOREVER)
     shared.manager.ack(shared.sink.claims[:900], shared.clock.ms)
     if why == "waited for":
@@ -188,6 +192,50 @@ def test_what_many_acks_settle_is_written_at_once_where_that_is(
         shared.manager.dispatch(shared.clock.ms)
     drive(shared.shard.commit_once(everything=why == "everything"))
     assert len(shared.waiting_after_a_crash()) == (150 if why == "waited for" else 100)
+
+
+def test_many_acks_are_written_in_parts_where_the_turn_hands_out_much_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "PART_COST_MAX", 200)
+    monkeypatch.setattr(limits, "PART_BUCKETS_MIN", 1)
+    shared = Shared(FOREVER)
+    publish(shared.manager, 500)
+    shared.manager.ack(shared.sink.claims, shared.clock.ms)
+    monkeypatch.setattr(limits, "DISPATCHED_PER_TURN_MAX", 100)
+    monkeypatch.setattr(limits, "DIRTY_BUCKETS_MAX", 4)
+    shared.manager.dispatch(shared.clock.ms)
+    shared.clock.ms += limits.STATE_FLUSH_INTERVAL_MS
+    drive(shared.shard.commit_once())
+    assert len(shared.waiting_after_a_crash() & set(range(1_000))) == 600  # two parts: of dispatch and commit
+
+
+def test_buckets_that_are_wanted_whole_are_written_so_with_the_first_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "PART_COST_MAX", 200)
+    monkeypatch.setattr(limits, "PART_BUCKETS_MIN", 1)
+    shared = Shared(FOREVER)
+    for start in (0, 2):
+        shared.manager.ack(shared.sink.claims[start::4], shared.clock.ms)
+        drive(shared.shard.commit_once(everything=True))
+    shared.clock.ms += limits.STATE_FLUSH_INTERVAL_MS
+    shared.manager.ack(shared.sink.claims[1::4], shared.clock.ms)
+    records = shared.queue.groups.find("").cursors[0].claims.buckets.records
+    records.want_all_whole()
+    drive(shared.shard.commit_once())
+    assert not records.has_changes
+    assert not drive(shared.store.scan(settlements.PREFIX, settlements.PREFIX + b"\xff", limit=100))
+
+
+def test_a_part_is_measured_by_the_work_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PART_COST_MAX", 10 * (limits.BUCKET_COST + 1))
+    monkeypatch.setattr(limits, "PART_BUCKETS_MIN", 1)
+    shared = Shared(FOREVER)
+    shared.manager.ack(shared.sink.claims[::100], shared.clock.ms)  # one in each of ten buckets
+    shared.clock.ms += limits.STATE_FLUSH_INTERVAL_MS
+    drive(shared.shard.commit_once())
+    assert len(shared.waiting_after_a_crash()) == 990
 
 
 def test_a_deleted_queue_leaves_no_settlements() -> None:

@@ -15,14 +15,13 @@ class Written:
 
     def __init__(self, log: QueueLog, *, is_kept: bool = True) -> None:
         self.times: list[int] = []
+        self.parts: list[bool] = []
         self.state = StoredState(self, log, log.name, is_kept=is_kept)
 
-    def write(self, commit: Commit, now_ms: int) -> None:
+    def write(self, commit: Commit, now_ms: int, *, is_part: bool = False) -> None:
         self.times.append(now_ms)
+        self.parts.append(is_part)
         self.state.written(now_ms)
-
-    def write_part(self, commit: Commit, now_ms: int) -> None:
-        self.write(commit, now_ms)
 
 
 def make_log(*, durable: bool = True) -> QueueLog:
@@ -48,6 +47,37 @@ def test_write_soon_goes_with_the_open_commit() -> None:
     cursor.state.write_soon()
     log.context.seal(NOW_MS + 1)
     assert cursor.times == [NOW_MS, NOW_MS + 1]
+    assert cursor.parts == [True, False]
+
+
+def test_write_soon_goes_whole_with_the_open_commit_though_it_is_written_early() -> None:
+    log = make_log()
+    cursor = Written(log)
+    cursor.state.write_soon()
+    cursor.state.mark_dirty()
+    log.context.state_writes.write_early(cursor, log.context.commit, NOW_MS)
+    cursor.state.mark_dirty()
+    log.context.state_writes.write_early(cursor, log.context.commit, NOW_MS)
+    assert cursor.parts == [False, True]
+
+
+def test_what_is_made_due_is_written_whole_though_it_is_written_early() -> None:
+    log = make_log()
+    cursor = Written(log)
+    cursor.state.mark_dirty()
+    log.context.state_writes.make_due()
+    log.context.state_writes.write_early(cursor, log.context.commit, NOW_MS)
+    assert cursor.parts == [False]
+
+
+def test_the_rest_of_what_was_written_in_part_goes_with_the_next_commit() -> None:
+    log = make_log()
+    cursor = Written(log)
+    cursor.state.mark_dirty()
+    log.context.seal(NOW_MS)
+    cursor.state.write_rest(NOW_MS)
+    log.context.seal(NOW_MS)
+    assert (cursor.times, cursor.parts) == ([NOW_MS, NOW_MS], [True, True])
 
 
 def test_write_at_puts_off_what_changes_from_then_on() -> None:

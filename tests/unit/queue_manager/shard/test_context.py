@@ -15,11 +15,8 @@ class FakeCursor:
     def __init__(self) -> None:
         self.written: list[bool] = []
 
-    def write(self, commit: Commit, now_ms: int) -> None:
-        self.written.append(True)
-
-    def write_part(self, commit: Commit, now_ms: int) -> None:
-        self.written.append(False)
+    def write(self, commit: Commit, now_ms: int, *, is_part: bool = False) -> None:
+        self.written.append(not is_part)
 
     def take_written(self) -> list[bool]:
         written, self.written = self.written, []
