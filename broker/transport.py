@@ -164,7 +164,7 @@ class Transport(asyncio.Protocol):
         said, self._later = self._later, []
         self.guard(self.frontend.handle, [*said, *self.frontend.connection.receive_eof()])
         self.end()
-        self._hub.settle_turn()
+        self._hub.want_settle()  # once for all that are lost together
         # here the circles of references end: the collector looks far too seldom for connections
         self._dissolved = True
         self._flush_wanted = True  # for good: nobody is left to write to

@@ -59,7 +59,8 @@ class LargeBody(BytesIO):
         end = self._address + self.tell() + limits.BODY_MEMORY_STEP_BYTES
         end = min(-(-end // _LARGE_PAGE_BYTES) * _LARGE_PAGE_BYTES, self._end)
         begin, self._taken = self._taken, end
-        self._advise(begin, end - begin, _MADV_POPULATE_WRITE)  # a wish, too: Linux before 5.14 has it not
+        if self._advise(begin, end - begin, _MADV_POPULATE_WRITE):
+            self._taken = self._end  # Linux before 5.14 does not know the wish: nothing more is asked for
 
 
 def body_buffer(size: int) -> BytesIO:

@@ -40,16 +40,31 @@ def test_only_whole_pages_within_a_large_buffer_are_advised(monkeypatch, size):
     assert address + size - large_bodies.PAGESIZE < begin + length <= address + size
 
 
-@pytest.mark.parametrize("refusal", [0, -1], ids=["given", "refused"])
-def test_memory_is_taken_once_and_a_bounded_part_ahead_of_what_is_written(monkeypatch, refusal):
+def note_taken(monkeypatch, answer: int) -> list[tuple[int, int]]:
+    """Addresses from and to which memory is asked for, with what the system answers."""
     taken: list[tuple[int, int]] = []
 
     def madvise(begin: int, length: int, advice: int) -> int:
         if advice == large_bodies._MADV_POPULATE_WRITE:
             taken.append((begin, begin + length))
-        return refusal
+        return answer
 
     monkeypatch.setattr(large_bodies, "_madvise", madvise)
+    return taken
+
+
+def test_a_system_that_does_not_give_memory_ahead_is_asked_once(monkeypatch):
+    taken = note_taken(monkeypatch, -1)
+    buffer = large_bodies.body_buffer(33 * limits.MIB)
+    buffer.take_memory()
+    for _ in range(33):
+        assert not buffer.lacks_memory
+        buffer.write(bytes(limits.MIB))
+    assert len(taken) == 1
+
+
+def test_memory_is_taken_once_and_a_bounded_part_ahead_of_what_is_written(monkeypatch):
+    taken = note_taken(monkeypatch, 0)
     size = 33 * limits.MIB + 5
     buffer = large_bodies.body_buffer(size)
     assert isinstance(buffer, large_bodies.LargeBody)

@@ -6,6 +6,7 @@ import pytest
 from pamqp import commands
 
 from config import limits
+from protocols import large_bodies
 from protocols.amqp091 import events as ev
 from tests.unit.protocols.amqp091.driver import (
     PAYLOAD_MAX,
@@ -112,6 +113,22 @@ def test_large_messages_cut_at_the_edges_of_frames_arrive_whole(chunk_bytes):
     for start in range(0, len(data), chunk_bytes):
         events += conn.receive(data[start : start + chunk_bytes], 0.0)
     assert [body for run in events for body in run.bodies] == bodies
+
+
+def test_memory_for_a_large_message_is_asked_for_until_it_is_taken():
+    conn = running(frame_max=131072)
+    body = random.Random(2).randbytes(limits.LARGE_PAGES_BYTES_MIN + 1_000_000)
+    data = publish(1, "q", body, piece_bytes=131064)
+    assert conn.memory_to_take() is None
+    conn.receive(data[:1_000_000], 0.0)
+    take = conn.memory_to_take()
+    if large_bodies.body_buffer(len(body)).__class__ is large_bodies.LargeBody:
+        assert take is not None
+        take()
+    assert conn.memory_to_take() is None
+    (run,) = conn.receive(data[1_000_000:], 0.0)
+    assert run.bodies == [body]
+    assert conn.memory_to_take() is None
 
 
 def test_wrong_end_of_a_frame_that_came_in_parts_is_refused():
