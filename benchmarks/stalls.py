@@ -251,16 +251,31 @@ def large_body(target: Target, pinging: Callable[[], object]) -> None:
     client.close()
 
 
-def many_consumers(target: Target, pinging: Callable[[], object]) -> None:
-    """A burst of 30,000 messages for 1,000 consumers of one queue."""
-    declare(target, "shared")
+def consumers_of(target: Target, queue: str) -> list[AmqpClient]:
+    """1,000 consumers of a queue."""
+    declare(target, queue)
     clients = []
     for _ in range(CONSUMERS):
         client = AmqpClient(target.host, target.amqp_port, WAIT_S)
-        client.consume("shared", prefetch=100, no_ack=True)
+        client.consume(queue, prefetch=100, no_ack=True)
         clients.append(client)
+    return clients
+
+
+def many_consumers(target: Target, pinging: Callable[[], object]) -> None:
+    """A burst of 30,000 messages for 1,000 consumers of one queue."""
+    clients = consumers_of(target, "shared")
     pinging()
     publish(target, "shared", BURST)
+    time.sleep(QUIET_S)
+    for client in clients:
+        client.close()
+
+
+def many_lost(target: Target, pinging: Callable[[], object]) -> None:
+    """The 1,000 consumers of a queue are cut off at once."""
+    clients = consumers_of(target, "lost")
+    pinging()
     for client in clients:
         client.sock.close()
 
@@ -277,6 +292,7 @@ CASES: dict[str, Callable[[Target, Callable[[], object]], None]] = {
         pipelined_deletes,
         large_body,
         many_consumers,
+        many_lost,
     )
 }
 

@@ -211,4 +211,5 @@ class Consumers:
 
 
 def _without(consumers: tuple[Consumer, ...], gone: Consumer) -> tuple[Consumer, ...]:
-    return tuple([consumer for consumer in consumers if consumer is not gone])
+    at = consumers.index(gone)
+    return consumers[:at] + consumers[at + 1 :]
