@@ -250,11 +250,17 @@ class Harness:
 
     def delete(self, queue: OracleQueue) -> None:
         low, high = queue.ready_bounds()
+        high += self._returning_count(queue)
         if not self.manager.queues.find(queue.name).parts[0].retention.is_known:
             self.may_leak = True
         count = self.manager.queues.delete(self.manager.queues.find(queue.name), self.clock.ms)
         assert low <= count <= high
         self._forget(queue)
+
+    def _returning_count(self, queue: OracleQueue) -> int:
+        """What is on its way back and counts as waiting, though it may be about to fail."""
+        groups = self.manager.queues.find(queue.name).groups
+        return sum(cursor.returning.count for group in groups for cursor in group.cursors)
 
     def _forget(self, queue: OracleQueue) -> None:
         for group in queue.groups.values():
@@ -268,6 +274,7 @@ class Harness:
 
     def purge(self, queue: OracleQueue) -> None:
         low, high = queue.ready_bounds()
+        high += self._returning_count(queue)
         count = self.manager.queues.find(queue.name).purge(self.clock.ms)
         assert low <= count <= high
         if not queue.groups:
