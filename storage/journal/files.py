@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from config import limits
 from storage.errors import StorageError, StoreFull, StoreUnavailable
 from storage.journal import frames
-from storage.journal.frames import EndRecord, FrameBody, SegmentHead
+from storage.journal.frames import EndRecord, FrameBody, SegmentHead, Signs
 
 SEGMENT_PREFIX: Final = "segment-"
 END_FILE: Final = "end"
@@ -99,6 +99,7 @@ class JournalFiles:
         self._segments: list[_Segment] = []
         self._segments_lock = threading.Lock()  # which segments are free
         self._current: _Segment | None = None
+        self._signs: Signs | None = None  # of the current segment
         self._at = 0
         self._broken = ""
         self.sync_s = 0.0
@@ -149,10 +150,11 @@ class JournalFiles:
             raise StorageError(self._broken)
         if not self.fits(body.size):
             self._begin_segment(frames.frame_bytes(body.size))
-        segment = self._current
+        segment, signs = self._current, self._signs
         assert segment is not None
+        assert signs is not None
         sequence = self._sequence + 1
-        parts, checksum = frames.encode_frame(body, sequence, segment.generation, self._previous)
+        parts, checksum = frames.encode_frame(body, sequence, signs, self._previous)
         size = frames.frame_bytes(body.size)
         try:
             self._write(segment.fd, parts)
@@ -216,6 +218,7 @@ class JournalFiles:
             self._generation = generation
             segment.begin(generation, self._sequence)
             self._current, self._at = segment, frames.HEAD_BYTES
+            self._signs = frames.signs_of(head)
 
     def _oldest_free(self) -> _Segment | None:
         """The free segment whose commits are the oldest: what was written last stays readable longest, should

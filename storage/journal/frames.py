@@ -1,9 +1,9 @@
 """The bytes of a journal. Little-endian; `docs/record-layout.md`, section 8, says the same in prose.
 
     segment    head, then frames, each at a multiple of 8
-    head       "sluicejl" ‖ version u32 = 1 ‖ checksum u32 ‖ database u64 ‖ generation u64 ‖ first u64 ‖
+    head       "sluicejl" ‖ version u32 = 2 ‖ checksum u32 ‖ database u64 ‖ generation u64 ‖ first u64 ‖
                previous u32 ‖ 20 zero bytes
-    frame      magic u32 ‖ checksum u32 ‖ previous u32 ‖ body_bytes u32 ‖ puts u32 ‖ deletes u32 ‖
+    frame      mark u32 ‖ checksum u32 ‖ previous u32 ‖ body_bytes u32 ‖ puts u32 ‖ deletes u32 ‖
                sequence u64 ‖ generation u64 ‖ body
     body       length u32 of each key and value of the puts in turn, then of each deleted key; then all
                their bytes
@@ -12,6 +12,10 @@
 Checksums are CRC-32. That of a frame begins with the seed of the database, a random number no client knows,
 so that nobody can publish a body that would pass for a frame; it covers the body, then the frame's head
 behind the checksum. `previous` is the checksum of the frame before, or the seed before the first.
+
+The mark of a segment's frames is the CRC-32 of its generation, from the same seed on: nobody can publish a
+body full of it either, which would have a start look for frames in what the segment held before. Version 1
+had the same mark everywhere.
 """
 
 import struct
@@ -23,12 +27,12 @@ from config import limits
 from storage.batch import WriteOps
 from storage.errors import FormatTooNew
 
-JOURNAL_VERSION: Final = 1
+JOURNAL_VERSION: Final = 2
+_ONE_MARK_VERSION: Final = 1
 
 _SEGMENT_MAGIC: Final = b"sluicejl"
 _END_MAGIC: Final = b"sluiceje"
-FRAME_MAGIC: Final = 0x6D724A53
-FRAME_MAGIC_BYTES: Final = struct.pack("<I", FRAME_MAGIC)
+_ONE_MARK: Final = 0x6D724A53
 
 _HEAD: Final = struct.Struct("<8sIIQQQI20x")
 _HEAD_START: Final = struct.Struct("<8sII")
@@ -52,6 +56,20 @@ class SegmentHead(NamedTuple):
     generation: int
     first: int
     previous: int
+    version: int = JOURNAL_VERSION
+
+
+class Signs(NamedTuple):
+    """What the frames of one segment are known by."""
+
+    mark: int
+    generation: int
+    seed: int
+
+    @property
+    def mark_bytes(self) -> bytes:
+        """What each frame begins with."""
+        return struct.pack("<I", self.mark)
 
 
 class FrameBody(NamedTuple):
@@ -93,10 +111,10 @@ def seed_of(database_id: int) -> int:
 
 
 def encode_head(head: SegmentHead) -> bytes:
-    database_id, generation, first, previous = head
-    raw = _HEAD.pack(_SEGMENT_MAGIC, JOURNAL_VERSION, 0, database_id, generation, first, previous)
+    database_id, generation, first, previous, version = head
+    raw = _HEAD.pack(_SEGMENT_MAGIC, version, 0, database_id, generation, first, previous)
     checksum = zlib.crc32(raw[_HEAD_START.size :])
-    return _HEAD_START.pack(_SEGMENT_MAGIC, JOURNAL_VERSION, checksum) + raw[_HEAD_START.size :]
+    return _HEAD_START.pack(_SEGMENT_MAGIC, version, checksum) + raw[_HEAD_START.size :]
 
 
 def decode_head(raw: bytes) -> SegmentHead | None:
@@ -108,7 +126,15 @@ def decode_head(raw: bytes) -> SegmentHead | None:
         raise FormatTooNew(f"opening: the journal has format {version}; this program reads {JOURNAL_VERSION}")
     if checksum != zlib.crc32(raw[_HEAD_START.size : HEAD_BYTES]):
         return None
-    return SegmentHead(database_id, generation, first, previous)
+    return SegmentHead(database_id, generation, first, previous, version)
+
+
+def signs_of(head: SegmentHead) -> Signs:
+    """What the frames of the segment with this head are known by."""
+    seed = seed_of(head.database_id)
+    if head.version == _ONE_MARK_VERSION:
+        return Signs(_ONE_MARK, head.generation, seed)
+    return Signs(zlib.crc32(head.generation.to_bytes(8, "little"), seed), head.generation, seed)
 
 
 def encode_body(ops: WriteOps, seed: int) -> FrameBody:
@@ -192,35 +218,35 @@ def frame_bytes(body_bytes: int) -> int:
     return FRAME_HEAD_BYTES + body_bytes + -body_bytes % 8
 
 
-def encode_frame(body: FrameBody, sequence: int, generation: int, previous: int) -> tuple[list[bytes], int]:
+def encode_frame(body: FrameBody, sequence: int, signs: Signs, previous: int) -> tuple[list[bytes], int]:
     """The parts of the frame in the order they are written, and its checksum."""
-    rest = _FRAME_REST.pack(previous, body.size, body.puts, body.deletes, sequence, generation)
+    rest = _FRAME_REST.pack(previous, body.size, body.puts, body.deletes, sequence, signs.generation)
     checksum = zlib.crc32(rest, body.checksum)
-    head = _FRAME_START.pack(FRAME_MAGIC, checksum) + rest
+    head = _FRAME_START.pack(signs.mark, checksum) + rest
     return [head, *body.parts, _PADDING[-body.size % 8]], checksum
 
 
-def read_frame(data: memoryview, at: int, generation: int, seed: int) -> Frame | None:
-    """The frame of this generation that begins at `at`, or None if there is no whole one."""
+def read_frame(data: memoryview, at: int, signs: Signs) -> Frame | None:
+    """The frame of the segment that begins at `at`, or None if there is no whole one."""
     start = at + FRAME_HEAD_BYTES
     if start > len(data):
         return None
-    magic, checksum, previous, body_bytes, puts, deletes, sequence, found = _FRAME.unpack_from(data, at)
+    mark, checksum, previous, body_bytes, puts, deletes, sequence, found = _FRAME.unpack_from(data, at)
     body_end = start + body_bytes
-    if magic != FRAME_MAGIC or found != generation or body_end > len(data):
+    if mark != signs.mark or found != signs.generation or body_end > len(data):
         return None
-    body_checksum = zlib.crc32(data[start:body_end], seed)
+    body_checksum = zlib.crc32(data[start:body_end], signs.seed)
     if checksum != zlib.crc32(data[at + _FRAME_START.size : start], body_checksum):
         return None
     return Frame(sequence, checksum, previous, puts, deletes, start, body_end, at + frame_bytes(body_bytes))
 
 
-def begun_frame(data: memoryview, at: int, generation: int) -> bool:
-    """Whether a frame of this generation was begun at `at`, whole or not."""
+def begun_frame(data: memoryview, at: int, signs: Signs) -> bool:
+    """Whether a frame of the segment was begun at `at`, whole or not."""
     if at + FRAME_HEAD_BYTES > len(data):
         return False
     head = _FRAME.unpack_from(data, at)
-    return bool(head[0] == FRAME_MAGIC and head[7] == generation)
+    return bool(head[0] == signs.mark and head[7] == signs.generation)
 
 
 def encode_end(database_id: int, end: EndRecord) -> bytes:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from storage.errors import StorageError
 from storage.journal import frames
 from storage.journal.files import END_FILE, segment_paths
-from storage.journal.frames import EndRecord, Frame, SegmentHead
+from storage.journal.frames import EndRecord, Frame, SegmentHead, Signs
 
 
 class JournalDamaged(StorageError):
@@ -102,7 +102,6 @@ class _Walk:
 
     def __init__(self, directory: Path, database_id: int, held: EndRecord) -> None:
         self._directory = directory
-        self._seed = frames.seed_of(database_id)
         self._held = held
         self._end = read_end(directory, database_id)
         self._at: EndRecord | None = None  # the last frame seen
@@ -123,13 +122,13 @@ class _Walk:
     def read(self, segment: _Segment, following: int | None) -> None:
         """Read the segment's frames, up to that one with which the next segment begins."""
         data = memoryview(segment.path.read_bytes())
-        generation = segment.head.generation
+        signs = frames.signs_of(segment.head)
         at = frames.HEAD_BYTES
         found: list[Frame] = []
         if self._at is None:
             raise AssertionError("begin comes first")
         while self._at.sequence + 1 != following:
-            frame = frames.read_frame(data, at, generation, self._seed)
+            frame = frames.read_frame(data, at, signs)
             if frame is None or (frame.sequence, frame.previous) != (
                 self._at.sequence + 1,
                 self._at.checksum,
@@ -146,7 +145,7 @@ class _Walk:
             missing = f"commits {self._at.sequence + 1} to {following - 1}"
             raise self._damage(f"{missing} are damaged or missing ({where}), and later ones are there")
         if following is None:
-            self._check_tail(data, at, generation, f"commit {self._at.sequence + 1} in {where}")
+            self._check_tail(data, at, signs, f"commit {self._at.sequence + 1} in {where}")
 
     def finish(self) -> None:
         """Check that the last frame is not older than what is known to have been confirmed."""
@@ -174,16 +173,17 @@ class _Walk:
         if commit.sequence > self.survey.last.sequence:
             self.survey.last = commit
 
-    def _check_tail(self, data: memoryview, at: int, generation: int, where: str) -> None:
+    def _check_tail(self, data: memoryview, at: int, signs: Signs, where: str) -> None:
         """A whole frame behind the last one in order means damage, not a torn end."""
         raw = data.obj
         assert isinstance(raw, bytes)
-        found = raw.find(frames.FRAME_MAGIC_BYTES, at)
+        mark = signs.mark_bytes
+        found = raw.find(mark, at)
         while found >= 0:
-            if found % 8 == 0 and frames.read_frame(data, found, generation, self._seed) is not None:
+            if found % 8 == 0 and frames.read_frame(data, found, signs) is not None:
                 raise self._damage(f"{where} is damaged, and a later one is there")
-            found = raw.find(frames.FRAME_MAGIC_BYTES, found + 4)
-        if frames.begun_frame(data, at, generation):
+            found = raw.find(mark, found + 1)
+        if frames.begun_frame(data, at, signs):
             self.survey.notes.append(f"{where} was begun and not finished: nobody was told about it")
 
     def _damage(self, what: str) -> JournalDamaged:

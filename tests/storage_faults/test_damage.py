@@ -94,8 +94,8 @@ def last_frame(root):
     head = frames.decode_head(data)
     assert head is not None
     at, end = 0, frames.HEAD_BYTES
-    seed = frames.seed_of(head.database_id)
-    while (found := frames.read_frame(memoryview(data), end, head.generation, seed)) is not None:
+    signs = frames.signs_of(head)
+    while (found := frames.read_frame(memoryview(data), end, signs)) is not None:
         at, end = end, found.end
     return path, at, end
 

@@ -107,9 +107,7 @@ def frames_in(path: Path) -> list[tuple[int, int]]:
     assert head is not None
     places = []
     at = frames.HEAD_BYTES
-    while (
-        found := frames.read_frame(memoryview(raw), at, head.generation, seed_of(DATABASE_ID))
-    ) is not None:
+    while (found := frames.read_frame(memoryview(raw), at, frames.signs_of(head))) is not None:
         places.append((at, found.end))
         at = found.end
     return places

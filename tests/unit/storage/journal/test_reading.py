@@ -2,6 +2,7 @@
 
 import random
 import shutil
+import struct
 import tempfile
 from pathlib import Path
 
@@ -11,16 +12,18 @@ from hypothesis import strategies as st
 
 from storage.errors import FormatTooNew, StorageError
 from storage.journal import frames
-from storage.journal.files import END_FILE
-from storage.journal.frames import EndRecord, SegmentHead
+from storage.journal.files import END_FILE, JournalFiles, create_files
+from storage.journal.frames import EndRecord, SegmentHead, encode_body, seed_of
 from storage.journal.reading import JournalDamaged, read_commits, survey_journal
 from tests.unit.storage.journal.journals import (
     DATABASE_ID,
     NOTHING,
+    SEGMENT_BYTES,
     Written,
     frames_in,
     generations,
     keep_some_sectors,
+    ops_of,
     random_rows,
 )
 
@@ -254,9 +257,73 @@ def test_a_copied_segment_is_refused(written):
 def test_a_later_format_is_not_called_damaged(written):
     path = generations(written.directory)[3]
     raw = path.read_bytes()
-    path.write_bytes(raw[:8] + b"\x02" + raw[9:])
-    with pytest.raises(FormatTooNew, match="the journal has format 2"):
+    path.write_bytes(raw[:8] + b"\x03" + raw[9:])
+    with pytest.raises(FormatTooNew, match="the journal has format 3"):
         written.survey(0)
+
+
+FIRST_FORMAT_SEGMENT = bytes.fromhex(
+    "736c756963656a6c0100000023ae2e8eedfe000000000000010000000000000001000000000000005daeb64900000000"
+    "00000000000000000000000000000000534a726dd7a32c715daeb6491e00000001000000000000000100000000000000"
+    "010000000000000002000000140000006b3076767676767676767676767676767676767676760000534a726d054d54ca"
+    "d7a32c712600000001000000010000000200000000000000010000000000000002000000140000000400000"
+    "06b317676767676767676767676767676767676767676676f6e65"
+).ljust(SEGMENT_BYTES, b"\0")
+FIRST_FORMAT_END = bytes.fromhex(
+    "736c756963656a658baa679f054d54caedfe00000000000002000000000000000000000000000000"
+)
+
+
+def test_a_journal_of_the_first_format_is_read_and_gone_on_with(tmp_path):
+    directory = tmp_path / "journal"
+    create_files(directory, DATABASE_ID)
+    (directory / "segment-1").write_bytes(FIRST_FORMAT_SEGMENT)
+    (directory / END_FILE).write_bytes(FIRST_FORMAT_END)
+    survey = survey_journal(directory, DATABASE_ID, NOTHING)
+    value = b"v" * 20
+    expected = [{b"k0": value}, {b"k1": value, b"gone": None}]
+    assert [rows for _, rows, _ in read_commits(survey)] == expected
+    assert survey.notes == []
+    files = JournalFiles(directory, DATABASE_ID, survey.last, survey.generation, survey.held_segments())
+    files.append(encode_body(ops_of({b"k2": value}), seed_of(DATABASE_ID)))
+    files.close()
+    survey = survey_journal(directory, DATABASE_ID, NOTHING)
+    assert [rows for _, rows, _ in read_commits(survey)] == [*expected, {b"k2": value}]
+
+
+def test_damage_in_a_journal_of_the_first_format_is_found(tmp_path):
+    directory = tmp_path / "journal"
+    create_files(directory, DATABASE_ID)
+    raw = bytearray(FIRST_FORMAT_SEGMENT)
+    raw[frames.HEAD_BYTES + 50] ^= 1
+    (directory / "segment-1").write_bytes(raw)
+    with pytest.raises(JournalDamaged, match="commit 1 in segment-1 .* is damaged, and a later one is there"):
+        survey_journal(directory, DATABASE_ID, NOTHING)
+
+
+def test_what_clients_published_before_is_not_taken_for_frames(written, monkeypatch):
+    """Stale bytes behind the last frame that look like frames of any generation cost a start nothing."""
+    path, _, end = written.place_of_last()
+    read_at = []
+    read_frame = frames.read_frame
+
+    def counted(data, at, signs):
+        read_at.append(at)
+        return read_frame(data, at, signs)
+
+    monkeypatch.setattr(frames, "read_frame", counted)
+    marks = [frames.signs_of(SegmentHead(DATABASE_ID, 3, 1, 0, version=1)).mark]
+    marks += [frames.signs_of(SegmentHead(database_id, 3, 1, 0)).mark for database_id in range(100)]
+    forged = b"".join([struct.pack("<IIIIIIQQ", mark, 0, 0, 0, 1, 0, 6, 3) for mark in marks])
+    path.write_bytes(path.read_bytes()[:end] + forged)
+    written.check(0)
+    assert max(read_at) == end
+
+
+def test_each_generation_has_a_mark_of_its_own():
+    """Frames of what a segment held before begin otherwise, too."""
+    marks = {frames.signs_of(SegmentHead(DATABASE_ID, n, 1, 0)).mark for n in range(1, 1_000)}
+    assert len(marks) == 999
 
 
 def test_what_lies_behind_in_a_segment_used_again_is_not_read(written):
