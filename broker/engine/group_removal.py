@@ -73,13 +73,14 @@ class GroupRemover:
 
     async def _release(self, found: list[tuple[int, bool]]) -> None:
         """Let go of payloads; whatever is added to the commit right after this goes with them."""
-        counts = await self._references.counts(message_id for message_id, is_shared in found if is_shared)
-        commit = self._manager.context.commit
-        for message_id, is_shared in found:
-            if is_shared:
-                drop_reference(commit, message_id, counts[message_id])
-            else:
-                commit.delete(payload.key(message_id))
+        shared = [message_id for message_id, is_shared in found if is_shared]
+        async with self._references.counted(shared) as counts:
+            commit = self._manager.context.commit
+            for message_id, is_shared in found:
+                if is_shared:
+                    drop_reference(commit, message_id, counts[message_id])
+                else:
+                    commit.delete(payload.key(message_id))
 
     async def _remove_rows(self, removal: GroupRemoval) -> None:
         """Delete the buckets of the group's earlier life; each row with what it tells in one commit."""

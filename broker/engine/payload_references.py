@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 
 from broker.engine.commit_loop import CommitLoop
 from queue_manager.shard.commit import Commit
@@ -11,14 +13,27 @@ from storage.store import Store
 
 
 class PayloadReferences:
-    """The counts of queues that need a payload, unwritten commits included."""
+    """The counts of queues that need a payload, unwritten commits included.
+
+    Reading them takes a while, in which others may want to take references back, too: each has its turn.
+    """
 
     def __init__(self, store: Store, commits: CommitLoop) -> None:
         self._store = store
         self._commits = commits
+        self._turn = asyncio.Lock()
 
-    async def count(self, message_id: int) -> int:
-        """How many queues need the payload; 0: none counted."""
+    @asynccontextmanager
+    async def counted(self, message_ids: Iterable[int]) -> AsyncIterator[dict[int, int]]:
+        """How many queues need each of these payloads, 0: none counted.
+
+        Nobody else takes a reference back before the end of the block; what that takes back it puts into the
+        commit that is open then.
+        """
+        async with self._turn:
+            yield {message_id: await self._count(message_id) for message_id in message_ids}
+
+    async def _count(self, message_id: int) -> int:
         key = payload_refs.key(message_id)
         for commit in self._commits.unwritten():
             if key in commit.deletes:
@@ -28,17 +43,9 @@ class PayloadReferences:
         value = await self._store.get(key)
         return 0 if value is None else payload_refs.decode(value)
 
-    async def counts(self, message_ids: Iterable[int]) -> dict[int, int]:
-        """As `count`, by message ID."""
-        return {message_id: await self.count(message_id) for message_id in message_ids}
-
     def is_being_deleted(self, key: bytes) -> bool:
         """Whether a commit that is not written yet deletes this record."""
         return any(key in commit.deletes for commit in self._commits.unwritten())
-
-    async def release(self, commit: Commit, message_id: int) -> None:
-        """Take back one queue's reference to a shared payload; the last one takes the payload along."""
-        drop_reference(commit, message_id, await self.count(message_id))
 
 
 def drop_reference(commit: Commit, message_id: int, count: int) -> None:

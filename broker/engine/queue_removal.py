@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from broker.engine.commit_loop import CommitLoop
-from broker.engine.payload_references import PayloadReferences
+from broker.engine.payload_references import PayloadReferences, drop_reference
 from broker.engine.scan import LogSteps, scan_prefix
 from queue_manager.log.removals import QueueRemoval
 from queue_manager.manager import QueueManager
 from queue_manager.queue.records import LOG_TYPES, PLACE_TYPES
-from queue_manager.shard.record_types import HeldPayloads, RecordType
+from queue_manager.shard.record_types import RecordType
 from storage.envelope import SHARED, read_head
 from storage.metadata_log import listing_key, log_key
 from storage.records import claim_state, group_position, log_cursor, metadata, payload, skipped_offsets
@@ -57,17 +57,15 @@ class QueueRemover:
                 rows = await self._store.scan(start, scan.end, limit=asked)
                 steps.read(rows)
                 for key, value in rows:
-                    own: list[int] = []
+                    own: list[bytes] = []
+                    shared: list[int] = []
                     for message_id, envelope in metadata.decode(value):
                         flags, offset, _ = read_head(envelope)
                         if not flags & SHARED:
-                            own.append(message_id)
+                            own.append(payload.key(message_id))
                         elif not removal.is_gone(offset):
-                            held = HeldPayloads(message_id, 1, is_shared=True, offset=offset)
-                            await self._release(held, may_be_counted=removal.released is not None)
-                    commit = manager.context.commit
-                    commit.delete_run([*map(payload.key, own)])
-                    commit.delete(key)
+                            shared.append(message_id)
+                    await self._delete(key, own, shared)
                 await self._commits.room_for_deletes()
                 if len(rows) < asked:
                     break
@@ -78,18 +76,30 @@ class QueueRemover:
     async def _remove_rows(self, removal: QueueRemoval, owner: str, kind: RecordType) -> None:
         """Delete the rows of one type; each with what goes with it in one commit."""
         async for row in scan_prefix(self._store, kind.prefix(owner), kind.rows_per_step):
+            own: list[bytes] = []
+            shared: list[int] = []
+            let_go: set[int] = set()
             for held in kind.held(row):
-                if held.offset is None:
-                    await self._release(held, may_be_counted=True)
-                # of several groups each may have the message
-                elif removal.is_gone(held.offset) and removal.releases_now(held.first_id):
-                    await self._release(held, may_be_counted=removal.released is not None)
-            self._manager.context.commit.delete(row[0])
+                if held.offset is not None:
+                    # the log stood for it, or a record of another group did
+                    if not removal.is_gone(held.offset) or held.first_id in removal.let_go:
+                        continue
+                    let_go.add(held.first_id)
+                if not held.is_shared:
+                    own += payload.key_run(held.first_id, held.message_count)
+                elif held.offset is None or removal.released is not None:
+                    shared.append(held.first_id)
+            await self._delete(row[0], own, shared)
+            removal.let_go |= let_go
             await self._commits.room_for_deletes()
 
-    async def _release(self, held: HeldPayloads, *, may_be_counted: bool) -> None:
-        commit = self._manager.context.commit
-        if not held.is_shared:
-            commit.delete_run(payload.key_run(held.first_id, held.message_count))
-        elif may_be_counted:
-            await self._references.release(commit, held.first_id)
+    async def _delete(self, key: bytes, own: list[bytes], shared: list[int]) -> None:
+        """Delete a row with the payloads it tells of in one commit, so that a repetition, which does not find
+        the row, takes no reference back twice.
+        """
+        async with self._references.counted(shared) as counts:
+            commit = self._manager.context.commit
+            commit.delete_run(own)
+            for message_id, count in counts.items():
+                drop_reference(commit, message_id, count)
+            commit.delete(key)

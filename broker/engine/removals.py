@@ -65,9 +65,6 @@ class Removals:
                 await self.perform(due[0])
                 due.pop(0)
         except StorageError:
-            first = due[0] if due else None
-            if isinstance(first, QueueRemoval):
-                first.repeat()
             self._manager.context.put_back_removals(due)
             raise
 

@@ -52,21 +52,22 @@ class StreamTrimmer:
 
     async def _delete_entry(self, stream: QueueLog, key: bytes, messages: list[tuple[int, bytes]]) -> None:
         runs: list[Run] = []
-        references: dict[int, int] = {}
+        shared: list[int] = []
         for message_id, envelope in messages:
             flags, offset, _ = read_head(envelope)
             if flags & SHARED:
-                references[message_id] = await self._references.count(message_id)
+                shared.append(message_id)
             else:
                 add_to_runs(runs, offset, message_id)
-        if stream.deleted:
-            return  # its removal finds the entry, and lets go of the payloads
-        commit = self._manager.context.commit
-        commit.delete(key)
-        for _, first_id, count in runs:
-            commit.delete_run(payload.key_run(first_id, count))
-        for message_id, count in references.items():
-            drop_reference(commit, message_id, count)
+        async with self._references.counted(shared) as counts:
+            if stream.deleted:
+                return  # its removal finds the entry, and lets go of the payloads
+            commit = self._manager.context.commit
+            commit.delete(key)
+            for _, first_id, count in runs:
+                commit.delete_run(payload.key_run(first_id, count))
+            for message_id, count in counts.items():
+                drop_reference(commit, message_id, count)
 
     async def _finish(self, stream: QueueLog, head: int) -> None:
         """Delete the records of chunks below `head`, and write down where the log begins."""

@@ -83,15 +83,18 @@ class Sweeper:
         self._wakeups.wake()
 
     async def _purge(self, purges: list[DuePurge]) -> None:
-        references: dict[int, int] = {}
+        shared = [
+            message_id
+            for purge in purges
+            for _, first_id, count in purge.shared_items
+            for message_id in range(first_id, first_id + count)
+        ]
         try:
-            for purge in purges:
-                for _, first_id, count in purge.shared_items:
-                    references.update(await self._references.counts(range(first_id, first_id + count)))
+            async with self._references.counted(shared) as counts:
+                self._manager.apply_purges(purges, counts)
         except StorageError:
             self._manager.give_back_purges(purges)
             raise
-        self._manager.apply_purges(purges, references)
 
     # waiting for what a sweep brings about
 

@@ -76,9 +76,9 @@ class QueueRemoval(Removal):
     """
 
     __slots__ = (
-        "_released_ids",
         "head_offset",
         "is_untouched",
+        "let_go",
         "log_id",
         "name",
         "released",
@@ -101,16 +101,9 @@ class QueueRemoval(Removal):
         self.head_offset = head_offset
         self.released = released
         self.is_untouched = is_untouched
-        self._released_ids: set[int] = set()  # of payloads that only the groups' records told of
-
-    def releases_now(self, message_id: int) -> bool:
-        """Note that the payload is let go of, which several groups' records may tell; whether it was not
-        yet.
-        """
-        if message_id in self._released_ids:
-            return False
-        self._released_ids.add(message_id)
-        return True
+        self.let_go: set[int] = set()
+        """IDs of payloads that only records of the groups told of, which several may do, and that were let go
+        of."""
 
     def is_gone(self, offset: int) -> bool:
         """Whether the log no longer stands for the payload at `offset`; as far as is known, True."""
@@ -120,11 +113,6 @@ class QueueRemoval(Removal):
         """Remove the records of this group, too."""
         if storage_id not in self.storage_ids:
             self.storage_ids = (*self.storage_ids, storage_id)
-
-    def repeat(self) -> None:
-        """Begin again after an error: a second run must not take back references twice."""
-        self.released = None
-        self._released_ids.clear()
 
 
 class GroupRemoval(Removal):

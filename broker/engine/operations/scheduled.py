@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from broker.engine.payload_references import drop_reference
 from broker.engine.shard import Shard
 from config import limits
 from queue_manager.queue.queue import Queue
 from queue_manager.rules.schedule import Key
 from storage.encoding import prefix_end
 from storage.envelope import EnvelopeTemplate, TemplateCache, decode_envelope
-from storage.records import payload_refs, scheduled
+from storage.records import scheduled
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +66,17 @@ async def cancel_scheduled(shard: Shard, queue_name: str, due_ms: int, message_i
         queue.rules.schedule.cancelled(key)
         return True
     await shard.barrier()
-    value = await shard.store.get(scheduled.key(queue_name, *key))
-    if value is None or queue.deleted:
-        return False
-    shared = decode_envelope(value).shared
-    left = await shard.references.count(message_id) - 1 if shared else 0
     raw = scheduled.key(queue_name, *key)
-    if queue.deleted or due_ms <= shard.clock.now_ms() or shard.references.is_being_deleted(raw):
-        return False
-    if shared:
-        if left > 0:
-            manager.context.commit.put(payload_refs.key(message_id), payload_refs.encode(left))
-        else:
-            manager.context.commit.delete(payload_refs.key(message_id))
-    manager.cancel_scheduled(queue, key, keep_payload=left > 0)
+    async with shard.references.counted([message_id]) as counts:
+        if shard.references.is_being_deleted(raw):
+            return False
+        value = await shard.store.get(raw)
+        if value is None or queue.deleted or due_ms <= shard.clock.now_ms():
+            return False
+        is_shared = decode_envelope(value).shared
+        manager.cancel_scheduled(queue, key, keep_payload=is_shared)
+        if is_shared:
+            drop_reference(manager.context.commit, message_id, counts[message_id])
     await shard.barrier()
     queue.rules.schedule.cancelled(key)
     return True

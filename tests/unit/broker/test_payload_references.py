@@ -1,0 +1,171 @@
+"""Who takes references to shared payloads back, while others do, commits go on and the store fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from broker.engine.operations.scheduled import cancel_scheduled, list_scheduled
+from broker.engine.shard import Shard
+from queue_manager.definitions import QueueDefinition
+from queue_manager.options import PublishOptions
+from queue_manager.outcomes import ACCEPTED
+from queue_manager.queue.queue import Queue
+from storage.errors import StoreUnavailable
+from storage.memory_store import MemoryStore
+from storage.records import payload, payload_refs
+from tests.model.harness import FakeClock
+from tests.model.leaks import all_rows
+from tests.unit.queue_manager import managers
+
+POLICY = managers.make_policy(done_retention_ms=0)
+
+
+class WatchedStore(MemoryStore):
+    """A store where something happens while a reference count is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanwhile: Callable[[], Awaitable[None]] | None = None
+
+    async def get(self, key: bytes) -> bytes | None:
+        """As the store, then what happens meanwhile, once for each time it was set."""
+        value = await super().get(key)
+        if key.startswith(payload_refs.PREFIX) and self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            await meanwhile()
+        return value
+
+
+class Sharing:
+    """Two durable queues, with the same messages in both."""
+
+    def __init__(self, shard: Shard, store: WatchedStore, clock: FakeClock) -> None:
+        self.shard = shard
+        self.store = store
+        self.clock = clock
+        self.queues = [self._declare(name) for name in ("one", "two")]
+
+    def _declare(self, name: str) -> Queue:
+        definition = QueueDefinition(name, durable=True, policy=POLICY, topics=("shop/#",))
+        return self.shard.manager.queues.declare(definition, self.clock.ms)
+
+    async def publish(self, count: int, *, delay_ms: int | None = None) -> None:
+        """Publish to both and have it on the store."""
+        manager = self.shard.manager
+        options = PublishOptions(delay_ms=delay_ms) if delay_ms else PublishOptions()
+        plan = manager.plan("shop/x", 0, b"", True, options=options)
+        plan.aim(manager.publisher.route("shop/x", self.clock.ms))
+        assert self.shard.manager.publish(plan, [b"x"] * count, self.clock.ms) == ACCEPTED
+        await self.shard.commit_once(everything=True)
+
+    def delete(self, name: str) -> None:
+        """Delete a queue; what is in it is taken away by sweeps."""
+        self.shard.manager.queues.delete(self.shard.manager.queues.find(name), self.clock.ms)
+
+    async def settle(self) -> None:
+        """Sweep and commit until nothing is left to do."""
+        for _ in range(4):
+            await self.shard.sweep_once()
+            await self.shard.commit_once(everything=True)
+
+    def payloads(self) -> int:
+        """How many payloads are on the store."""
+        return sum(key.startswith(payload.PREFIX) for key, _ in all_rows(self.store))
+
+    def counts(self) -> list[int]:
+        """The reference counts on the store."""
+        return [
+            payload_refs.decode(value)
+            for key, value in all_rows(self.store)
+            if key.startswith(payload_refs.PREFIX)
+        ]
+
+
+async def open_sharing() -> Sharing:
+    store = WatchedStore()
+    clock = FakeClock()
+    shard = await Shard.open(
+        store,
+        clock,  # type: ignore[arg-type]
+        default_policy=POLICY,
+        auto_create=False,
+        cache_bytes_max=0,
+    )
+    return Sharing(shard, store, clock)
+
+
+async def scheduled_key(it: Sharing, name: str) -> tuple[int, int]:
+    [row] = await list_scheduled(it.shard, name)
+    return row.due_ms, row.message_id
+
+
+async def test_a_scheduled_message_cancelled_while_the_other_queue_is_removed_leaves_nothing() -> None:
+    it = await open_sharing()
+    await it.publish(1, delay_ms=60_000)
+    assert it.counts() == [2]
+    key = await scheduled_key(it, "one")
+    it.delete("two")
+    cancelling: list[asyncio.Task[bool]] = []
+
+    async def cancel() -> None:
+        cancelling.append(asyncio.create_task(cancel_scheduled(it.shard, "one", *key)))
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    it.store.meanwhile = cancel
+    await it.settle()
+    assert await cancelling[0]
+    await it.settle()
+    assert (it.payloads(), it.counts()) == (0, [])
+
+
+async def test_a_scheduled_message_cancelled_twice_at_once_is_one_reference() -> None:
+    it = await open_sharing()
+    await it.publish(1, delay_ms=60_000)
+    key = await scheduled_key(it, "one")
+    done = await asyncio.gather(
+        cancel_scheduled(it.shard, "one", *key), cancel_scheduled(it.shard, "one", *key)
+    )
+    assert sorted(done) == [False, True]
+    await it.settle()
+    assert (it.payloads(), it.counts()) == (1, [1])
+
+
+async def test_a_commit_that_is_sealed_while_counts_are_read_loses_no_reference_taken_back() -> None:
+    it = await open_sharing()
+    await it.publish(3)
+    it.delete("two")
+
+    async def commit() -> None:
+        await it.publish(1)
+
+    it.store.meanwhile = commit
+    await it.settle()
+    assert sorted(it.counts()) == [1, 1, 1]  # the last one was published to `one` alone
+    it.delete("one")
+    await it.settle()
+    assert (it.payloads(), it.counts()) == (0, [])
+
+
+async def test_a_removal_that_the_store_interrupted_goes_on_and_leaves_nothing() -> None:
+    it = await open_sharing()
+    await it.publish(3)
+    await it.publish(3)
+    it.delete("two")
+
+    async def fail() -> None:
+        raise StoreUnavailable("reading: no answer")
+
+    it.store.meanwhile = fail
+    try:
+        await it.shard.sweep_once()
+    except StoreUnavailable:
+        pass
+    else:
+        raise AssertionError("the store did not fail")
+    await it.settle()
+    assert it.counts() == [1] * 6
+    it.delete("one")
+    await it.settle()
+    assert (it.payloads(), it.counts()) == (0, [])
