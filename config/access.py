@@ -49,7 +49,8 @@ def _check_rule(text: str) -> str:
     return text
 
 
-def _check_user_name(name: str) -> str:
+def check_user_name(name: str) -> str:
+    """Give `name` back if a user may be called so, whoever vouches for the user; else raise ValueError."""
     size_bytes = len(name.encode("utf-8", "surrogatepass"))
     if not 1 <= size_bytes <= limits.USER_NAME_BYTES_MAX:
         raise ValueError(f"a user name has 1 to {limits.USER_NAME_BYTES_MAX} bytes")
@@ -81,7 +82,7 @@ def _check_certificate_name(name: str) -> str:
 CertificateName = Annotated[str, AfterValidator(_check_certificate_name)]
 Pattern = Annotated[str, AfterValidator(_check_pattern)]
 Rule = Annotated[str, AfterValidator(_check_rule)]
-UserName = Annotated[str, AfterValidator(_check_user_name)]
+UserName = Annotated[str, AfterValidator(check_user_name)]
 
 
 class TopicPermissionSettings(Section):

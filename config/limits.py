@@ -428,6 +428,7 @@ LOGIN_FAILURES_FREE: Final = 4  # failures before the next login waits
 LOGIN_FAILURES_KEPT_MAX: Final = 20_000
 LOGINS_KEPT_MAX: Final = 10_000  # passwords found right, so that coming back soon costs no hashing
 LOGINS_KEPT_S: Final = 60.0
+LOGIN_TIMES_S_MAX: Final = 1e11  # that somebody else states: some 3,000 years, so that none is beyond a clock
 TOKEN_KEYS_MAX: Final = 64  # of one file or key set
 TOKEN_KEYS_BYTES_MAX: Final = 1 * MIB
 TOKEN_KEYS_TIMEOUT_S: Final = 5

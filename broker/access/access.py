@@ -121,7 +121,8 @@ class Access:
                 raise LoginRefused(GUEST_FROM_ELSEWHERE, GUEST_FROM_ELSEWHERE)
             if credentials.user == GUEST and hmac.compare_digest(credentials.password, GUEST.encode()):
                 return guest()
-        return self._accounts.login_at_once(credentials)
+        login = self._accounts.login_at_once(credentials)
+        return login if login is not None and self._holds(login) else None
 
     async def login(self, credentials: Credentials, peer: Peer) -> Login:
         """Who that is; raises LoginRefused.
@@ -136,9 +137,16 @@ class Access:
             if login is not None:
                 return login
             assert isinstance(credentials, Password)  # of others it is known at once
-            return self.current(await self._slowed_login(credentials, peer))
+            login = self.current(await self._slowed_login(credentials, peer))
+            if not self._holds(login):
+                raise LoginRefused("the login has ended")
+            return login
         finally:
             self._waiting_count -= 1
+
+    def _holds(self, login: Login) -> bool:
+        """Whether what vouched for it still does."""
+        return login.expires_at_ms is None or self._clock.now_ms() < login.expires_at_ms
 
     # SCRAM, of which a client takes the steps
 

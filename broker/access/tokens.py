@@ -13,9 +13,10 @@ from broker.access.key_source import KeySource
 from broker.access.login import ADMINISTRATOR, MONITORING, Login
 from broker.access.rights import Grant
 from broker.access.users import Users, grants_of
+from broker.access.way import seconds_of
 from broker.clock import Clock
 from config import limits
-from config.access import PermissionSettings, TokenSettings
+from config.access import PermissionSettings, TokenSettings, check_user_name
 
 TOKEN: Final = "token"
 _TAGS: Final = frozenset((ADMINISTRATOR, MONITORING, "management", "policymaker"))
@@ -72,7 +73,7 @@ class Tokens:
         settings = self._settings
         try:
             header = jwt.get_unverified_header(token)
-        except jwt.PyJWTError:
+        except (jwt.PyJWTError, ValueError, RecursionError):
             raise LoginRefused("no token") from None
         algorithm = header.get("alg")
         if algorithm not in settings.algorithms:  # `none` never is
@@ -101,16 +102,23 @@ class Tokens:
                 refused = error
             except jwt.PyJWTError as error:
                 raise LoginRefused(f"token: {error}") from None
+            except (ValueError, OverflowError, TypeError, RecursionError):
+                raise LoginRefused("the token's claims cannot be read") from None
             else:
                 return claims
         raise _UnknownKey from refused
 
     def _login_of(self, claims: Mapping[str, Any]) -> Login:
         settings = self._settings
-        user = claims.get(settings.user_claim)
-        if not isinstance(user, str) or not user or len(user) > limits.USER_NAME_BYTES_MAX:
-            raise LoginRefused(f"the token has no {settings.user_claim} that could be a user")
-        expires_at_ms = int((claims["exp"] + settings.leeway_ms / 1000) * 1000)
+        said = claims.get(settings.user_claim)
+        try:
+            user = check_user_name(said if isinstance(said, str) else "")
+        except ValueError:
+            raise LoginRefused(f"the token has no {settings.user_claim} that could be a user") from None
+        try:
+            expires_at_ms = int(seconds_of(claims["exp"]) * 1000) + settings.leeway_ms
+        except ValueError:
+            raise LoginRefused("the token's exp is no time") from None
         granted = _find(claims, settings.permissions_claim)
         if granted is not None:
             return Login(

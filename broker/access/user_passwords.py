@@ -32,8 +32,9 @@ class UserPasswords:
         kept = self.users.password_hash(credentials.user)
         if kept is None:
             return None
-        is_known, _ = self._known.find(credentials, kept, self._clock.monotonic())
-        return self.users.find(credentials.user) if is_known else None
+        if self._known.find(credentials, kept, self._clock.monotonic()) is None:
+            return None
+        return self.users.find(credentials.user)
 
     async def login(self, credentials: Password, peer: Peer) -> Login:
         """See `Way`."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 import secrets
 from collections import OrderedDict
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from broker.access.credentials import Password, Peer
 from broker.access.login import Login
@@ -33,29 +34,56 @@ class Way(Protocol):
         """Nobody is asked about any more."""
 
 
+def seconds_of(said: object) -> float:
+    """A time that somebody else states, in seconds, as JSON has numbers; raises ValueError for whatever is no
+    finite number or nobody could mean.
+    """
+    if isinstance(said, bool) or not isinstance(said, int | float):
+        raise ValueError("a time is a number of seconds")
+    if not math.isfinite(said) or abs(said) > limits.LOGIN_TIMES_S_MAX:
+        raise ValueError("a time is a number of seconds that a clock could show")
+    return float(said)
+
+
+class Known(NamedTuple):
+    """What credentials came to, None: to nobody; and how long that holds, in monotonic seconds."""
+
+    login: Login | None
+    until: float
+
+
 class KnownSecrets:
-    """Which credentials were found good lately, with what they came to: who comes back need not be looked at
+    """Which credentials were looked at lately, with what they came to: who comes back need not be looked at
     again. What is kept of them is a keyed hash that is worth nothing outside this process.
+
+    An answer is given as long as it holds, and while `about`, what it was derived from, is what it was then.
     """
 
     __slots__ = ("_found", "_key")
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
-        self._found: OrderedDict[bytes, tuple[float, Login | None]] = OrderedDict()
+        self._found: OrderedDict[bytes, Known] = OrderedDict()
 
-    def find(self, credentials: Password, about: str, now: float) -> tuple[bool, Login | None]:
-        """Whether these were seen, while `about` was what it is, and what they came to."""
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def find(self, credentials: Password, about: str, now: float) -> Known | None:
+        """What these came to, if that is known and still holds."""
         if len(credentials.password) > limits.PASSWORD_BYTES_MAX:
-            return False, None
-        until, login = self._found.get(self._digest(credentials, about), (0.0, None))
-        return until > now, login
+            return None
+        digest = self._digest(credentials, about)
+        known = self._found.get(digest)
+        if known is not None and known.until <= now:
+            del self._found[digest]
+            return None
+        return known
 
     def keep(self, credentials: Password, about: str, login: Login | None, until: float) -> None:
         """They came to that, and will until then; None: to nobody."""
         if len(self._found) >= limits.LOGINS_KEPT_MAX:
             self._found.popitem(last=False)
-        self._found[self._digest(credentials, about)] = (until, login)
+        self._found[self._digest(credentials, about)] = Known(login, until)
 
     def _digest(self, credentials: Password, about: str) -> bytes:
         text = f"{credentials.user}\0{about}\0".encode("utf-8", "surrogatepass")

@@ -12,11 +12,11 @@ import structlog
 from broker.access.credentials import LoginRefused, Password, Peer
 from broker.access.login import ADMINISTRATOR, MONITORING, Login
 from broker.access.users import grants_of
-from broker.access.way import KnownSecrets
+from broker.access.way import KnownSecrets, seconds_of
 from broker.access.web import read_bounded, web_client
 from broker.clock import Clock
 from config import limits
-from config.access import HookSettings, PermissionSettings
+from config.access import HookSettings, PermissionSettings, check_user_name
 
 HOOK: Final = "http hook"
 _TAGS: Final = frozenset((ADMINISTRATOR, MONITORING, "management", "policymaker"))
@@ -34,20 +34,24 @@ class WebHook:
         self._settings = settings
         self._clock = clock
         self._known = KnownSecrets()
-        self._client: httpx.AsyncClient | None = None
+        self._client: asyncio.Task[httpx.AsyncClient] | None = None
         self._slots = asyncio.Semaphore(limits.HOOK_REQUESTS_MAX)
         self._failures = 0
         self._closed_until = 0.0
+        self._is_closed = False
 
     def login_at_once(self, credentials: Password) -> Login | None:
         """See `Way`."""
-        return self._known.find(credentials, "", self._clock.monotonic())[1]
+        known = self._known.find(credentials, "", self._clock.monotonic())
+        return None if known is None else known.login
 
     async def login(self, credentials: Password, peer: Peer) -> Login:
         """See `Way`."""
         now = self._clock.monotonic()
-        is_known, login = self._known.find(credentials, "", now)
-        if not is_known:
+        known = self._known.find(credentials, "", now)
+        if known is not None:
+            login = known.login
+        else:
             if now < self._closed_until:
                 raise LoginRefused("the service that knows the users does not answer")
             login = await self._ask(credentials, peer)
@@ -65,8 +69,11 @@ class WebHook:
 
     async def close(self) -> None:
         """See `Way`."""
+        self._is_closed = True
         if self._client is not None:
-            await self._client.aclose()
+            await asyncio.wait((self._client,))
+            if not self._client.exception():
+                await self._client.result().aclose()
             self._client = None
 
     async def _ask(self, credentials: Password, peer: Peer) -> Login | None:
@@ -77,24 +84,40 @@ class WebHook:
             "address": peer.host,
         }
         try:
+            body = json.dumps(asked, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            return None  # nobody is called so, and the service is not to blame
+        try:
             async with self._slots, asyncio.timeout(self._settings.timeout_ms / 1000):
-                status, data = await self._post(asked)
+                status, data = await self._post(body)
             if status >= 500:
                 raise ValueError(f"status {status}")
-            login = self._login_of(json.loads(data)) if status == 200 else None
-        except (httpx.HTTPError, TimeoutError, ValueError, KeyError, TypeError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError, ValueError) as error:
             is_told = isinstance(error, httpx.HTTPError) and str(error)  # others may show what was answered
             self._failed(str(error) if is_told else type(error).__name__)
             raise LoginRefused("the service that knows the users failed") from None
         self._failures = 0
-        return login
+        try:
+            return self._login_of(json.loads(data)) if status == 200 else None
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            reason = type(error).__name__  # whatever it says may show what was answered
+            _log.warning("access.hook_not_understood", url=self._settings.url, reason=reason)
+            raise LoginRefused("the service that knows the users said what cannot be meant") from None
 
-    async def _post(self, asked: dict[str, str]) -> tuple[int, bytes]:
-        if self._client is None:
-            headers = {"authorization": f"Bearer {self._token()}"} if self._settings.token_file else {}
-            self._client = await web_client(self._settings.timeout_ms / 1000, headers)
-        async with self._client.stream("POST", self._settings.url, json=asked) as answer:
+    async def _post(self, body: bytes) -> tuple[int, bytes]:
+        if self._is_closed:
+            raise ValueError("closed")
+        if self._client is None or (self._client.done() and self._client.exception()):
+            self._client = asyncio.ensure_future(self._make_client())  # one for all who log in meanwhile
+        client = await asyncio.shield(self._client)
+        async with client.stream("POST", self._settings.url, content=body) as answer:
             return answer.status_code, await read_bounded(answer, limits.HOOK_ANSWER_BYTES_MAX)
+
+    async def _make_client(self) -> httpx.AsyncClient:
+        headers = {"content-type": "application/json"}
+        if self._settings.token_file:
+            headers["authorization"] = f"Bearer {self._token()}"
+        return await web_client(self._settings.timeout_ms / 1000, headers)
 
     def _token(self) -> str:
         with open(self._settings.token_file, encoding="ascii") as file:
@@ -105,11 +128,12 @@ class WebHook:
         if said["allow"] is not True:
             return None
         user = said["user"]
-        if not isinstance(user, str) or not 1 <= len(user) <= limits.USER_NAME_BYTES_MAX:
-            raise ValueError("no user name")
+        if not isinstance(user, str):
+            raise TypeError("no user name")
+        check_user_name(user)
         expires_at_ms = None
         if "expires_in" in said:
-            expires_at_ms = self._clock.now_ms() + int(said["expires_in"] * 1000)
+            expires_at_ms = self._clock.now_ms() + int(seconds_of(said["expires_in"]) * 1000)
         permissions = [PermissionSettings.model_validate(entry) for entry in said.get("permissions", ())]
         return Login(
             user,

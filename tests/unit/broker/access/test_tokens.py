@@ -110,6 +110,40 @@ def unsigned(header, claims, sign=lambda text: b""):
     return text + b"." + base64.urlsafe_b64encode(sign(text)).rstrip(b"=")
 
 
+INFINITE = float("inf")
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"exp": str(int(time.time()) + 600)},
+        {"exp": INFINITE},
+        {"exp": float("nan")},
+        {"exp": True},
+        {"exp": [1]},
+        {"exp": {}},
+        {"exp": 1e300},
+        {"nbf": INFINITE},
+        {"nbf": []},
+        {"iat": INFINITE},
+        {"iat": {}},
+        {"sub": 7},
+        {"sub": "a\nb"},
+        {"sub": "\ud800"},
+        {"sub": "\u6f22" * 100},
+        {"sub": "x" * 256},
+    ],
+)
+def test_claims_that_cannot_be_meant_are_refused(accept, claims):
+    assert refused(accept(), signed(RSA, claims))
+
+
+def signed(key, claims):
+    """A token that is signed, whatever its claims are."""
+    claims = {"sub": "device-7", "exp": int(time.time()) + 60, "sluicemq": MAY, **claims}
+    return jwt.api_jws.encode(json.dumps(claims).encode(), key, "RS256")
+
+
 def test_the_none_algorithm_and_confused_keys_are_refused(accept, tmp_path):
     claims = {"sub": "device-7", "exp": int(time.time()) + 60, "sluicemq": MAY}
     (tmp_path / "secret").write_bytes(SECRET)

@@ -1,15 +1,18 @@
 """broker.access.web_hook: a service is asked, and what is not clear lets nobody in."""
 
+import asyncio
 import json
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import httpx
 import pytest
 
 from broker.access.access import Access
 from broker.access.credentials import LoginRefused, Password, Peer
 from broker.access.rights import Action, Kind
+from broker.access.web_hook import WebHook
 from broker.clock import Clock
 from config import limits
 from config.access import AccessSettings, HookSettings
@@ -47,6 +50,32 @@ def service():
     yield f"http://127.0.0.1:{server.server_port}/"
     server.shutdown()
     server.server_close()
+
+
+class SetClock(Clock):
+    """Goes on by `pass_s` only."""
+
+    def __init__(self):
+        self.passed_s = 0.0
+
+    def pass_s(self, seconds):
+        self.passed_s += seconds
+
+    def now_ms(self):
+        return 1_800_000_000_000 + int(self.passed_s * 1000)
+
+    def monotonic(self):
+        return 1000 + self.passed_s
+
+
+@pytest.fixture
+async def timed(service):
+    """An `Access` that keeps answers for a minute, and its clock."""
+    clock = SetClock()
+    hook = HookSettings(url=service, timeout_ms=20_000, cache_ms=60_000, cache_refused_ms=5_000)
+    access = Access(AccessSettings(http=hook, anonymous="never"), clock)
+    yield access, clock
+    await access.close()
 
 
 @pytest.fixture
@@ -106,6 +135,14 @@ async def test_an_answer_is_kept_for_the_same_credentials_only(ask):
         (200, []),
         (500, ALLOWED),
         (200, b"[" * 100_000),
+        (200, b"[" * 60_000),
+        (200, {"allow": True, "user": "alice\n"}),
+        (200, {"allow": True, "user": "\ud800"}),
+        (200, {"allow": True, "user": "\u6f22" * 100}),
+        *(
+            (200, {**ALLOWED, "expires_in": each})
+            for each in ("5", None, True, [], 0, -1, 1e400, 1e300, float("nan"))
+        ),
     ],
 )
 async def test_anything_but_a_clear_yes_lets_nobody_in(ask, status, said):
@@ -131,3 +168,85 @@ async def test_a_service_that_fails_again_and_again_is_left_alone(ask, monkeypat
     Service.status = 200
     assert "does not answer" in await refused(ask)
     assert len(Service.asked) == limits.HOOK_FAILURES_MAX
+
+
+async def test_an_answer_that_was_kept_long_enough_is_asked_for_again(timed):
+    access, clock = timed
+    alice = Password("alice", b"pw")
+    await access.login(alice, PEER)
+    clock.pass_s(59)
+    assert access.login_at_once(alice, PEER) is not None
+    Service.said = {"allow": False}
+    clock.pass_s(2)
+    assert access.login_at_once(alice, PEER) is None
+    with pytest.raises(LoginRefused):
+        await access.login(alice, PEER)
+    Service.said = ALLOWED
+    clock.pass_s(6)
+    assert (await access.login(alice, PEER)).user == "alice"
+
+
+async def test_a_login_is_over_when_the_service_said(timed):
+    access, clock = timed
+    alice = Password("alice", b"pw")
+    Service.said = {**ALLOWED, "expires_in": 2.5}
+    found = await access.login(alice, PEER)
+    assert found.expires_at_ms == clock.now_ms() + 2_500
+    clock.pass_s(2)
+    assert access.login_at_once(alice, PEER) is found
+    clock.pass_s(1)
+    assert access.login_at_once(alice, PEER) is None
+    Service.said = {"allow": False}
+    with pytest.raises(LoginRefused):
+        await access.login(alice, PEER)
+
+
+async def test_a_login_that_has_ended_by_now_is_given_to_nobody(timed, monkeypatch):
+    """Whatever gives it, such as a way that keeps it."""
+    access, clock = timed
+    alice = Password("alice", b"pw")
+    Service.said = {**ALLOWED, "expires_in": 2}
+    found = await access.login(alice, PEER)
+    monkeypatch.setattr(WebHook, "login_at_once", lambda self, credentials: found)
+    assert access.login_at_once(alice, PEER) is found
+    clock.pass_s(2)
+    assert access.login_at_once(alice, PEER) is None
+
+
+async def test_who_logs_in_at_the_same_time_shares_a_client_and_its_end(service, monkeypatch):
+    made = []
+
+    class Counted(httpx.AsyncClient):
+        def __init__(self, *arguments, **options):
+            made.append(self)
+            super().__init__(*arguments, **options)
+
+    monkeypatch.setattr(httpx, "AsyncClient", Counted)
+    hook = WebHook(HookSettings(url=service, timeout_ms=20_000), Clock())
+    await asyncio.gather(*[hook.login(Password(f"user-{number}", b"pw"), PEER) for number in range(5)])
+    await hook.close()
+    assert [client.is_closed for client in made] == [True]
+    with pytest.raises(LoginRefused):
+        await hook.login(Password("late", b"pw"), PEER)
+    assert len(made) == 1
+
+
+async def test_a_token_file_that_cannot_be_read_lets_nobody_in_until_it_can(service, tmp_path):
+    hook = HookSettings(url=service, token_file=str(tmp_path / "token"), timeout_ms=20_000)
+    access = Access(AccessSettings(http=hook), Clock())
+    with pytest.raises(LoginRefused, match="failed"):
+        await access.login(Password("alice", b"pw"), PEER)
+    (tmp_path / "token").write_text("shown")
+    assert (await access.login(Password("alice", b"pw"), PEER)).user == "alice"
+    await access.close()
+
+
+@pytest.mark.parametrize("name", ["\ud800", "alice"])
+async def test_what_one_user_asks_does_not_have_the_service_left_alone(ask, monkeypatch, name):
+    """A name that cannot be sent, and one that the service answers senselessly."""
+    monkeypatch.setattr(limits, "LOGIN_FAILURES_FREE", 100)
+    Service.said = b"no json"
+    for _ in range(2 * limits.HOOK_FAILURES_MAX):
+        assert await refused(ask, name)
+    Service.said = ALLOWED
+    assert (await ask("bob")).user == "alice"
