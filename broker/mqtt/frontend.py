@@ -83,6 +83,7 @@ class MqttFrontend(Frontend):
             self._subscriptions.belong_to(link)
             self._handlers[ev.AckRun] = link.on_acks
             link.attach()
+        self.outbound.tell_room(self._subscriptions.wake)
         self.handle(events)
 
     def handle(self, events: list[Any]) -> None:
@@ -117,9 +118,6 @@ class MqttFrontend(Frontend):
             self.outbound.caught_up()
             self.client.consumers.resume()
             self._subscriptions.wake()
-            link = self._admission.link
-            if link is not None:
-                link.session.wake()
 
     def held_back(self, reason: str) -> None:
         """See `Frontend.held_back`: MQTT has no words for it."""
@@ -129,6 +127,7 @@ class MqttFrontend(Frontend):
 
     def gone(self) -> None:
         """See `Frontend.gone`."""
+        self.outbound.tell_room(None)
         self._subscriptions.end()
         self._admission.leave()
 

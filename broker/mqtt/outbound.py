@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import structlog
@@ -39,6 +39,7 @@ class Outbound:
         "_client",
         "_connection",
         "_is_stall_noted",
+        "_on_room",
         "_orphans",
         "_shared",
         "_unchecked_bytes",
@@ -55,6 +56,7 @@ class Outbound:
         self._connection = client.connection
         self._want_flush = client.transport.want_flush
         self._is_stall_noted = False
+        self._on_room: Callable[[], None] | None = None
         self.window = OutboundWindow(RECEIVE_MAXIMUM_DEFAULT)
         self.pool = client.hub.client.consuming.credit(RECEIVE_MAXIMUM_DEFAULT)
         self.claims: dict[int, Claim] = {}
@@ -99,6 +101,12 @@ class Outbound:
         self.window.limit(receive_maximum)
         if topic_alias_maximum:
             self._aliases = OutboundAliases(topic_alias_maximum)
+
+    def tell_room(self, call: Callable[[], None] | None) -> None:
+        """Have `call` called, or nothing, when no message waits for the client any more: what found no room
+        may go on.
+        """
+        self._on_room = call
 
     def caught_up(self) -> None:
         """The client reads again."""
@@ -246,6 +254,11 @@ class Outbound:
         while (free := self.window.free()) > 0 and (outgoing := self._waiting.take(free)) is not None:
             self._write(outgoing)
             self._client.transport.want_flush()
+        self._note_room()
+
+    def _note_room(self) -> None:
+        if self._on_room is not None and not self._waiting:
+            self._on_room()
 
     def _finish_shared(self, packet_ids: Iterable[int]) -> None:
         for packet_id in packet_ids:
@@ -278,7 +291,9 @@ class Outbound:
             del self.claims[packet_id]
         self._orphans.update(ended)
         self.pool.claimed(len(ended))
-        self._waiting.drop_ended()
+        if self._waiting:
+            self._waiting.drop_ended()
+            self._note_room()
 
     def _release_orphans(self, packet_ids: list[int]) -> None:
         released = self._orphans.intersection(packet_ids)

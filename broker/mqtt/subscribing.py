@@ -177,6 +177,8 @@ class Subscriptions:
         for subscription in self._plain.values():
             if subscription.group is not None:
                 subscription.group.wake()
+        if self._link is not None:
+            self._link.session.wake()
 
     def end(self) -> None:
         """The client is gone."""
