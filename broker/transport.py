@@ -152,6 +152,13 @@ class Transport(asyncio.Protocol):
         self._hub.settle_turn()
         self.want_answer()
 
+    def catch_up(self) -> None:
+        """Act now on everything that the client said."""
+        said, self._later = self._later, []
+        if said:
+            self.guard(self.frontend.handle, said)
+            self.reading.release()
+
     def eof_received(self) -> bool:
         """The peer will send no more; nothing of either protocol can go on."""
         return False

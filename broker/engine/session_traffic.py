@@ -231,6 +231,9 @@ class Session(Protocol):
     def dropped_count(self) -> int:
         """Messages that had no room since the broker started."""
 
+    def expect(self, expiry_s: int) -> None:
+        """A client is about to be attached: the session ends so long after that is gone, not before."""
+
     def attach(self, link: Link) -> None:
         """A connection is there: everything the client may not have is sent (again), then what waits."""
 
@@ -238,7 +241,7 @@ class Session(Protocol):
         """Have `call` called when the session is over."""
 
     def expire_after(self, expiry_s: int) -> None:
-        """End so long after its connection did."""
+        """The client says goodbye, and that it is to end so long after the connection does."""
 
     def wake(self) -> None:
         """The client takes more."""

@@ -53,7 +53,7 @@ class Admitted(Protocol):
 class Admission:
     """Finds out who a client is, and lets it in or not: CONNECT, AUTH, DISCONNECT and the end.
 
-    `link` is the way to its session, once it is in and if that outlives the connection.
+    `link` is the way to its session, if that outlives the connection; attached once the client is in.
     """
 
     __slots__ = ("_authentication", "_frontend", "_shared", "_will", "link")
@@ -159,6 +159,7 @@ class Admission:
         client = self._frontend.client
         outbound = self._frontend.outbound
         connection = client.connection
+        self._shared.clients.enter(client)
         try:
             opened = self._shared.sessions.open(client, outbound, packet)
         except QueueManagerError as error:
@@ -168,7 +169,7 @@ class Admission:
         if connection.protocol_version == c.MQTT_5:
             properties = properties.copy(session_expiry_interval_s=opened.expiry_s)
             outbound.limit(connection.client_receive_maximum, connection.client_topic_alias_maximum)
-        self._shared.clients.enter(client)
+        self.link = opened.link
         if opened.is_present:
             self._shared.wills.session_resumed(client.client_id)
         else:
@@ -191,7 +192,6 @@ class Admission:
         received = InboundQos2()
         received.take(link.session.received.packet_ids())
         events = client.connection.accept(opened.is_present, properties, received)
-        self.link = link
         self._shared.wills.connected(client.client_id, self._will, client.identity, link.session)
         self._frontend.let_in(link, events)
 
@@ -223,13 +223,11 @@ class Admission:
         client.leave()
         link = self.link
         session = None
-        is_taken_over = False
         if link is not None:
             session = link.session
-            is_taken_over = not (link.is_attached or session.is_over)
             shared.sessions.close(link)
         self._frontend.outbound.give_back()
         will = self._will
         self._will = None
-        if (will is not None or session is not None) and not is_taken_over:
+        if will is not None or session is not None:
             shared.wills.leave(client.client_id, will, client.identity, session)

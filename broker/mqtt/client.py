@@ -151,9 +151,12 @@ class Clients:
         return self._by_id.get(client_id)
 
     def enter(self, client: MqttClient) -> None:
-        """A client connects; another of its identifier is disconnected [MQTT-3.1.4-3]."""
+        """A client connects; another of its identifier is disconnected [MQTT-3.1.4-3], and gone as far as its
+        session goes.
+        """
         other = self._by_id.get(client.client_id)
         if other is not None:
+            other.transport.catch_up()
             other.disconnect(c.SESSION_TAKEN_OVER, "another connection uses this client identifier")
             other.transport.flush()
         self._by_id[client.client_id] = client

@@ -85,10 +85,12 @@ class Sessions:
         return [session for session in self._by_client.values() if session.user == user]
 
     def begin(self, client_id: str, user: str, expiry_s: int) -> Session:
-        """A new session of a client that has none; raises LimitReached."""
+        """A new session of a client that has none and is about to be attached; raises LimitReached."""
         self._common.check_room()
         value = SessionValue(self._context.new_number(), expiry_s, CONNECTED, user)
-        return self._enter(client_id, value, self._next_id)
+        session = self._enter(client_id, value, self._next_id)
+        session.write_record()
+        return session
 
     def _enter(self, client_id: str, value: SessionValue, read_to: int, sent: Sequence[Sent] = ()) -> Session:
         key = session_record.key(qualified_name(self._vhost, client_id))

@@ -143,10 +143,18 @@ class Session:
 
     # its connection
 
+    def expect(self, expiry_s: int) -> None:
+        """A client is about to be attached: the session ends so long after that is gone, not before."""
+        self.expiry_s = expiry_s
+        self.ended_at_ms = CONNECTED
+        self.write_record()
+
     def attach(self, link: Link) -> None:
         """A connection is there: everything the client may not have is sent (again), then what waits."""
         self.link = link
-        self.ended_at_ms = CONNECTED
+        if self.ended_at_ms != CONNECTED:
+            self.ended_at_ms = CONNECTED
+            self.write_record()
         if not len(self.unfinished):
             for each in [s for s in self.subscriptions.values() if s.is_own and s.is_drained]:
                 self.remove(each)
@@ -159,7 +167,6 @@ class Session:
                 log.live[subscription] = None
                 if log.last_id >= self._next_id:
                     self._behind[subscription] = None
-        self.write_record()
         released = self.unfinished.released()
         if released:
             link.release(released)
@@ -179,7 +186,7 @@ class Session:
         self._progressed(0)
 
     def expire_after(self, expiry_s: int) -> None:
-        """End so long after its connection did."""
+        """The client says goodbye, and that it is to end so long after the connection does."""
         self.expiry_s = expiry_s
 
     def write_record(self) -> None:

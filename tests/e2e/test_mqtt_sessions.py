@@ -6,6 +6,7 @@ import subprocess
 import time
 
 import aiomqtt
+import httpx
 import pytest
 from amqtt.client import MQTTClient as AmqttClient
 from typer.testing import CliRunner
@@ -454,3 +455,70 @@ def test_retained_messages_that_were_not_acknowledged_stay_in_flight(own_broker,
     assert back.quiet()
     back.subscribe("r/#", 1)
     assert {m.payload: m.qos for m in back.take(4)} == {b"0": 0, b"1": 1, b"2": 0, b"3": 1}
+
+
+def test_who_takes_over_with_expiry_0_is_sent_messages_until_it_goes(mqtt, name):
+    """[MQTT-3.1.4-3], section 3.1.2.11.2: what a CONNECT says holds for the end of its own connection."""
+    first = lasting(mqtt, V5, name)
+    first.subscribe(f"{name}/t")
+    second = mqtt(client_id=name, clean=False, SessionExpiryInterval=0)
+    assert second.session_present
+    sender = mqtt()
+    assert sender.publish(f"{name}/t", "x") == 0
+    assert second.take_one().payload == b"x"
+    assert second.subscribe(f"{name}/u") == 1
+    sender.publish(f"{name}/u", "y")
+    assert second.take_one().payload == b"y"
+    second.drop()
+    assert not lasting(mqtt, V5, name).session_present
+
+
+def test_session_that_ends_with_its_connection_ends_with_a_take_over(mqtt, name):
+    """Section 3.1.2.11.2: the connection that is taken over was the end of it."""
+    first = lasting(mqtt, V5, name)
+    first.subscribe(f"{name}/t")
+    first.drop()
+    second = mqtt(client_id=name, clean=False, SessionExpiryInterval=0)
+    assert second.session_present
+    third = lasting(mqtt, V5, name)
+    assert not third.session_present
+    mqtt().publish(f"{name}/t", "x")
+    assert third.quiet()
+    assert third.subscribe(f"{name}/t") == 1
+    mqtt().publish(f"{name}/t", "y")
+    assert third.take_one().payload == b"y"
+
+
+def test_session_of_a_client_that_does_not_wait_for_its_connack_expires(own_broker, raw_mqtt, mqtt):
+    """Ends while what its CONNECT did is being written, as well as later."""
+    broker = own_broker()
+    lasting(mqtt, V5, "c", broker).drop()
+    for _ in range(5):
+        hasty = raw_mqtt(broker, version=None)
+        hasty.send_bytes(wire.connect(V5, "c", flags=2, props=b"\x11\0\0\0\x01"))
+        hasty.drop()
+    deadline = time.monotonic() + 10
+    while httpx.get(f"{broker.http_url}/api/v1/sessions").json()["items"]:
+        assert time.monotonic() < deadline, "it does not expire"
+        time.sleep(0.1)
+
+
+def test_every_kept_share_of_a_member_goes_on_when_it_has_room_again(mqtt, raw_mqtt, name):
+    """Section 4.8.2: a group whose member was busy with another group's messages."""
+    lasting(mqtt, V5, name).drop()
+    member = mqtt(client_id=name, clean=False, SessionExpiryInterval=0, ReceiveMaximum=2, manual_ack=True)
+    assert member.session_present
+    member.subscribe(f"$share/h/{name}/#", 1)
+    member.subscribe(f"$share/g/{name}/a/#", 1)
+    sender = raw_mqtt()
+    sender.send_bytes(
+        b"".join(wire.publish(f"{name}/a/c", b"%d" % n, qos=1, packet_id=n + 1) for n in range(3))
+    )
+    assert [sender.expect(wire.PUBACK).body[2:3] for _ in range(3)] == [b"", b"", b""]
+    received = []
+    for _ in range(6):
+        message = member.take_one()
+        member.puback(message)
+        received.append(message.payload)
+    assert sorted(received) == [b"0", b"0", b"1", b"1", b"2", b"2"]
+    assert member.quiet()

@@ -165,6 +165,8 @@ class SessionsModel:
 
     def connect(self, name: str, is_clean: bool, expiry: int) -> None:
         client = self.clients[name]
+        if client.connection is not None:
+            self.cut(name)  # taken over
         found = self.sessions.find(name, self.clock.ms)
         is_over = client.over_at_ms is not None and self.clock.ms >= client.over_at_ms
         assert (found is not None) == (client.exists and not is_over)
@@ -174,9 +176,7 @@ class SessionsModel:
         if found is None:
             self.forget(client)
             found = self.sessions.begin(name, "", expiry)
-        if client.connection is not None:
-            client.connection.is_open = False
-        found.expire_after(expiry)
+        found.expect(expiry)
         client.expiry_s = expiry
         client.exists = True
         client.over_at_ms = None
@@ -382,7 +382,7 @@ def step(model: SessionsModel, kind: str) -> None:
     chance = model.random
     name = chance.choice(CLIENTS)
     if kind == "connect":
-        model.connect(name, chance.random() < 0.15, chance.choice((EXPIRY_S, NEVER_S)))
+        model.connect(name, chance.random() < 0.15, chance.choice((0, EXPIRY_S, NEVER_S, NEVER_S)))
     elif kind == "subscribe":
         model.subscribe(name, chance.choice(FILTERS), chance.choice((1, 2)), chance.random() < 0.2)
     elif kind == "unsubscribe":

@@ -42,30 +42,30 @@ class LastingSessions:
         self._sessions.on_log(logged.changed)
 
     def open(self, client: MqttClient, outbound: Outbound, packet: Connect) -> Opened:
-        """The session of a client that connects; raises AccessRefused, LimitReached."""
+        """The session of a client that connects, once whoever had it before is gone, and so with what an
+        earlier CONNECT said of its end; raises AccessRefused, LimitReached.
+        """
         wanted_s, given_s = self._expiry(packet)
         found = self._sessions.find(client.client_id)
-        waits = False
+        waits = found is not None
         if found is not None and found.user != client.identity.user:
             raise AccessRefused("another user's session has this client identifier")
-        if found is not None:
-            waits = packet.clean_start or found.link is not None
-            if packet.clean_start:
-                self._sessions.end(found)
-                found = None
+        if found is not None and packet.clean_start:
+            self._sessions.end(found)
+            found = None
         told_s = given_s if given_s != wanted_s else None
         if found is None and not given_s:
             return Opened(None, False, waits, told_s)
         if found is not None:
-            found.expire_after(given_s)
+            found.expect(given_s)
             session = found
         else:
             session = self._sessions.begin(client.client_id, client.identity.user, given_s)
         return Opened(SessionLink(client, outbound, session), found is not None, waits, told_s)
 
     def close(self, link: SessionLink) -> None:
-        """The connection of a session is gone."""
-        if link.is_attached:
+        """The connection of a session is gone, whether or not it was attached."""
+        if not link.session.is_over:
             self._sessions.leave(link.session)
 
     def change_expiry(self, session: Session, expiry_s: int) -> None:
