@@ -14,6 +14,7 @@ import json
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -101,6 +102,26 @@ class DirectoryLock:
                 f"the file system of {self.directory} has no locks: a second broker that is started on it "
                 "ends this one"
             )
+
+
+def keep_unlocked(directory: Path) -> Callable[[], None]:
+    """Have nobody take the lock before the call that is given; nothing is written, so where there is no lock
+    file, or no locks, nobody is kept out. Raises StoreInUse.
+    """
+    try:
+        fd = os.open(directory / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return lambda: None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        try:
+            raise StoreInUse(f"opening: {directory} is in use by {_holder(fd)}") from None
+        finally:
+            os.close(fd)
+    except OSError:
+        pass
+    return partial(os.close, fd)
 
 
 def directory_holder(directory: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from config import limits
 from storage import layout, metadata_log
@@ -53,7 +53,14 @@ from storage.records import (
     stream_chunk,
     vhost,
 )
-from storage.store import Store
+
+
+class Rows(Protocol):
+    """What is looked through."""
+
+    async def scan(self, start: bytes, end: bytes | None, *, limit: int) -> list[tuple[bytes, bytes]]:
+        """As `storage.store.Store.scan`."""
+        ...
 
 
 class Kind(NamedTuple):
@@ -151,7 +158,7 @@ class Inspection:
             self.problems.append(f"{key[:64].hex()}: {problem}")
 
 
-async def inspect(store: Store, *, verify: bool, tell: Callable[[int], None]) -> Inspection:
+async def inspect(store: Rows, *, verify: bool, tell: Callable[[int], None]) -> Inspection:
     """Look through all records; with `verify` each key and value is decoded.
 
     `tell` is given the number of records seen, after each step. Raises StorageError.

@@ -33,6 +33,7 @@ from slatedb.uniffi import (
 
 from config import limits
 from config.settings import StorageSettings
+from storage.backup.archive import INDEX_NAME
 from storage.batch import WriteOps
 from storage.cuts import open_cut_reader
 from storage.directory_lock import DirectoryLock, directory_holder, directory_holder_pid
@@ -110,11 +111,12 @@ async def open_cut(url: str, cut_id: str) -> tuple[DbReader, int]:
     Raises StorageError, also where there is no such cut.
     """
     await enable_fast_batch()
-    path, object_store = _place(url)
+    path, object_store = database_at(url)
     return await _in_time(url, open_cut_reader(path, object_store, cut_id))
 
 
-def _absolute(path: str) -> Path:
+def absolute_path(path: str) -> Path:
+    """The path from the root on; the file system is not asked."""
     return Path(path).absolute()
 
 
@@ -187,7 +189,7 @@ async def _open_in_object_store(
     settings: StorageSettings, take_over: bool, tell: Callable[[str], None]
 ) -> SlateStore | JournaledStore:
     url = settings.url
-    root = _absolute(settings.journal_directory)
+    root = absolute_path(settings.journal_directory)
     reader = await _in_time(url, open_reader(*_remote(url)))
     if reader is not None:
         try:
@@ -357,7 +359,7 @@ async def _open_remote(url: str, description: str = "") -> SlateStore:
     )
 
 
-def _place(url: str) -> tuple[str, ObjectStore]:
+def database_at(url: str) -> tuple[str, ObjectStore]:
     """The database's path in what object store, or directory taken for one. Raises StorageError."""
     if "://" in url:
         return _remote(url)
@@ -409,8 +411,18 @@ async def _build(path: str, object_store: ObjectStore, *, local: bool, collects_
         raise translate(error, "opening") from error
 
 
+def refuse_backup(directory: Path) -> None:
+    """Raise StorageError if what lies in the directory is a backup."""
+    if (directory / INDEX_NAME).exists():
+        raise StorageError(
+            f"opening: {directory} is a backup, not a storage. `sluicemq restore {directory} --check` reads "
+            "all of it, and with `--storage` fills an empty storage with it"
+        )
+
+
 def _writable_directory(path: Path) -> Path:
     """`path` as an absolute directory that exists and takes files. Raises StorageError."""
+    refuse_backup(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):

@@ -62,8 +62,6 @@ def backup(
     """Copy everything a broker has confirmed, while it goes on; all as of one moment."""
     if offline:
         settings = _storage_settings(storage, config)
-        if "://" not in settings.url and not Path(settings.url).is_dir():
-            _end(f"{settings.url}: no such directory")
         origin = _stopped(settings)
     elif config is not None:
         raise typer.BadParameter("is for --offline", param_hint="--config")
@@ -145,8 +143,11 @@ async def _keep(api: Api, path: str) -> None:
 @contextlib.asynccontextmanager
 async def _stopped(settings: StorageSettings) -> AsyncIterator[_Origin]:
     """A cut of a storage that no broker has open."""
-    from storage.open import open_store
+    from storage.open import absolute_path, open_store
+    from storage.read_only import check_is_storage
 
+    if "://" not in settings.url and settings.url != "memory:":
+        check_is_storage(absolute_path(settings.url))
     store = await open_store(settings)
     try:
         cuts = store.cuts

@@ -43,6 +43,8 @@ def verify_store(storage: Storage = None, config: Config = None, as_json: AsJson
 def _inspection(storage: str | None, config: Path | None, *, verify: bool) -> Inspection:
     try:
         settings = load_settings(config, overrides={"storage.url": storage}).storage
+        if settings.url == "memory:":
+            raise ConfigError(["storage.url: what is in memory ends with its broker"])
         if "://" not in settings.url and not Path(settings.url).is_dir():
             raise ConfigError([f"{settings.url}: no such directory"])
         return asyncio.run(_inspect(settings, verify=verify))
@@ -53,14 +55,14 @@ def _inspection(storage: str | None, config: Path | None, *, verify: bool) -> In
 
 async def _inspect(settings: StorageSettings, *, verify: bool) -> Inspection:
     from storage.inspection import inspect  # with the database's library
-    from storage.open import open_store
+    from storage.read_only import open_read_only
 
-    store = await open_store(settings)
-    try:
-        with Console(stderr=True).status("reading") as status:
+    with Console(stderr=True).status("reading") as status:
+        store = await open_read_only(settings, status.update)
+        try:
             return await inspect(store, verify=verify, tell=lambda seen: status.update(f"{seen:,} records"))
-    finally:
-        await store.close()
+        finally:
+            await store.close()
 
 
 def _show(found: Inspection, as_json: bool) -> None:

@@ -42,6 +42,23 @@ def has_journal(root: Path) -> bool:
     return (root / JOURNAL_DIRECTORY).is_dir()
 
 
+def journal_of(root: Path, state: JournalState | None, *, is_beside: bool = True) -> Path | None:
+    """Where the journal is that a database knows of by `state`, None if it has none; nothing is changed.
+
+    `is_beside`: one in `root` cannot be another database's. Raises StorageError if it is not the one.
+    """
+    directory, changing = root / JOURNAL_DIRECTORY, root / CHANGING_DIRECTORY
+    if state is None:
+        if is_beside and directory.is_dir():
+            raise _strange(directory)
+        return None
+    if changing.is_dir() and read_end(changing, state.database_id) is not None:
+        return changing
+    if not directory.is_dir():
+        raise StorageError(f"opening: {directory} is missing, and what was confirmed last is in it")
+    return directory
+
+
 async def open_journaled(slate: SlateStore, lock: DirectoryLock, *, leaves: bool = False) -> JournaledStore:
     """Put a journal in the locked directory before the database `slate`: its own, replayed, or a new one.
 
@@ -127,11 +144,7 @@ class _Opening:
         value = await self._slate.get(journal_state.key())
         if value is None:
             if self._directory.is_dir():
-                raise StorageError(
-                    f"opening: {self._directory} belongs to another database than the one beside it, and may "
-                    "hold the only copy of confirmed messages. Put the database's files back beside it, from "
-                    "a backup; move the journal away only if what it holds may be lost"
-                )
+                raise _strange(self._directory)
             return None
         state = journal_state.decode(value)
         await _run(self._finish_change, state)
@@ -221,6 +234,14 @@ class _Opening:
     def _rename(self, old: Path, new: Path) -> None:
         os.rename(old, new)
         sync_directory(self._root)
+
+
+def _strange(directory: Path) -> StorageError:
+    return StorageError(
+        f"opening: {directory} belongs to another database than the one beside it, and may "
+        "hold the only copy of confirmed messages. Put the database's files back beside it, from "
+        "a backup; move the journal away only if what it holds may be lost"
+    )
 
 
 def _end_of(state: JournalState) -> EndRecord:

@@ -3,10 +3,13 @@
 import asyncio
 import importlib
 import json
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from pkgutil import iter_modules
 
 import pika
+import pytest
 from typer.testing import CliRunner
 
 from broker.cli import app
@@ -14,6 +17,7 @@ from config.settings import StorageSettings
 from storage import layout, records
 from storage.batch import WriteOps
 from storage.encoding import encode_var_bytes
+from storage.errors import StorageError
 from storage.inspection import KINDS
 from storage.open import open_store
 from storage.records import queue_spec
@@ -63,3 +67,110 @@ def test_store_is_inspected_verified_and_damage_found(
     code, text = run("verify")
     assert (code, json.loads(text)["problem_count"]) == (1, 3)  # of the first, the key is broken as well
     assert "written by a newer release" in text
+
+
+def files_in(directory: Path) -> dict[str, tuple[int, int]]:
+    """Size and time of change of all that is in a directory."""
+    return {
+        str(path.relative_to(directory)): (path.stat().st_size, path.stat().st_mtime_ns)
+        for path in directory.rglob("*")
+    }
+
+
+def look(verb: str, storage: Path | str) -> tuple[int, str]:
+    """Exit code, and what is printed: the counts of records, or why not."""
+    done = CliRunner().invoke(app, ["store", verb, "--storage", str(storage), "--json"])
+    return done.exit_code, done.stdout if done.exit_code == 0 else done.output
+
+
+@pytest.fixture
+def stored(
+    own_broker: Callable[..., BrokerProcess], amqp_connect: Callable[..., pika.BlockingConnection]
+) -> BrokerProcess:
+    """A broker with five durable messages."""
+    broker = own_broker()
+    channel = amqp_connect(broker).channel()
+    channel.queue_declare("work", durable=True)
+    channel.confirm_delivery()
+    for _ in range(5):
+        channel.basic_publish("", "work", b"x", pika.BasicProperties(delivery_mode=2))
+    return broker
+
+
+@pytest.mark.parametrize("verb", ["inspect", "verify"])
+def test_what_a_killed_broker_left_is_read_as_it_lies_there(
+    stored: BrokerProcess, tmp_path: Path, verb: str
+) -> None:
+    stored.kill9()
+    copied = tmp_path / "copied"
+    shutil.copytree(stored.storage, copied)
+    for storage in (Path(stored.storage), copied):
+        before = files_in(storage)
+        code, text = look(verb, storage)
+        assert code == 0
+        assert json.loads(text)["tallies"]["payload"]["count"] == 5
+        assert files_in(storage) == before
+    shutil.rmtree(copied / "journal")
+    code, text = look(verb, copied)
+    assert (code, "journal is missing" in text) == (1, True)
+    (copied / "lock").unlink()
+    shutil.copytree(Path(stored.storage) / "journal", copied / "journal")
+    assert look(verb, copied)[0] == 0
+    assert not (copied / "lock").exists()
+
+
+@pytest.mark.parametrize("verb", ["inspect", "verify"])
+def test_a_directory_that_is_no_storage_is_refused_and_stays_as_it_is(tmp_path: Path, verb: str) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    before = files_in(tmp_path)
+    code, text = look(verb, tmp_path)
+    assert (code, "is no storage: there is no database in it" in text) == (1, True)
+    assert files_in(tmp_path) == before
+
+
+@pytest.mark.parametrize("has_strays", [False, True])
+def test_a_backup_is_told_from_a_storage(stored: BrokerProcess, tmp_path: Path, has_strays: bool) -> None:
+    """Also one in which an earlier release's look has left an empty storage."""
+    assert stored.stop() == 0
+    backup = tmp_path / "backup"
+    made = CliRunner().invoke(app, ["backup", str(backup), "--offline", "--storage", stored.storage])
+    assert made.exit_code == 0
+    if has_strays:
+        strays = tmp_path / "strays"
+        asyncio.run(make_empty(str(strays)))
+        shutil.copytree(strays, backup, dirs_exist_ok=True)
+    before = files_in(backup)
+    for arguments in (
+        ["store", "inspect", "--storage", str(backup)],
+        ["store", "verify", "--storage", str(backup)],
+        ["backup", str(tmp_path / "again"), "--offline", "--storage", str(backup)],
+    ):
+        done = CliRunner().invoke(app, arguments)
+        assert done.exit_code == 1
+        assert f"{backup} is a backup, not a storage" in done.output
+    with pytest.raises(StorageError, match="is a backup, not a storage"):
+        asyncio.run(make_empty(str(backup)))
+    assert files_in(backup) == before
+    assert CliRunner().invoke(app, ["restore", str(backup), "--check"]).exit_code == 0
+
+
+async def make_empty(url: str) -> None:
+    """As a broker's start does."""
+    store = await open_store(StorageSettings(url=url))
+    await store.close()
+
+
+def test_an_offline_backup_of_what_is_no_storage_makes_none(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    done = CliRunner().invoke(
+        app, ["backup", str(tmp_path / "to"), "--offline", "--storage", str(tmp_path / "empty")]
+    )
+    assert (done.exit_code, "is no storage" in done.output) == (1, True)
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+def test_a_damaged_journal_is_refused(stored: BrokerProcess) -> None:
+    stored.kill9()
+    (Path(stored.storage) / "journal" / "end").write_bytes(b"")
+    code, text = look("verify", stored.storage)
+    assert (code, "its end record is missing" in text) == (1, True)

@@ -1,0 +1,166 @@
+"""A storage as it lies there, for who only looks: nothing is created, changed, recovered or taken over."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+
+from slatedb.uniffi import DbReader, KeyRange
+
+from config import limits
+from config.settings import StorageSettings
+from storage.directory_lock import keep_unlocked
+from storage.errors import StorageError, StoreUnavailable
+from storage.fast_batch import enable_fast_batch
+from storage.fast_rows import next_rows
+from storage.journal.early import Early
+from storage.journal.frames import EndRecord
+from storage.journal.opening import journal_of
+from storage.journal.reading import read_commits, survey_journal
+from storage.journal.waiting import ABSENT, Rows
+from storage.open import DATABASE, absolute_path, database_at, refuse_backup
+from storage.records import format_marker, journal_state
+from storage.remote_hold import close_reader, open_reader, wait_for_holder
+from storage.slate_errors import SLATE_ERRORS, translate
+
+_BACKUP_KEY: Final = b"backup/"
+_NOTHING: Final = (b"", b"")
+
+Row = tuple[bytes, bytes]
+_Result = TypeVar("_Result")
+
+
+class ReadOnlyStore:
+    """The rows of a database and of the journal before it. Made by `open_read_only`."""
+
+    def __init__(self, reader: DbReader, journal: Early, release: Callable[[], None]) -> None:
+        """`journal` has what the database has not; `release` lets others in again."""
+        self._reader = reader
+        self._journal = journal
+        self._release = release
+
+    async def get(self, key: bytes) -> bytes | None:
+        """The value of `key`, or None. Raises StorageError."""
+        found = self._journal.find(key)
+        if found is not ABSENT:
+            return cast("bytes | None", found)
+        return cast("bytes | None", await _in_time(self._reader.get(key)))
+
+    async def scan(self, start: bytes, end: bytes | None, *, limit: int) -> list[Row]:
+        """At most `limit` rows with `start <= key < end`, in order. Raises StorageError."""
+        own = journal_state.key()  # nothing that was written to the store
+        rows = await self._journal.scan(self._scan_database, start, end, limit + 1, reverse=False)
+        return [row for row in rows if row[0] != own][:limit]
+
+    async def close(self) -> None:
+        """Let go of the storage."""
+        await close_reader(self._reader)
+        self._release()
+
+    async def _scan_database(self, start: bytes, end: bytes | None, limit: int) -> list[Row]:
+        if end is not None and end <= start:
+            return []
+        return await _in_time(self._take(start, end, limit))
+
+    async def _take(self, start: bytes, end: bytes | None, limit: int) -> list[Row]:
+        bounds = KeyRange(start=start or None, start_inclusive=True, end=end, end_inclusive=False)
+        rows = await self._reader.scan(bounds)
+        return await next_rows(rows, limit)
+
+
+async def open_read_only(
+    settings: StorageSettings, tell: Callable[[str], None] = lambda doing: None
+) -> ReadOnlyStore:
+    """Open the storage at `settings.url` for reading, what is only in its journal included.
+
+    Of that journal all lies in memory: `limits.JOURNAL_SEGMENTS_MAX` segments. While another process has the
+    storage it is refused, or, in an object store, its end waited for; `tell` is given what is waited for.
+    Raises StorageError, also where there is no storage, or it lacks its journal, or that is damaged.
+    """
+    await enable_fast_batch()
+    if settings.is_remote:
+        return await _open(settings.url, absolute_path(settings.journal_directory), lambda: None, tell)
+    root = absolute_path(settings.url)
+    check_is_storage(root)
+    release = await _run(keep_unlocked, root)
+    try:
+        return await _open(settings.url, root, release, tell)
+    except BaseException:
+        release()
+        raise
+
+
+def check_is_storage(directory: Path) -> None:
+    """Raise StorageError unless there is a database in the directory."""
+    refuse_backup(directory)
+    if not any((directory / DATABASE / "manifest").glob("*.manifest")):
+        raise StorageError(f"opening: {directory} is no storage: there is no database in it")
+
+
+async def _open(
+    url: str, root: Path, release: Callable[[], None], tell: Callable[[str], None]
+) -> ReadOnlyStore:
+    reader = await _in_time(open_reader(*database_at(url)))
+    if reader is None and "://" in url:
+        raise StorageError(f"opening: {url} is no storage: there is no database in it")
+    if reader is None:
+        raise StorageError(
+            f"opening: the database in {url} cannot be read as it lies there. What a power cut left half "
+            "written the next start of a broker sets aside; look again then"
+        )
+    try:
+        await _check_format(reader, url)
+        if "://" in url:
+            await wait_for_holder(reader, url, tell)
+        return ReadOnlyStore(reader, await _journal(reader, root, url), release)
+    except BaseException:
+        await close_reader(reader)
+        raise
+
+
+async def _check_format(reader: DbReader, url: str) -> None:
+    """Raise FormatTooNew, or StorageError if this is no database of a broker."""
+    value = await _in_time(reader.get(format_marker.key()))
+    if value is not None:
+        format_marker.decode(value)
+        return
+    rows = await _in_time(reader.scan_prefix(_BACKUP_KEY))
+    if await _in_time(next_rows(rows, 1)):
+        raise StorageError(f"opening: {url} is a backup: `sluicemq restore {url} --check` reads all of it")
+    raise StorageError(f"opening: {url} holds nothing of SluiceMQ's, or was not restored to the end")
+
+
+async def _journal(reader: DbReader, root: Path, url: str) -> Early:
+    """What only the journal has. Raises StorageError."""
+    value = await _in_time(reader.get(journal_state.key()))
+    state = None if value is None else journal_state.decode(value)
+    directory = journal_of(root, state, is_beside="://" not in url)
+    if state is None or directory is None:
+        return Early({}, _NOTHING)
+    held = EndRecord(state.sequence, state.checksum)
+    journal: Early = await _run(_read_journal, directory, state.database_id, held)
+    return journal
+
+
+def _read_journal(directory: Path, database_id: int, held: EndRecord) -> Early:
+    rows: Rows = {}
+    try:
+        for _, more, _ in read_commits(survey_journal(directory, database_id, held)):
+            rows.update(more)
+    except OSError as error:
+        raise StorageError(f"opening the journal: {error.strerror}: {error.filename}") from error
+    return Early(rows, _NOTHING)
+
+
+async def _in_time(step: Awaitable[_Result]) -> _Result:
+    try:
+        async with asyncio.timeout(limits.STORE_OPEN_TIMEOUT_S):
+            return await step
+    except TimeoutError:
+        raise StoreUnavailable(f"reading the storage: no answer in {limits.STORE_OPEN_TIMEOUT_S} s") from None
+    except SLATE_ERRORS as error:
+        raise translate(error, "reading the storage") from error
+
+
+async def _run(call: Callable[..., Any], *arguments: object) -> Any:
+    return await asyncio.get_running_loop().run_in_executor(None, call, *arguments)
