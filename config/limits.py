@@ -120,7 +120,11 @@ EXPIRY_STEP_MESSAGES: Final = 1_000  # given up by one group at a time
 EXPIRY_RETRY_MS: Final = 5_000  # what no dead-letter queue took, and no group keeps, is offered again
 EXPIRY_RETURNED_PER_MS: Final = 200  # of many claims that came back those that expire are given up together
 EXPIRY_READ_INTERVAL_MS: Final = 1_000  # a group without consumers looks so often at what the store holds
-DEAD_LETTER_NESTING_MAX: Final = 8  # queues whose limits push messages on to each other within one call
+DISCARDED_PER_TURN_MAX: Final = 8_192  # messages given up by themselves before others have their turn
+DEAD_LETTER_COST: Final = 32  # a dead letter in a queue counts as so many more
+DEAD_LETTER_COPIES_MAX: Final = (
+    100  # of one message, where dead letters of dead letters multiply by themselves
+)
 SCHEDULE_WINDOW_MESSAGES: Final = 10_000  # next scheduled messages of a queue whose keys are in memory
 SCHEDULE_NEAR_MS: Final = 2_000  # payloads are read so long before they are due
 SCHEDULE_STEP_MESSAGES: Final = 1_000  # appended before others have their turn

@@ -28,6 +28,7 @@ class StepLoop:
                 await asyncio.sleep(0)
 
     def finish(self) -> None:
-        """Take all steps that are left."""
+        """Take all steps that are left, but for what a start finds by itself."""
+        self._manager.context.discards.end()
         while self._manager.take_step(self._clock.now_ms()):
             pass

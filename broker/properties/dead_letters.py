@@ -6,7 +6,7 @@ protocol the message came by, and MQTT clients see them as user properties.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -14,8 +14,9 @@ import structlog
 
 from broker.properties import amqp, templates
 from broker.properties.model import Header, HeaderMap, HeaderValue
+from config import limits
 from queue_manager.cursor.reasons import REJECTED
-from queue_manager.rules.dead_letters import Death, Origin
+from queue_manager.rules.dead_letters import Death, Origin, Stamped
 from storage.envelope import PROPERTIES_AMQP, EnvelopeTemplate
 
 _log: Final = structlog.get_logger("sluicemq.dead_letters")
@@ -29,7 +30,8 @@ ORIGINAL_ID: Final = "_dlq_original_id"
 GROUP: Final = "_dlq_group"
 DELIVERY_COUNT: Final = "_dlq_delivery_count"
 MOVED_AT: Final = "_dlq_moved_at"
-OWN_HEADERS: Final = (ORIGINAL_QUEUE, ORIGINAL_TOPIC, ORIGINAL_ID, GROUP, DELIVERY_COUNT, MOVED_AT)
+COPIES: Final = "_dlq_copies"
+OWN_HEADERS: Final = (ORIGINAL_QUEUE, ORIGINAL_TOPIC, ORIGINAL_ID, GROUP, DELIVERY_COUNT, MOVED_AT, COPIES)
 
 
 def note_refused(queue: str, reason: str) -> None:
@@ -37,16 +39,21 @@ def note_refused(queue: str, reason: str) -> None:
     _log.warning("queue.dead_letter_refused", queue=queue, reason=reason, kept="failed, in its own queue")
 
 
-def stamp(death: Death) -> tuple[int, bytes] | None:
-    """The properties of the copy; None if it would go round without anybody ever rejecting it."""
+def stamp(death: Death) -> Stamped:
+    """The properties of the copies, and who gets none: where the message died before, without anybody who
+    rejected it since, and all, where so too many copies of it were made.
+    """
     template = death.message.template
     raw = templates.as_amqp(template)
     headers = amqp.read(raw).header_values()
     history = _history(headers.get(DEATHS))
     at = datetime.fromtimestamp(death.at_ms / 1000, UTC)
     deaths = _with_death(history, death, at, amqp.expiration_of(raw))
-    if death.reason != REJECTED and _goes_round(death.target, deaths):
-        return None
+    avoided = {each for each in _died_in(deaths) if each in death.targets}
+    target_count = len(death.targets) - len(avoided)
+    copies = _copies(headers, death, target_count)
+    if copies > limits.DEAD_LETTER_COPIES_MAX and copies > target_count > 1:
+        avoided.update(death.targets)
     added: list[Header] = [(DEATHS, deaths)]
     what = (("reason", death.reason), ("queue", death.queue), ("exchange", template.exchange))
     if not history:
@@ -63,9 +70,11 @@ def stamp(death: Death) -> tuple[int, bytes] | None:
         (DELIVERY_COUNT, death.attempts),
         (MOVED_AT, at.isoformat(timespec="milliseconds").replace("+00:00", "Z")),
     ]
+    if copies > 1 or COPIES in headers:
+        added.append((COPIES, copies))
     if death.is_readdressed and amqp.may_copy(raw):
         raw = amqp.without_headers(raw, (amqp.COPIES,))
-    return PROPERTIES_AMQP, amqp.stamp(raw, added)
+    return Stamped(PROPERTIES_AMQP, amqp.stamp(raw, added), avoided)
 
 
 def _history(value: HeaderValue) -> list[HeaderMap]:
@@ -93,14 +102,24 @@ def _with_death(history: list[HeaderMap], death: Death, at: datetime, expiration
     return [new, *history]
 
 
-def _goes_round(target: str, deaths: list[HeaderMap]) -> bool:
-    """Whether the message died in `target` before, and nowhere since by being rejected."""
+def _died_in(deaths: list[HeaderMap]) -> Iterator[str]:
+    """The queues that the message died in since it was last rejected."""
     for death in deaths:
+        queue = death.get("queue")
         if death.get("reason") == REJECTED:
-            return False
-        if death.get("queue") == target:
-            return True
-    return False
+            return
+        if isinstance(queue, str):
+            yield queue
+
+
+def _copies(headers: Mapping[str, HeaderValue], death: Death, target_count: int) -> int:
+    """How many copies like these there may be now: what was made of one message since it was last rejected,
+    if all of them go as far.
+    """
+    before = headers.get(COPIES)
+    if death.reason == REJECTED or not isinstance(before, int):
+        before = 1
+    return min(max(before, 1), limits.DEAD_LETTER_COPIES_MAX) * max(target_count, 1)
 
 
 def origin_of(template: EnvelopeTemplate) -> Origin | None:

@@ -26,6 +26,7 @@ from queue_manager.log.removals import RangeRemoval
 from queue_manager.log.retention import Retention
 from queue_manager.model import Message
 from queue_manager.shard.commit import Commit
+from queue_manager.shard.discards import Discards
 from queue_manager.shard.loads import LogLoad
 
 
@@ -303,15 +304,18 @@ class Cursor:
         self.want_dispatch()
         self._owner.loaded(now_ms)  # who wants one message waits for that, too
 
-    def discard_fresh(self, messages: list[Message], reason: str, now_ms: int) -> int:
-        """Let go of messages that were not claimed; give how many of them, from the first on, it were: all.
+    def discard_fresh(
+        self, messages: list[Message], reason: str, now_ms: int, budget: Discards | None = None
+    ) -> int:
+        """Let go of messages that were not claimed; give how many of them, from the first on, it were: all,
+        or as many as there is a budget for.
 
         Where dead letters are wanted the bodies must be in memory; what those do not take is kept failed.
         """
-        done_with = self.failures.discard_fresh(messages, self.backlog.selects, reason, now_ms)
+        done_with, count = self.failures.discard_fresh(messages, self.backlog.selects, reason, now_ms, budget)
         self.backlog.discard(done_with)
-        self.dispatcher.passed(self, messages)
-        return len(messages)
+        self.dispatcher.passed(self, messages if count == len(messages) else messages[:count])
+        return count
 
     def take_out(self, claims: list[Claim]) -> None:
         """Take claims that do not wait any more from where they did."""

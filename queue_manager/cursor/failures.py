@@ -11,6 +11,7 @@ from queue_manager.cursor.done_purges import H
 from queue_manager.cursor.stored_state import StoredState
 from queue_manager.log.retention import Retention
 from queue_manager.model import Message
+from queue_manager.shard.discards import Discards
 
 
 class DeadLetters(Protocol):
@@ -67,23 +68,35 @@ class Failures(Generic[H]):
             self._claims.finish(claim)
 
     def discard_fresh(
-        self, messages: list[Message], selects: Callable[[Message], bool], reason: str, now_ms: int
-    ) -> list[Message]:
-        """As `discard`, for messages that were not claimed; give those that the cursor is done with.
+        self,
+        messages: list[Message],
+        selects: Callable[[Message], bool],
+        reason: str,
+        now_ms: int,
+        budget: Discards | None = None,
+    ) -> tuple[list[Message], int]:
+        """As `discard`, for messages that were not claimed; give those that the cursor is done with, and how
+        many were looked at before the budget was spent.
 
         The others are kept as failed. What `selects` says no to is nothing for the group.
         """
         if not reason or not self._dead_letters.is_wanted():
-            return messages
+            if budget is not None:
+                budget.spend(len(messages))
+            return messages, len(messages)
         done_with: list[Message] = []
-        for message in messages:
+        for count, message in enumerate(messages):
+            if budget is not None:
+                if budget.is_spent:
+                    return done_with, count
+                budget.spend(1)
             if not selects(message) or self._send(message, 0, reason, now_ms):
                 done_with.append(message)
             else:
                 self._keep(self._claims.buckets.make_one(message, now_ms))
                 self._stored.mark_dirty()
                 self._stored.write_soon()
-        return done_with
+        return done_with, len(messages)
 
     def _send(self, message: Message, attempts: int, reason: str, now_ms: int) -> bool:
         return self._dead_letters.send(self._holder.group_id, message, attempts, reason, now_ms)

@@ -227,6 +227,7 @@ class Consumption:
         dispatchable = context.dispatchable
         budget = context.budget
         budget.renew()
+        context.discards.renew()
         while dispatchable:
             groups = list(dispatchable)
             dispatchable.clear()

@@ -6,9 +6,10 @@ where it is, failed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple, Protocol
 
+from config import limits
 from queue_manager import address
 from queue_manager.cursor.reasons import EXPIRED, MAXLEN, REJECTED
 from queue_manager.errors import InvalidAddress
@@ -19,11 +20,11 @@ from storage.envelope import EnvelopeTemplate
 
 
 class Death:
-    """Why a message is dead-lettered, and to which queue: what its new properties tell. `is_readdressed`: by
+    """Why a message is dead-lettered, and to which queues: what its new properties tell. `is_readdressed`: by
     another routing key than it was published with.
     """
 
-    __slots__ = ("at_ms", "attempts", "group_id", "is_readdressed", "message", "queue", "reason", "target")
+    __slots__ = ("at_ms", "attempts", "group_id", "is_readdressed", "message", "queue", "reason", "targets")
 
     def __init__(
         self,
@@ -33,7 +34,7 @@ class Death:
         reason: str,
         attempts: int,
         at_ms: int,
-        target: str,
+        targets: Sequence[str],
         *,
         is_readdressed: bool = True,
     ) -> None:
@@ -43,19 +44,28 @@ class Death:
         self.reason = reason
         self.attempts = attempts
         self.at_ms = at_ms
-        self.target = target
+        self.targets = targets
         self.is_readdressed = is_readdressed
 
 
-Stamp = Callable[[Death], tuple[int, bytes] | None]
-"""Gives the (properties kind, properties) of the copy, or None when its history shows a loop; the front-ends
-know how they look."""
+class Stamped(NamedTuple):
+    """The properties of the copies. `avoided`: the targets that get none, since the message would go round in
+    a loop, or have become too many.
+    """
+
+    properties_kind: int
+    properties: bytes
+    avoided: Collection[str] = ()
 
 
-def keep_properties(death: Death) -> tuple[int, bytes] | None:
+Stamp = Callable[[Death], Stamped]
+"""Gives what the copies are; the front-ends know how they look."""
+
+
+def keep_properties(death: Death) -> Stamped:
     """The stamp that adds nothing."""
     template = death.message.template
-    return template.properties_kind, template.properties
+    return Stamped(template.properties_kind, template.properties)
 
 
 class Origin:
@@ -117,8 +127,8 @@ class DeadLetterBook:
     """What dead-lettering did so far.
 
     `refused_count` messages stayed failed where they were, `dropped_count` went round a loop in which no
-    consumer rejected them. `on_trouble(queue name, reason)` is called when a queue begins to keep messages it
-    should have passed on, or for another reason than before; not for each message.
+    consumer rejected them, or had become too many. `on_trouble(queue name, reason)` is called when a queue
+    begins to keep messages it should have passed on, or for another reason than before; not for each message.
     """
 
     __slots__ = (
@@ -163,7 +173,7 @@ class DeadLetterBook:
             self.on_trouble(queue, reason)
 
     def dropped(self) -> None:
-        """Count a message that went round a loop."""
+        """Count a message that went round a loop, or had become too many."""
         self.dropped_count += 1
 
     def sent(self, queue: str) -> None:
@@ -195,8 +205,8 @@ class DeadLetters:
         """Append a copy of `message` to the dead-letter queues; whether the original may be let go of.
 
         That has to be done in the same commit. False: there is no such queue, or none takes the message.
-        True also for a message that went round a loop because it expired or was too many: that one is
-        dropped. The message's body must be in memory.
+        True also for a message that went round a loop, or has become too many, because it expired or was one
+        too many: that one is dropped. The message's body must be in memory.
         """
         if not self.is_wanted() or message.body is None:
             return False
@@ -205,35 +215,43 @@ class DeadLetters:
         exchange, keys = self._address(message.template)
         targets = self._targets(exchange, keys, message.template)
         obstacle = "" if targets else _nowhere(exchange, keys[0])
-        is_sent = is_loop = False
+        takers: list[Target] = []
+        is_loop = False
         for target in targets:
-            refusal = target.why_not(len(message.body), now_ms)
-            if refusal:
-                obstacle = refusal
-                continue
-            stamped = None
-            if target.name != name or reason == REJECTED:
-                stamped = book.stamp(self._death(group_id, message, attempts, reason, now_ms, target.name))
-            if stamped is None:
+            if target.name == name and reason != REJECTED:
                 is_loop = True
-                continue
+            elif refusal := target.why_not(len(message.body), now_ms):
+                obstacle = refusal
+            else:
+                takers.append(target)
+        if takers:
+            self._log.context.discards.spend(limits.DEAD_LETTER_COST * len(takers))
+            death = self._death(group_id, message, attempts, reason, now_ms, takers)
+            kind, properties, avoided = book.stamp(death)
+            if avoided:
+                is_loop = True
+                takers = [t for t in takers if address.local_name(t.name) not in avoided]
+        if takers:
             original = message.template
             template = EnvelopeTemplate(
                 keys[0],
-                *stamped,
+                kind,
+                properties,
                 persistent=original.persistent,
                 priority=original.priority,
                 exchange=exchange,
             )
-            target.append_one(template, message.body, now_ms)
-            is_sent = True
-        if is_sent:
+            for target in takers:
+                target.append_one(template, message.body, now_ms)
             book.sent(name)
             return True
         if is_loop and reason in (EXPIRED, MAXLEN):
             book.dropped()
             return True
-        book.refused(name, obstacle or f"messages would go round in a loop through {targets[0].name!r}")
+        book.refused(
+            name,
+            obstacle or f"messages would go round in a loop, or be too many, through {targets[0].name!r}",
+        )
         return False
 
     def _targets(self, exchange: str, keys: Sequence[str], template: EnvelopeTemplate) -> Sequence[Target]:
@@ -254,7 +272,13 @@ class DeadLetters:
         return policy.dead_letter_exchange, keys
 
     def _death(
-        self, group_id: str, message: Message, attempts: int, reason: str, now_ms: int, target: str
+        self,
+        group_id: str,
+        message: Message,
+        attempts: int,
+        reason: str,
+        now_ms: int,
+        targets: Sequence[Target],
     ) -> Death:
         is_readdressed = not self._log.policy.dead_letter_by_key
         return Death(
@@ -264,7 +288,7 @@ class DeadLetters:
             reason,
             attempts,
             now_ms,
-            address.local_name(target),
+            [address.local_name(target.name) for target in targets],
             is_readdressed=is_readdressed,
         )
 

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from config import limits
 from queue_manager.shard.commit import Commit, WrittenLog
+from queue_manager.shard.discards import Discards
 from queue_manager.shard.loads import Load
 from queue_manager.shard.message_fields import MessageFields
 from queue_manager.shard.steps import Budget, Steps
@@ -183,6 +184,7 @@ class Context:
         self.deferred: dict[Dispatched, None] = {}
         self.budget = Budget()
         self.steps = Steps()
+        self.discards = Discards(self.steps)
         self.leased: dict[Leased, None] = {}
         self.appended: dict[Appended, None] = {}
         self.tailed: dict[InMemory, None] = {}
@@ -193,7 +195,6 @@ class Context:
         self.staging: dict[Staging, None] = {}
         self.awaiting_history: dict[object, None] = {}  # cursors made before it was known what is gone
         self.auto_commit_interval_ms = 5_000
-        self._discarding = 0  # queues that are giving up messages just now, one within the other
 
     def defer(self, groups: Iterable[Dispatched]) -> None:
         """It is the turn of others: these groups go on with a step."""
@@ -225,19 +226,6 @@ class Context:
     def put_back_removals(self, removals: list[Removal]) -> None:
         """Have these done before all others."""
         self.removals = removals + self.removals
-
-    def begin_discarding(self) -> bool:
-        """A queue gives up messages; False: a long row of queues, each with dead letters for the next, is not
-        gone through in one call.
-        """
-        if self._discarding >= limits.DEAD_LETTER_NESTING_MAX:
-            return False
-        self._discarding += 1
-        return True
-
-    def end_discarding(self) -> None:
-        """See `begin_discarding`."""
-        self._discarding -= 1
 
     def tail_share(self, log_count: int) -> int:
         """How many bytes of messages each of so many logs may keep in memory."""

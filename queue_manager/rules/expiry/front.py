@@ -12,14 +12,15 @@ from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.reader import Reader
 from queue_manager.log.retention import Retention
 from queue_manager.model import Message
+from queue_manager.shard.discards import Discards
 from queue_manager.shard.loads import LogLoad, PayloadLoad
 
 
 class Walker(Protocol):
     """Who goes through a log by fronts."""
 
-    def on_timer(self, now_ms: int) -> None:
-        """Something was read for one of them."""
+    def read(self, now_ms: int) -> bool:
+        """Something was read for one of them; whether more than could be dealt with in this turn."""
 
 
 class Front:
@@ -75,9 +76,8 @@ class Front:
         """See `LoadTarget`."""
         self.reader.go_on()
         self.reader.loaded(load, rows, next_offset, sequence, self._release_gone)
-        if not self.log.deleted:
-            self._on_loaded.on_timer(now_ms)
-        self.reader.forget()
+        if self.log.deleted or not self._on_loaded.read(now_ms):
+            self.reader.forget()
 
     def payloads_loaded(
         self, load: PayloadLoad, bodies: dict[int, bytes], read_count: int, now_ms: int
@@ -115,15 +115,22 @@ class FutureGroups(Front):
         """Messages for groups to come."""
         return self.retention.kept_count()
 
-    def discard_fresh(self, messages: list[Message], reason: str, now_ms: int) -> int:
+    def discard_fresh(
+        self, messages: list[Message], reason: str, now_ms: int, budget: Discards | None = None
+    ) -> int:
         """Let go of messages; give how many of them, from the first on, it were.
 
-        Fewer than all where the dead-letter queue does not take one: no group keeps it failed.
+        Fewer than all where the dead-letter queue does not take one, since no group keeps it failed, or where
+        the budget is spent.
         """
         count = len(messages)
+        if budget is not None:
+            budget.spend(count)
         if reason and self._dead_letters.is_wanted():
             count = 0
             for message in messages:
+                if count and budget is not None and budget.is_spent:
+                    break
                 if not self._dead_letters.send("", message, 0, reason, now_ms):
                     break
                 count += 1

@@ -29,6 +29,7 @@ from queue_manager.rules.expiry.queue_ttl import QueueTtl
 from queue_manager.rules.expiry.times import expires_at, has_expired
 from queue_manager.rules.expiry.waiting import WaitingClaims
 from queue_manager.shard.commit import Commit
+from queue_manager.shard.discards import Discards
 from storage.envelope import EnvelopeTemplate
 from storage.records import queue_account
 
@@ -36,12 +37,11 @@ from storage.records import queue_account
 class Levels:
     """The rules of the logs of one queue, by priority."""
 
-    __slots__ = ("_log", "_rules", "is_busy")
+    __slots__ = ("_log", "_rules")
 
     def __init__(self, log: QueueLog) -> None:
         self._log = log
         self._rules: tuple[LogRules, ...] = ()
-        self.is_busy = False
 
     def add(self, rules: LogRules) -> None:
         """Take in the rules of a log."""
@@ -51,21 +51,6 @@ class Levels:
         """The rules, of the least urgent priority first."""
         return self._rules
 
-    def begin(self) -> bool:
-        """Whether nothing of the queue is being given up; then it is now, until `end`.
-
-        Dead letters may come back to this queue, and that must not begin it all again within.
-        """
-        if self.is_busy or not self._log.context.begin_discarding():
-            return False
-        self.is_busy = True
-        return True
-
-    def end(self) -> None:
-        """Others may begin."""
-        self._log.context.end_discarding()
-        self.is_busy = False
-
     def readers(self) -> list[list[overflow.Reader]]:
         """For each group (or those to come) what it reads: the logs, the least urgent first."""
         rules = self.ascending()
@@ -74,13 +59,18 @@ class Levels:
             return [[(rule, rule.retention.members[key]) for rule in rules] for key in members]
         return [[(rule, rule.fronts.future()) for rule in rules]]
 
-    def drop_too_many(self, now_ms: int) -> None:
+    def give_up(self, now_ms: int) -> None:
         """Give up the oldest of what is more than the policy lets wait, or keeps for groups to come."""
         policy = self._log.policy
+        if self._log.deleted:
+            return
         if policy.overflow == DROP_HEAD:
             self._drop_oldest(MAXLEN, now_ms)
         if policy.retains() and not self.ascending()[0].retention.members:
             self._drop_oldest(RETENTION, now_ms)
+        discards = self._log.context.discards
+        if discards.is_spent:
+            discards.put_off(self)
 
     def _drop_oldest(self, reason: str, now_ms: int) -> None:
         if all(overflow.Excess(readers, reason).is_over() for readers in self.readers()):
@@ -167,13 +157,10 @@ class LogRules:
             if not self._levels.oldest_at_hand():  # reading it for each publish would cost more than they do
                 self.call_at(now_ms + limits.EXPIRY_READ_INTERVAL_MS)
                 return
-        if policy.keeps_nothing() or not self._levels.begin():  # consumers have the first chance
+        if policy.keeps_nothing():  # consumers have the first chance
             self.call_at(now_ms)
             return
-        try:
-            self._levels.drop_too_many(now_ms)
-        finally:
-            self._levels.end()
+        self.budget.give_up(self._levels, now_ms, len(bodies))
 
     def log_written(self) -> None:
         """The log was put into the open commit up to its end."""
@@ -209,6 +196,8 @@ class LogRules:
     def delete(self) -> None:
         """The queue is deleted."""
         self.log.context.timers.forget(self)
+        self.budget.forget(self)
+        self.budget.forget(self._levels)
 
     # what happens to cursors (see `Rules`)
 
@@ -297,8 +286,7 @@ class LogRules:
 
     def loaded(self, cursor: Cursor, now_ms: int) -> None:
         """See `Rules`: it may be what we wait for."""
-        self.on_timer(now_ms)
-        if not any(cursor.consumers):
+        if not self.read(now_ms) and not any(cursor.consumers):
             cursor.backlog.forget_read()
 
     # time
@@ -308,19 +296,30 @@ class LogRules:
         self.log.context.timers.set(self, due_ms)
 
     def on_timer(self, now_ms: int) -> None:
+        """Look at everything, as far as there is a budget for this turn."""
+        self.budget.give_up(self, now_ms)
+
+    def read(self, now_ms: int) -> bool:
+        """Something was read: look at everything; whether that is not all over."""
+        discards = self.budget
+        discards.renew()
+        discards.give_up(self, now_ms)
+        return discards.is_put_off(self) or discards.is_put_off(self._levels)
+
+    def give_up(self, now_ms: int) -> None:
         """Give up what has expired, as far as it is at hand; what is not is read and dealt with then."""
         if self.log.deleted:
             return
-        if not self._levels.begin():
-            self.call_at(now_ms)
-            return
-        try:
-            self._end_waiting(now_ms)
-            self._own.end_due(now_ms)
-            self._ttl.end_due(now_ms)
-            self._levels.drop_too_many(now_ms)
-        finally:
-            self._levels.end()
+        for give_up in (self._end_waiting, self._own.end_due, self._ttl.end_due, self._levels.give_up):
+            give_up(now_ms)
+            if self.budget.is_spent:
+                self.budget.put_off(self)
+                return
+
+    @property
+    def budget(self) -> Discards:
+        """See `overflow.Level`."""
+        return self.log.context.discards
 
     def _end_waiting(self, now_ms: int) -> None:
         """Give up claims that came back and have expired."""
@@ -370,22 +369,28 @@ class LogRules:
     def discard_waiting(self, cursor: Cursor, claims: list[Claim], reason: str, now_ms: int) -> bool:
         """See `Level`."""
         missing: list[Claim] = []
+        left: list[Claim] = []
         needs_body = self.dead_letters.is_wanted()
         for claim in claims:
+            if self.budget.is_spent:
+                left.append(claim)
+                continue
             if needs_body and claim.message.body is None:
                 missing.append(claim)
                 continue
+            self.budget.spend(1)
             if self.bytes is not None:
                 self.bytes.of(cursor).remove(claim)
             cursor.failures.discard(claim, reason, now_ms)
         cursor.take_out([claim for claim in claims if claim.state != AVAILABLE])
-        if not missing:
+        if not missing and not left:
             return True
         self.oldest.forget(cursor)
         if reason == EXPIRED:
-            for claim in missing:  # they are due again when their payloads have been read
+            for claim in (*left, *missing):  # these are due again when their payloads have been read
                 self._waiting.add(cursor, claim, now_ms)
-        cursor.reader.request_payloads([claim.message for claim in missing[: limits.LOAD_MESSAGES_MAX]])
+        if missing:
+            cursor.reader.request_payloads([claim.message for claim in missing[: limits.LOAD_MESSAGES_MAX]])
         return False
 
     # after a start

@@ -17,6 +17,7 @@ from queue_manager.rules.expiry.byte_count import ByteCount, Holder
 from queue_manager.rules.expiry.front import Front
 from queue_manager.rules.expiry.fronts import Fronts, Source
 from queue_manager.rules.expiry.oldest import Oldest
+from queue_manager.shard.discards import Discards
 
 FRONT_MESSAGES_MIN: Final = 16  # of the log are looked at for what is too much
 
@@ -36,6 +37,10 @@ class Level(Protocol):
 
     @property
     def oldest(self) -> Oldest: ...
+
+    @property
+    def budget(self) -> Discards:
+        """What may be given up in this turn; where it is spent the rest is in another."""
 
     def is_over_for(self, holder: Holder, message: Message) -> bool:
         """Whether the group has taken the message, or let go of it."""
@@ -107,7 +112,7 @@ def drop_oldest(readers: Sequence[Reader], reason: str, now_ms: int) -> None:
     `RETENTION`.
     """
     for level, holder in readers:
-        while not (excess := Excess(readers, reason)).is_over():
+        while not level.budget.is_spent and not (excess := Excess(readers, reason)).is_over():
             source = level.fronts.source(holder)
             step = min(max(excess.count, FRONT_MESSAGES_MIN), limits.EXPIRY_STEP_MESSAGES)
             # out of order, something older than what came back may never have been claimed
@@ -145,14 +150,15 @@ def _drop_front(
     waiting = level.oldest.of(holder) if isinstance(holder, Cursor) else []
     end = waiting[0][0] if waiting else OFFSET_END
     too_many, passed = _front_to_drop(level, holder, front, end, excess)
-    count = holder.discard_fresh(too_many, reason, now_ms)
+    count = holder.discard_fresh(too_many, reason, now_ms, level.budget)
     level.note_passed(holder, too_many[:count])
     if count < len(too_many):
         passed = front.index(too_many[count])
     if passed:
         level.pass_over(holder, source, passed)
     if count < len(too_many):
-        level.call_at(now_ms + limits.EXPIRY_RETRY_MS)
+        if not level.budget.is_spent:
+            level.call_at(now_ms + limits.EXPIRY_RETRY_MS)
         return False
     return True
 

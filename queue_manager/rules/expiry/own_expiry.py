@@ -14,6 +14,7 @@ from queue_manager.rules.expiry.byte_count import ByteCount, Holder
 from queue_manager.rules.expiry.front import FutureGroups
 from queue_manager.rules.expiry.fronts import Fronts
 from queue_manager.rules.expiry.own_ttls import Expiring, Key, OwnTtls
+from queue_manager.shard.discards import Discards
 from queue_manager.shard.loads import BodiesLoad
 from storage.envelope import EnvelopeTemplate
 from storage.records import expiry
@@ -39,6 +40,13 @@ class Ruler(Protocol):
 
     def on_timer(self, now_ms: int) -> None:
         """Look at everything again."""
+
+    def read(self, now_ms: int) -> bool:
+        """Something was read: look at everything again."""
+
+    @property
+    def budget(self) -> Discards:
+        """What may be given up in this turn; where it is spent everything is looked at again in another."""
 
 
 class OwnExpiry:
@@ -94,7 +102,12 @@ class OwnExpiry:
         due = self._ttls.take_due(now_ms, limits.EXPIRY_STEP_MESSAGES)
         missing = []
         holders = self._rules.fronts.holders()
+        budget = self._rules.budget
         for key, row in due:
+            if budget.is_spent:
+                self._ttls.put_back(key, row)
+                continue
+            budget.spend(1)
             offset = key[1]
             readers = (
                 [] if row.is_gone else [holder for holder in holders if not holder.progress.has_taken(offset)]
@@ -151,7 +164,7 @@ class OwnExpiry:
             self._is_loading = False
             for message_id in list(wanted)[:read_count]:
                 wanted[message_id].read(bodies.get(message_id))
-            self._rules.on_timer(now_ms)
+            self._rules.read(now_ms)
 
         self._log.context.loads.append(BodiesLoad(list(wanted), read))
 

@@ -14,6 +14,7 @@ from queue_manager.log.retention import Retention
 from queue_manager.model import Message
 from queue_manager.rules.expiry.byte_count import Holder
 from queue_manager.rules.expiry.fronts import Fronts, Source
+from queue_manager.shard.discards import Discards
 
 
 class Passing(Protocol):
@@ -30,6 +31,10 @@ class Passing(Protocol):
 
     def call_at(self, due_ms: int) -> None:
         """Have everything looked at again then."""
+
+    @property
+    def budget(self) -> Discards:
+        """What may be given up in this turn; where it is spent everything is looked at again in another."""
 
 
 class QueueTtl:
@@ -65,6 +70,7 @@ class QueueTtl:
         if seen_due_ms > now_ms:
             self._rules.call_at(max(seen_due_ms, now_ms + limits.EXPIRY_READ_INTERVAL_MS))
             return
+        budget = self._rules.budget
         step = 1
         while front := source.peek(step):
             step = limits.EXPIRY_STEP_MESSAGES
@@ -76,11 +82,13 @@ class QueueTtl:
                         break
                     expired.append(message)
                 count += 1
-            discarded = holder.discard_fresh(expired, reason, now_ms)
+            discarded = holder.discard_fresh(expired, reason, now_ms, budget)
             self._rules.note_passed(holder, expired[:discarded])
             passed = count if discarded == len(expired) else front.index(expired[discarded])
             if passed:
                 self._rules.pass_over(holder, source, passed)
+            if budget.is_spent:
+                return
             if passed < count:
                 retry_ms = now_ms + limits.EXPIRY_RETRY_MS
                 self._fronts.see(source, front[passed], retry_ms)

@@ -25,11 +25,11 @@ def die(
     template: EnvelopeTemplate, reason: str = "rejected", queue: str = "orders", target: str = "dead"
 ) -> bytes | None:
     message = Message(9, 4, b"body", template, NOW_MS)
-    stamped = dead_letters.stamp(Death(message, queue, "g", reason, 3, NOW_MS, target))
-    if stamped is None:
+    stamped = dead_letters.stamp(Death(message, queue, "g", reason, 3, NOW_MS, [target]))
+    if stamped.avoided:
         return None
-    assert stamped[0] == PROPERTIES_AMQP
-    return stamped[1]
+    assert stamped.properties_kind == PROPERTIES_AMQP
+    return stamped.properties
 
 
 def again(raw: bytes | None) -> EnvelopeTemplate:

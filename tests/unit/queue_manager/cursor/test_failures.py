@@ -70,10 +70,11 @@ def test_discarded_claim_is_done_where_no_dead_letters_are_wanted() -> None:
 def test_fresh_messages_that_dead_letters_refuse_are_kept_as_failed() -> None:
     cursor, _, failures = begin(Letters(is_wanted=True, takes=False))
     messages = cursor.backlog.take(2)
-    done_with = failures.discard_fresh(messages, lambda m: m.offset == 1, EXPIRED, NOW_MS)
+    done_with, count = failures.discard_fresh(messages, lambda m: m.offset == 1, EXPIRED, NOW_MS)
+    assert count == 2
     assert [message.offset for message in done_with] == [2], "which is nothing for the group"
     assert cursor.progress.failed.contains(1)
-    assert failures.discard_fresh(messages, everything, "", NOW_MS) is messages, "there is no reason to tell"
+    assert failures.discard_fresh(messages, everything, "", NOW_MS) == (messages, 2), "no reason to tell"
 
 
 def test_revived_claim_is_untried_and_the_log_stands_for_it_again() -> None:

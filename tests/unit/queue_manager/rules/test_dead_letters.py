@@ -8,7 +8,7 @@ from queue_manager.claims.claim import DONE, FAILED
 from queue_manager.cursor.reasons import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from queue_manager.manager import QueueManager
 from queue_manager.queue.queue import Queue
-from queue_manager.rules.dead_letters import keep_properties, no_copies, no_origin
+from queue_manager.rules.dead_letters import Stamped, keep_properties, no_copies, no_origin
 from storage.records import done, failed, payload
 from tests.unit.queue_manager.managers import NOW_MS, Sink, consume, make_manager, make_queue, publish
 
@@ -80,7 +80,9 @@ def test_a_loop(reason: str, let_go: bool) -> None:
     manager = make_manager()
     queue, sink = source(manager)
     make_queue(manager, "dead")
-    manager.queues.dead_letters.install(lambda death: None, no_origin, no_copies, lambda queue, reason: None)
+    manager.queues.dead_letters.install(
+        lambda death: Stamped(0, b"", death.targets), no_origin, no_copies, lambda queue, reason: None
+    )
     [claim] = sink.claims
     assert queue.dead_letters.send("", claim.message, 1, reason, NOW_MS) == let_go
     book = manager.queues.dead_letters

@@ -109,8 +109,8 @@ def test_a_long_row_of_dead_letter_queues_is_gone_through_in_steps() -> None:
     last = make_queue(manager, f"q{count}")
     for _ in range(count + 2):
         assert publish(manager, 1, "$queue/q0") == ACCEPTED
-    for _ in range(count):
-        manager.fire_timers(NOW_MS)
+    while manager.take_step(NOW_MS):
+        pass
     assert last.ready_count() == 2
     assert all(manager.queues.find(f"q{number}").ready_count() == 1 for number in range(count))
 

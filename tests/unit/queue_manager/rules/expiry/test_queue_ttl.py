@@ -7,6 +7,8 @@ from queue_manager.model import Message
 from queue_manager.rules.expiry.byte_count import Holder
 from queue_manager.rules.expiry.fronts import Fronts, Source
 from queue_manager.rules.expiry.queue_ttl import QueueTtl
+from queue_manager.shard.discards import Discards
+from queue_manager.shard.steps import Steps
 from tests.unit.queue_manager.managers import NOW_MS, make_manager, make_queue
 
 
@@ -16,6 +18,7 @@ class Passed:
     def __init__(self) -> None:
         self.offsets: list[int] = []
         self.due_ms: list[int] = []
+        self.budget = Discards(Steps())
 
     def note_passed(self, holder: Holder, messages: list[Message]) -> None:
         self.offsets += [message.offset for message in messages]
@@ -29,8 +32,9 @@ class Passed:
     def call_at(self, due_ms: int) -> None:
         self.due_ms.append(due_ms)
 
-    def on_timer(self, now_ms: int) -> None:
+    def read(self, now_ms: int) -> bool:
         """See `Walker`."""
+        return False
 
 
 def begin(ttl_ms: int) -> tuple[QueueManager, Cursor, QueueTtl, Passed]:
