@@ -66,6 +66,7 @@ MQTT_ADDRESSES_PER_CONSUMER_MAX: Final = 256  # topics of deliveries that are ke
 
 MQTT_SESSIONS_MAX: Final = 100_000  # that outlive their connection
 MQTT_SESSION_INFLIGHT_MAX: Final = 1_000  # messages such a session is sent and has not acknowledged
+SESSION_TOPICS_MATCHED_MAX: Final = 256  # topics of which a session remembers the subscriptions they match
 SESSION_TRIM_SLACK_MESSAGES: Final = 256  # beyond an eighth of the bound, before the store is looked through
 SESSION_TRIM_SLACK_BYTES: Final = 1 * MIB
 SESSION_QUEUED_MESSAGES_MAX: Final = 1 << 40  # ceiling of mqtt.sessions.max_queued_messages

@@ -25,6 +25,7 @@ __all__ = [
     "Link",
     "Log",
     "Losses",
+    "Matched",
     "Merged",
     "Received",
     "Session",
@@ -173,6 +174,18 @@ class SessionSubscription(Protocol):
         """Whether it is what brings the client retained messages for another subscription."""
 
 
+class Matched(Protocol):
+    """The subscriptions of a session that a topic matches."""
+
+    @property
+    def logged(self) -> Sequence[SessionSubscription]:
+        """Those that messages are kept for."""
+
+    @property
+    def beside(self) -> Sequence[SessionSubscription]:
+        """Those that none are kept for."""
+
+
 class Log(Protocol):
     """The log of a filter that sessions are subscribed to with QoS 1 or 2."""
 
@@ -216,6 +229,13 @@ class Session(Protocol):
     @property
     def subscriptions(self) -> Mapping[str, SessionSubscription]:
         """By filter."""
+
+    @property
+    def keeps_any(self) -> bool:
+        """Whether messages are kept for any of its subscriptions."""
+
+    def matched(self, topic: str, *, is_own: bool) -> Matched:
+        """Its subscriptions that bring it what is published to a topic, by itself if that `is_own`."""
 
     @property
     def unfinished(self) -> Unfinished: ...

@@ -80,6 +80,7 @@ class MqttFrontend(Frontend):
         """See `broker.mqtt.admission.Admitted`."""
         if link is not None:
             self._publisher.belong_to(link.session)
+            self.outbound.belong_to(link.session)
             self._subscriptions.belong_to(link)
             self._handlers[ev.AckRun] = link.on_acks
             link.attach()

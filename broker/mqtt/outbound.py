@@ -8,6 +8,7 @@ from typing import Final
 import structlog
 
 from broker.access.rights import Action, Kind
+from broker.engine.session_traffic import Session
 from broker.engine.traffic import Claim, RetainedMessage
 from broker.mqtt.client import MqttClient
 from broker.mqtt.outgoing import Outgoing, WaitingRoom
@@ -41,6 +42,7 @@ class Outbound:
         "_is_stall_noted",
         "_on_room",
         "_orphans",
+        "_session",
         "_shared",
         "_unchecked_bytes",
         "_unsent_bytes_max",
@@ -63,6 +65,7 @@ class Outbound:
         self._orphans: set[int] = set()
         self._shared: dict[int, tuple[Group, PublishRun, int]] = {}
         self._aliases: OutboundAliases | None = None
+        self._session: Session | None = None
         self._waiting = WaitingRoom(client.hub.clock.now_ms)
         self._unchecked_bytes = 0
         self._unsent_bytes_max = client.hub.settings.mqtt.max_unsent_bytes
@@ -83,9 +86,9 @@ class Outbound:
         return bool(self._waiting)
 
     @property
-    def uses_aliases(self) -> bool:
+    def takes_rewritten(self) -> bool:
         """See `Subscriber`."""
-        return self._aliases is not None
+        return self._aliases is not None or (self._session is not None and self._session.keeps_any)
 
     @property
     def has_room(self) -> bool:
@@ -101,6 +104,10 @@ class Outbound:
         self.window.limit(receive_maximum)
         if topic_alias_maximum:
             self._aliases = OutboundAliases(topic_alias_maximum)
+
+    def belong_to(self, session: Session) -> None:
+        """The client has a session that outlives the connection."""
+        self._session = session
 
     def tell_room(self, call: Callable[[], None] | None) -> None:
         """Have `call` called, or nothing, when no message waits for the client any more: what found no room
@@ -151,7 +158,18 @@ class Outbound:
             self.send(Outgoing(shape.topic_bytes, shape.qos, shape.retain, shape.properties, run.payloads))
 
     def forward(self, run: PublishRun, subscription: Subscription) -> None:
-        """See `Subscriber`: rewritten as the subscription and the client's version want it."""
+        """See `Subscriber`: unless the client's session brings it, for this subscription, too."""
+        session = self._session
+        if (
+            session is not None
+            and subscription.group is None
+            and session.matched(run.shape.topic, is_own=subscription.is_own).logged
+        ):
+            return
+        self.rewrite(run, subscription)
+
+    def rewrite(self, run: PublishRun, subscription: Subscription) -> None:
+        """Send publishes on as the subscription and the client's version want them."""
         client = self._client
         connection = client.connection
         group = subscription.group

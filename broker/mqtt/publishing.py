@@ -261,9 +261,7 @@ class PlainTarget:
                 plain.append(subscription)
         self._logged = tuple(logged)
         shape, version = self._shape, publisher.protocol_version
-        wanted = one_for_each_client(
-            s for s in plain if not (s.no_local and s.subscriber is publisher.subscriber)
-        )
+        wanted = one_for_each_client(plain, publisher.subscriber)
         self._direct = [s.subscriber for s in wanted if s.takes_as_is(shape, version)]
         self._others = [s for s in wanted if not s.takes_as_is(shape, version)]
         self._groups = route.groups

@@ -240,6 +240,8 @@ class Subscriptions:
                 self._shares.join(self._link.session, request.filter, request.qos)
         if is_logged:
             self._end_plain(request.filter)
+            if self._plain:  # of what they bring some comes by the session from now on
+                self._pubsub.forget_routes()
         else:
             self._pubsub.subscribe(subscription)
             self._plain[request.filter] = subscription

@@ -19,8 +19,10 @@ class Subscriber(Protocol):
         """Of his connection."""
 
     @property
-    def uses_aliases(self) -> bool:
-        """Whether publishes are to be encoded for him, since he allows topic aliases."""
+    def takes_rewritten(self) -> bool:
+        """Whether publishes are to be encoded for him in any case: he allows topic aliases, or has a session
+        that brings him some of them.
+        """
 
     @property
     def has_room(self) -> bool:
@@ -55,12 +57,14 @@ class Group(Protocol):
 class Subscription:
     """One client's subscription to one filter; `share` is the name in a `$share/<name>/...` one, or "", and
     `group` what it is a member of, then. `identifiers` are the properties that deliveries carry for it.
+    `is_own`: it stands for what its client itself publishes.
     """
 
     __slots__ = (
         "filter",
         "group",
         "identifiers",
+        "is_own",
         "no_local",
         "qos",
         "retain_as_published",
@@ -78,6 +82,7 @@ class Subscription:
         retain_as_published: bool = False,
         identifiers: bytes = b"",
         share: str = "",
+        is_own: bool = False,
     ) -> None:
         self.subscriber = subscriber
         self.filter = filter
@@ -86,6 +91,7 @@ class Subscription:
         self.retain_as_published = retain_as_published
         self.identifiers = identifiers
         self.share = share
+        self.is_own = is_own
         self.group: Group | None = None
 
     def join(self, group: Group) -> None:
@@ -101,7 +107,7 @@ class Subscription:
             and not shape.dup
             and not shape.alias
             and (not shape.retain or self.retain_as_published)
-            and not self.subscriber.uses_aliases
+            and not self.subscriber.takes_rewritten
         )
 
 
@@ -110,22 +116,29 @@ def encode_identifier(identifier: int | None) -> bytes:
     return b"" if identifier is None else _SUBSCRIPTION_IDENTIFIER + encode_varint(identifier)
 
 
-def one_for_each_client(subscriptions: Iterable[Subscription]) -> list[Subscription]:
+def one_for_each_client(
+    subscriptions: Iterable[Subscription], publisher: Subscriber | None = None
+) -> list[Subscription]:
     """What clients get who have several subscriptions to a topic, none of them shared: one copy with the
-    highest of their QoS and all of their identifiers [MQTT-3.3.4-2] to [MQTT-3.3.4-4].
+    highest of their QoS and all of their identifiers [MQTT-3.3.4-2] to [MQTT-3.3.4-4]; the publisher has none
+    by those with "no local" [MQTT-3.8.3-3].
     """
     by_client: dict[Subscriber, list[Subscription]] = {}
     for subscription in subscriptions:
-        by_client.setdefault(subscription.subscriber, []).append(subscription)
-    return [found[0] if len(found) == 1 else _merged(found) for found in by_client.values()]
+        if not (subscription.no_local and subscription.subscriber is publisher):
+            by_client.setdefault(subscription.subscriber, []).append(subscription)
+    return [_one_of(found, is_own=client is publisher) for client, found in by_client.items()]
 
 
-def _merged(found: list[Subscription]) -> Subscription:
+def _one_of(found: list[Subscription], *, is_own: bool) -> Subscription:
     first = found[0]
+    if len(found) == 1 and not is_own:
+        return first
     return Subscription(
         first.subscriber,
         first.filter,
         max(one.qos for one in found),
         retain_as_published=any(one.retain_as_published for one in found),
         identifiers=b"".join(one.identifiers for one in found),
+        is_own=is_own,
     )

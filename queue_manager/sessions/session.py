@@ -10,6 +10,7 @@ from queue_manager.sessions.blocks import END
 from queue_manager.sessions.common import Common
 from queue_manager.sessions.filter_log import OWN, FilterLog
 from queue_manager.sessions.giving_way import GivingWay
+from queue_manager.sessions.matching import Matched, Matching
 from queue_manager.sessions.merging import Merged, merge
 from queue_manager.sessions.received import Received
 from queue_manager.sessions.sent import Unfinished
@@ -66,12 +67,14 @@ class Session:
 
     __slots__ = (
         "_behind",
+        "_beside_count",
         "_context",
         "_giving_way",
         "_held",
         "_is_urgent",
         "_key",
         "_losses",
+        "_matching",
         "_next_id",
         "_on_end",
         "_read",
@@ -115,6 +118,8 @@ class Session:
         self.unfinished = Unfinished(sent)
         self.received = Received(common.context, value.number)
         self.subscriptions: dict[str, SessionSubscription] = {}
+        self._beside_count = 0  # of the subscriptions, those without a log
+        self._matching: Matching | None = None
         self.link: Link | None = None
         self.is_over = False
         self._on_end: list[Callable[[], None]] = []
@@ -205,7 +210,11 @@ class Session:
 
     def restore(self, subscription: SessionSubscription) -> None:
         """After a start: a subscription that was stored."""
+        self._matching = None
+        known = self.subscriptions.get(subscription.filter)
         self.subscriptions[subscription.filter] = subscription
+        if known is not subscription:
+            self._beside_count += subscription.log is None
         if subscription.log is not None:
             subscription.log.readers[subscription] = None
 
@@ -213,6 +222,8 @@ class Session:
         """Unsubscribe: what waits because of this filter alone is not sent."""
         if self.subscriptions.pop(subscription.filter, None) is None:
             return
+        self._matching = None
+        self._beside_count -= subscription.log is None
         own = self.subscriptions.get(OWN + subscription.filter)
         if own is not None:
             self.remove(own)
@@ -220,6 +231,17 @@ class Session:
         if subscription.log is not None:
             subscription.log.forget_reader(subscription)
         self._context.commit.delete(subscription.record()[0])
+
+    @property
+    def keeps_any(self) -> bool:
+        """Whether messages are kept for any of its subscriptions."""
+        return len(self.subscriptions) > self._beside_count
+
+    def matched(self, topic: str, *, is_own: bool) -> Matched:
+        """Its subscriptions that bring it what is published to a topic, by itself if that `is_own`."""
+        if self._matching is None:
+            self._matching = Matching(self.subscriptions)
+        return self._matching.of(topic, is_own=is_own)
 
     def wake(self) -> None:
         """The client takes more."""
@@ -335,6 +357,7 @@ class Session:
                 sent = self.unfinished.find(message_id)
                 if sent is not None and sent.state != RECEIVED_QOS_2:
                     self._unrepeated.discard(message_id)
+                    each = self._with_beside(each)
                     retain = each.retain(message.flags & filter_log_entry.RETAIN != 0)
                     deliveries.append(Delivery(each, sent.state, retain, sent.packet_id, is_repeated=True))
                 continue
@@ -349,12 +372,21 @@ class Session:
             packet_id = link.take_packet_id()
             qos = wanted.qos
             self.unfinished.add(message_id, packet_id, qos)
+            wanted = self._with_beside(wanted)
             retain = wanted.retain(message.flags & filter_log_entry.RETAIN != 0)
             deliveries.append(Delivery(wanted, qos, retain, packet_id))
         if self._next_id > self.read_to:
             self.read_to = self._next_id
             self._progressed(now_ms + limits.SESSION_PROGRESS_INTERVAL_MS)
         return deliveries
+
+    def _with_beside(self, merged: Merged) -> Merged:
+        """With the subscriptions that keep nothing, and so bring what others do not [MQTT-3.3.4-4]."""
+        if not self._beside_count or merged.subscriptions[0].is_own:
+            return merged
+        message = merged.message
+        beside = self.matched(message.template.topic, is_own=message.publisher == self.number).beside
+        return Merged(message, [*merged.subscriptions, *beside]) if beside else merged
 
     def _forget_unrepeated(self, link: Link, now_ms: int) -> None:
         """What should have been sent again and is kept nowhere, as its filter was unsubscribed, is done.

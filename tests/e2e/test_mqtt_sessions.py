@@ -522,3 +522,58 @@ def test_every_kept_share_of_a_member_goes_on_when_it_has_room_again(mqtt, raw_m
         received.append(message.payload)
     assert sorted(received) == [b"0", b"0", b"1", b"1", b"2", b"2"]
     assert member.quiet()
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize(
+    "granted", [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)], ids=lambda pair: "{}-{}".format(*pair)
+)
+def test_overlapping_filters_of_a_lasting_session_give_one_copy(mqtt, name, granted, qos):
+    """[MQTT-3.3.4-2], [MQTT-3.3.4-4]: whether or not a filter has its messages kept."""
+    client = lasting(mqtt, V5, name)
+    for identifier, (topic_filter, wanted) in enumerate(
+        zip((f"{name}/+", f"{name}/t"), granted, strict=True), 1
+    ):
+        client.subscribe(topic_filter, wanted, identifier=identifier)
+    mqtt().publish(f"{name}/t", "x", qos)
+    message = client.take_one()
+    assert message.qos == min(qos, max(granted))
+    assert sorted(message.properties.SubscriptionIdentifier) == [1, 2]
+    assert client.quiet()
+
+
+def test_overlapping_filters_of_a_lasting_session_give_one_copy_as_they_change(mqtt, name):
+    client = lasting(mqtt, V5, name)
+    other = lasting(mqtt, V5, f"{name}-other")
+    other.subscribe(f"{name}/t", 1)  # the filter has a log already
+    sender = mqtt()
+    client.subscribe(f"{name}/+", 0, identifier=1)
+    sender.publish(f"{name}/t", "1")
+    first = client.take_one()
+    client.subscribe(f"{name}/t", 1, identifier=2)
+    sender.publish(f"{name}/t", "2")
+    second = client.take_one()
+    client.unsubscribe(f"{name}/t")
+    sender.publish(f"{name}/t", "3")
+    third = client.take_one()
+    seen = [(m.payload, m.qos, sorted(m.properties.SubscriptionIdentifier)) for m in (first, second, third)]
+    assert seen == [(b"1", 0, [1]), (b"2", 1, [1, 2]), (b"3", 0, [1])]
+    assert client.quiet()
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_what_overlapping_filters_do_not_want_of_oneself_does_not_keep_the_others_from_it(mqtt, name, qos):
+    """No Local is of a subscription, not of the client."""
+    client = lasting(mqtt, V5, name)
+    client.subscribe(f"{name}/+", 0, identifier=1)
+    client.subscribe(f"{name}/t", 1, identifier=2, noLocal=True)
+    client.publish(f"{name}/t", "own", qos)
+    mine = client.take_one()
+    assert (mine.payload, mine.qos, mine.properties.SubscriptionIdentifier) == (b"own", 0, [1])
+    mqtt().publish(f"{name}/t", "other's", qos)
+    others = client.take_one()
+    assert (others.payload, others.qos) == (b"other's", qos)
+    assert sorted(others.properties.SubscriptionIdentifier) == [1, 2]
+    client.subscribe(f"{name}/+", 0, identifier=1, noLocal=True)
+    client.publish(f"{name}/t", "own", qos)
+    assert client.quiet()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from broker.engine.session_traffic import Delivery, Session, SessionSubscription
+from broker.engine.session_traffic import Delivery, Matched, Session
 from broker.hub import Hub
 from broker.mqtt.bridges.path import has_passed, with_bridge
 from broker.mqtt.bridges.topics import outward
@@ -119,7 +119,7 @@ class BridgeLink:
         """See `Link`."""
         self.window.release(packet_ids)
 
-    def pass_on(self, run: PublishRun, subscription: SessionSubscription) -> None:
+    def pass_on(self, run: PublishRun, matched: Matched) -> None:
         """Send publishes of QoS 0."""
         shape = run.shape
         remote = outward(self._rules, shape.topic)

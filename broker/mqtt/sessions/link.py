@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from broker.engine.session_traffic import Delivery, Session, SessionSubscription, SubscriptionOptions
+from broker.engine.session_traffic import Delivery, Matched, Session, SubscriptionOptions
 from broker.mqtt.client import MqttClient
 from broker.mqtt.outbound import Outbound
 from broker.mqtt.subscription import Subscription, encode_identifier
 from broker.properties.templates import as_mqtt_at
+from config import limits
 from protocols.mqtt import constants as c
 from protocols.mqtt import hot
 from protocols.mqtt.events import AckRun, PublishRun
@@ -25,7 +26,7 @@ class SessionLink:
         self._client = client
         self._outbound = outbound
         self._completed = _Completed(client)
-        self._plain: dict[SessionSubscription, Subscription] = {}
+        self._plain: dict[Matched, Subscription] = {}
 
     def attach(self) -> None:
         """The client is let in: the session goes on where it was."""
@@ -109,41 +110,39 @@ class SessionLink:
         self.session.acknowledge(packet_ids, self._client.hub.clock.now_ms())
         self._outbound.window.release(packet_ids)
 
-    def pass_on(self, run: PublishRun, subscription: SessionSubscription) -> None:
-        """Send publishes of QoS 0, which are kept for nobody."""
+    def pass_on(self, run: PublishRun, matched: Matched) -> None:
+        """Send publishes of QoS 0, which are kept for nobody, as the subscriptions together want them."""
         if not self._outbound.may_read(run.shape.topic):
             return
-        plain = self._plain.get(subscription)
-        options = subscription.options
+        plain = self._plain.get(matched)
         if plain is None:
-            plain = Subscription(
-                self._outbound,
-                subscription.filter,
-                options.qos,
-                no_local=options.no_local,
-                retain_as_published=options.retain_as_published,
-                identifiers=encode_identifier(options.identifier or None),
-            )
-            self._plain[subscription] = plain
-        self._outbound.forward(run, plain)
+            if len(self._plain) >= limits.SESSION_TOPICS_MATCHED_MAX:
+                self._plain.clear()
+            plain = self._plain[matched] = self._together(matched)
+        self._outbound.rewrite(run, plain)
+
+    def _together(self, matched: Matched) -> Subscription:
+        options = [each.options for each in (*matched.logged, *matched.beside)]
+        return Subscription(
+            self._outbound,
+            matched.logged[0].filter,
+            max(each.qos for each in options),
+            retain_as_published=any(each.retain_as_published for each in options),
+            identifiers=b"".join(encode_identifier(each.identifier or None) for each in options),
+        )
 
     # what the client is subscribed to
 
     def subscribe(self, topic_filter: str, options: SubscriptionOptions, *, is_logged: bool) -> bool:
         """Have the session subscribed to a filter; whether it was not."""
-        known = self.session.subscriptions.get(topic_filter)
-        if known is not None:
-            self._plain.pop(known, None)
+        self._plain.clear()
         return self._client.hub.client.sessions.subscribe(
             self.session, topic_filter, options, is_logged=is_logged
         )
 
     def unsubscribe(self, topic_filter: str) -> bool:
         """Have the session subscribed to a filter no more; whether it was."""
-        known = self.session.subscriptions.get(topic_filter)
-        if known is None:
-            return False
-        self._plain.pop(known, None)
+        self._plain.clear()
         return self._client.hub.client.sessions.unsubscribe(self.session, topic_filter)
 
     # what the client says

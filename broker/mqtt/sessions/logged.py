@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, cast
 
-from broker.engine.session_traffic import Log, Session, SessionSubscription
+from broker.engine.session_traffic import Log, Matched, Session
 from broker.mqtt.pubsub import PubSub
 from broker.mqtt.subscription import Subscription
 from protocols.mqtt.events import PublishRun
@@ -14,8 +14,8 @@ from protocols.mqtt.events import PublishRun
 class PlainLink(Protocol):
     """The connection of a session."""
 
-    def pass_on(self, run: PublishRun, subscription: SessionSubscription) -> None:
-        """Send publishes of QoS 0, which are kept for nobody."""
+    def pass_on(self, run: PublishRun, matched: Matched) -> None:
+        """Send publishes of QoS 0, which are kept for nobody, as the subscriptions together want them."""
 
 
 class LoggedFilter:
@@ -24,7 +24,7 @@ class LoggedFilter:
     __slots__ = ("log", "subscription")
 
     protocol_version = 0
-    uses_aliases = False
+    takes_rewritten = False
     has_room = True
 
     def __init__(self, log: Log) -> None:
@@ -43,12 +43,14 @@ class LoggedFilter:
         self.forward_from(None, run)
 
     def forward_from(self, publisher: Session | None, run: PublishRun) -> None:
-        """As `forward`, but for the publisher's own subscriptions that want no local ones."""
+        """As `forward`, but for the publisher's own subscriptions that want no local ones. Of a session's
+        filters that match, the first sends for all of them.
+        """
         for subscription in list(self.log.live):
             session = subscription.session
-            if session is publisher and subscription.options.no_local:
-                continue
-            cast(PlainLink, session.link).pass_on(run, subscription)
+            matched = session.matched(run.shape.topic, is_own=session is publisher)
+            if matched.logged and matched.logged[0] is subscription:
+                cast(PlainLink, session.link).pass_on(run, matched)
 
 
 class LoggedFilters:

@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from broker.engine.session_traffic import NEVER_S, Delivery, Session, SessionSubscription, SubscriptionOptions
+from broker.engine.session_traffic import NEVER_S, Delivery, Matched, Session, SubscriptionOptions
 from broker.hub import Hub
 from broker.mqtt.pubsub import PubSub
 from broker.mqtt.sharing import ShareGroup
@@ -138,7 +138,7 @@ class KeptShare:
         """See `Link`."""
         self._window.release(packet_ids)
 
-    def pass_on(self, run: PublishRun, subscription: SessionSubscription) -> None:
+    def pass_on(self, run: PublishRun, matched: Matched) -> None:
         """See `broker.mqtt.sessions.logged.PlainLink`: QoS 0 goes to members at once, by the group."""
 
 

@@ -37,6 +37,7 @@ from queue_manager.routing.bindings import Route
 from queue_manager.routing.plan import PublishPlan
 from queue_manager.sessions.filter_log import FilterLog
 from queue_manager.sessions.losses import Losses
+from queue_manager.sessions.matching import Matched
 from queue_manager.sessions.merging import Merged
 from queue_manager.sessions.received import Received
 from queue_manager.sessions.sent import Unfinished
@@ -68,6 +69,7 @@ STATED: dict[type, type] = {
     KeptWills: WillClient,
     Kept: session_traffic.SessionMessage,
     Losses: session_traffic.Losses,
+    Matched: session_traffic.Matched,
     Merged: session_traffic.Merged,
     PublishPlan: traffic.PublishPlan,
     Queue: traffic.Source,
