@@ -154,7 +154,9 @@ class Consuming:
         queue, pattern = self._source(method.queue)
         if pattern != MATCH_ALL:
             raise InvalidAddress("basic.get takes a whole queue, not a pattern")
-        puller = self._pullers.find(queue.name) or self._new_puller(queue)
+        puller = self._pullers.find(queue.name)
+        if puller is None or channel.hub.client.consuming.is_gone(puller):  # of an earlier queue of that name
+            puller = self._new_puller(queue)
         if not self._pull(puller, method.no_ack):
             self._wait_for_load(puller, method)
 

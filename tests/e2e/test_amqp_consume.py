@@ -158,6 +158,17 @@ def test_get_returns_messages_in_order_then_empty(channel, queue):
     assert [channel.basic_get(queue, auto_ack=True)[2] for _ in range(3)] == [b"b", b"c", None]
 
 
+@pytest.mark.parametrize("no_ack", [True, False])
+def test_get_from_a_queue_that_was_deleted_and_made_again_gives_what_the_new_one_has(channel, name, no_ack):
+    for body in ("first", "second"):
+        channel.queue_declare(name)
+        amqp.publish(channel, name, body)
+        _, _, got = channel.basic_get(name, auto_ack=no_ack)
+        assert got == body.encode()
+        channel.connection.sleep(1.2)  # the lease loop looks at who holds nothing any more
+        channel.queue_delete(name)
+
+
 def test_get_without_ack_claims_the_message_until_the_channel_closes(channel, amqp_connect, queue):
     amqp.publish(channel, queue, "a")
     getting = amqp_connect().channel()
