@@ -7,19 +7,33 @@ for `all-with-x` and `any-with-x`. A binding with no value for a name wants only
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Final
 
 from queue_manager.errors import InvalidArgument, NotText
 from queue_manager.routing.binding import Binding
 from queue_manager.routing.exchange_types.base import Headers
-from storage.values import encode_value
+from storage.encoding import encode_var_bytes
+from storage.values import TEXT, encode_value
 
 MATCH: Final = "x-match"
 ALL: Final = "all"
 _MODES: Final = (ALL, "any", "all-with-x", "any-with-x")
 
 _Condition = tuple[str, bytes]
-"""A header's name, and its value as it would be stored; b"" for any value."""
+"""A header's name, and its value in the one form that equal values have; b"" for any value."""
+
+
+def _form(value: object) -> bytes:
+    """The form of a value: text and bytes are equal, so are a time and its seconds, as with RabbitMQ.
+
+    Raises ValueError for what no binding can have.
+    """
+    if isinstance(value, (bytes, bytearray)):
+        return bytes((TEXT,)) + encode_var_bytes(bytes(value))
+    if isinstance(value, datetime):
+        return encode_value(int(value.timestamp()))
+    return encode_value(value)
 
 
 class _Wanted:
@@ -32,7 +46,7 @@ class _Wanted:
         with_x = mode.endswith("-with-x")
         self.wants_all = mode.startswith(ALL)
         self.conditions: list[_Condition] = [
-            (name, b"" if value is None else encode_value(value))
+            (name, b"" if value is None else _form(value))
             for name, value in arguments.items()
             if name != MATCH and (with_x or not name.startswith("x-"))
         ]
@@ -104,7 +118,7 @@ def _conditions_met(headers: Mapping[str, object]) -> set[_Condition]:
     met: set[_Condition] = {(name, b"") for name in headers}
     for name, value in headers.items():
         try:
-            met.add((name, encode_value(value)))
+            met.add((name, _form(value)))
         except ValueError:
             continue  # no binding can have such a value
     return met
