@@ -9,7 +9,7 @@ from typing import Any, Final
 from pamqp import commands
 
 from broker.amqp.channel import AmqpChannel
-from broker.amqp.errors import channel_error, connection_error
+from broker.amqp.errors import channel_error
 from broker.amqp.held_events import HeldEvents
 from broker.engine.answers import Answer
 from broker.engine.client import ExchangeClient
@@ -44,7 +44,9 @@ class Exchanges:
             self._held.expect(found, partial(self._looked, method), method.index)
             return
         if method.exchange_type not in EXCHANGE_TYPES:
-            raise connection_error(c.COMMAND_INVALID, f"unknown exchange type '{method.exchange_type}'")
+            fault = "unknown" if method.exchange_type else "invalid"
+            reason = f"{fault} exchange type '{method.exchange_type}'"
+            raise channel_error(c.PRECONDITION_FAILED, reason)
         declaration = ExchangeDeclaration(
             name=name,
             type=method.exchange_type,

@@ -11,6 +11,7 @@ from typing import Any, Final
 import structlog
 
 from broker.access.credentials import Certificate, Credentials, LoginRefused, Password, VhostRefused
+from broker.access.users import GUEST, USERS_FILE
 from broker.amqp.client import AmqpClient
 from broker.amqp.open_channels import OpenChannels
 from broker.amqp.shared import Shared
@@ -199,8 +200,13 @@ class AmqpFrontend(Frontend):
         self.connection.accept_auth()
 
     def _on_secret(self, event: ev.SecretChanged) -> None:
-        """Have the login last as long as the new secret says, such as a token's."""
+        """Have the login last as long as the new secret says, such as a token's.
+
+        That of a user with a password lasts anyhow: a new secret says nothing, as with RabbitMQ.
+        """
         client = self.client
+        if client.login.source in (USERS_FILE, GUEST):
+            return
         shown = Password(client.username, event.secret)
         log_in(client.hub, client.transport, shown, self._renewed)
 

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from broker.properties.model import Header, HeaderValue, Identifier, MessageProperties, RoutedHeaders
 from broker.properties.single import single_values
+from config import limits
 from protocols.amqp091 import content, tables
 from protocols.errors import LocalProtocolError
 from queue_manager.errors import InvalidArgument
@@ -218,7 +219,7 @@ def read_fields(raw: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def expiration_of(raw: bytes) -> bytes:
     """The expiration as the publisher wrote it; b"" when there is none."""
-    return content.peek_fields(raw)[2]
+    return content.peek_fields(raw)[2] or b""
 
 
 def stamp(raw: bytes, headers: Sequence[Header]) -> bytes:
@@ -268,28 +269,27 @@ def options_of(raw: bytes) -> PublishOptions:
         deliver_at = values.get(DELIVER_AT)
         if isinstance(deliver_at, datetime):
             values[DELIVER_AT] = int(deliver_at.timestamp() * 1000)
-    elif not priority and not expiration:
+    elif not priority and expiration is None:
         return PLAIN
-    ttl_ms = None
-    if expiration:
-        if not expiration.isdigit() or len(expiration) > 19:
-            raise InvalidArgument(_why_no_expiration(expiration.decode(errors="replace")))
-        ttl_ms = int(expiration)
+    ttl_ms = None if expiration is None else _ttl_ms(expiration)
     return read_options(values, priority=priority, ttl_ms=ttl_ms)
 
 
-def _why_no_expiration(text: str) -> str:
-    """What is wrong with an expiration, in RabbitMQ's words."""
+def _ttl_ms(expiration: bytes) -> int:
+    """The milliseconds of an expiration; raises InvalidArgument for what is none, in RabbitMQ's words."""
+    text = expiration.decode(errors="replace")
     number = re.match(r"[+-]?\d+", text, re.ASCII)
     if number is None:
         reason = "no_integer"
     elif number.end() < len(text):
         reason = f'{{leftover_string,"{text[number.end() :]}"}}'
-    elif text.startswith("-"):
-        reason = f"{{value_negative,{text}}}"
+    elif (ttl_ms := int(text)) < 0:
+        reason = f"{{value_negative,{ttl_ms}}}"
+    elif ttl_ms > limits.DURATION_MS_MAX:
+        reason = f"{{value_too_large,{ttl_ms}}}"
     else:
-        reason = f"{{value_too_large,{text}}}"
-    return f"invalid expiration '{text}': {reason}"
+        return ttl_ms
+    raise InvalidArgument(f"invalid expiration '{text}': {reason}")
 
 
 def _neutral(value: Any) -> HeaderValue:

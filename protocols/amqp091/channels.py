@@ -13,6 +13,7 @@ from protocols.amqp091 import events as ev
 from protocols.amqp091.channel import Channel
 from protocols.amqp091.hot import ACK_HEAD_BYTES, take_acks
 from protocols.amqp091.methods import decode_method, encode_method, is_known
+from protocols.amqp091.names import strip_line_ends
 from protocols.amqp091.publishes import PublishReader
 from protocols.errors import ProtocolError
 
@@ -178,7 +179,9 @@ class Channels:
 
     def _on_channel_method(self, number: int, index: int, payload: bytes) -> None:
         if index in ch.PASSED_METHODS:
-            self._events.append(ev.MethodReceived(number, decode_method(payload)))
+            method = decode_method(payload)
+            strip_line_ends(method)
+            self._events.append(ev.MethodReceived(number, method))
         elif index in ch.SETTLE_KINDS:
             self._on_settle(number, ch.SETTLE_KINDS[index], payload)
         elif index not in ch.IGNORED_METHODS:

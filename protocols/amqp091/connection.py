@@ -80,7 +80,7 @@ class AmqpConnection(Connection):
         self.heartbeat_s = heartbeat_s
         self.closing = False
         frame_bytes_max = min(frame_max, limits.AMQP_HANDSHAKE_FRAME_BYTES_MAX)
-        self._publishes = PublishReader(frame_bytes_max - c.FRAME_OVERHEAD_BYTES, message_bytes_max)
+        self._publishes = PublishReader(frame_bytes_max, message_bytes_max)
         self._channels = Channels(self.output, self._publishes, channel_max, message_bytes_max)
         self._server_properties = server_properties
         self._mechanisms = handshake.MECHANISMS
@@ -352,7 +352,7 @@ class AmqpConnection(Connection):
             if payload_bytes > publishes.payload_max:
                 raise ProtocolError(
                     c.FRAME_ERROR,
-                    f"frame of {payload_bytes + 8} bytes is above the maximum of {publishes.payload_max + 8}",
+                    f"a frame with {payload_bytes} bytes is above the frame-max of {publishes.payload_max}",
                 )
             start = pos + c.FRAME_HEAD_BYTES
             end: int = start + payload_bytes
@@ -371,7 +371,7 @@ class AmqpConnection(Connection):
         """Handle the frame with payload `data[start:end]`; gives the position after it, or after its run."""
         if kind == c.FRAME_HEARTBEAT:
             if number:
-                raise ProtocolError(c.COMMAND_INVALID, "heartbeat on a channel")  # 4.2.3
+                raise ProtocolError(c.UNEXPECTED_FRAME, "heartbeat on a channel")  # 4.2.3 says 503
             if start != end:
                 raise ProtocolError(c.FRAME_ERROR, "heartbeat with a payload")
         elif kind == c.FRAME_METHOD:
@@ -383,7 +383,7 @@ class AmqpConnection(Connection):
                 return self._channels.on_method(number, data, start, end)
             self._on_connection_method(data[start:end])
         elif not number:
-            raise ProtocolError(c.CHANNEL_ERROR, "content on channel 0")  # 4.2.6.1
+            raise ProtocolError(c.UNEXPECTED_FRAME, "content on channel 0")  # 4.2.6.1
         elif kind == c.FRAME_HEADER:
             self._channels.on_header(number, data[start:end])
         else:
@@ -444,5 +444,5 @@ class AmqpConnection(Connection):
         self.frame_max = handshake.negotiated_frame_max(self.frame_max, tune_ok.frame_max)
         self.heartbeat_s = tune_ok.heartbeat
         self._channels.limit(self.channel_max)
-        self._publishes.set_payload_max(self.frame_max - c.FRAME_OVERHEAD_BYTES, self._message_bytes_max)
+        self._publishes.set_payload_max(self.frame_max, self._message_bytes_max)
         self._step = handshake.AWAITING_OPEN

@@ -211,8 +211,8 @@ def header_value(raw: bytes, name: str) -> Any:
     return None
 
 
-def peek_fields(raw: bytes) -> tuple[int, int, bytes]:
-    """Delivery mode (0 when absent), priority (0 when absent) and expiration (b"" when absent).
+def peek_fields(raw: bytes) -> tuple[int, int, bytes | None]:
+    """Delivery mode (0 when absent), priority (0 when absent) and expiration (None when absent).
 
     What routing a publish needs to know, without decoding the rest; `raw` must have been validated.
     """
@@ -228,7 +228,7 @@ def peek_fields(raw: bytes) -> tuple[int, int, bytes]:
         priority = raw[pos]
         pos += 1
     if not flags & _EXPIRATION_FLAG:
-        return delivery_mode, priority, b""
+        return delivery_mode, priority, None
     if flags & 0x0400:
         pos += 1 + raw[pos]
     if flags & 0x0200:

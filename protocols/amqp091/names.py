@@ -1,12 +1,12 @@
 """Names of exchanges and queues.
 
 The specification's character set (letters, digits, `-_.:`) is wider everywhere in practice, and `$queue/...`
-addresses need more; so names are any UTF-8 without control characters, as long as a short string holds them.
+addresses need more; so names are whatever UTF-8 a short string holds.
 """
 
-from typing import Final
+from typing import Any, Final
 
-from config import limits
+from pamqp import commands
 
 DEFAULT_EXCHANGE: Final = ""
 RESERVED_PREFIX: Final = "amq."
@@ -23,11 +23,28 @@ PREDECLARED_EXCHANGES: Final[dict[str, str]] = {
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
 
 
-def is_valid_name(name: str) -> bool:
-    """Whether an exchange or queue may be called so (the empty name is the caller's to judge)."""
-    return len(name.encode()) <= limits.QUEUE_NAME_BYTES_MAX and (
-        name.isprintable() or not any(c < " " or c == "\x7f" for c in name)
-    )
+_DECLARED: Final[dict[type, tuple[str, ...]]] = {
+    commands.Exchange.Declare: ("exchange",),
+    commands.Exchange.Delete: ("exchange",),
+    commands.Exchange.Bind: ("source", "destination"),
+    commands.Exchange.Unbind: ("source", "destination"),
+    commands.Queue.Declare: ("queue",),
+    commands.Queue.Delete: ("queue",),
+    commands.Queue.Bind: ("queue", "exchange"),
+    commands.Queue.Unbind: ("queue", "exchange"),
+}
+_LINE_ENDS: Final = str.maketrans("", "", "\r\n")
+
+
+def strip_line_ends(method: Any) -> None:
+    """Take line ends out of the names that a method declares, deletes or binds, as RabbitMQ does.
+
+    Elsewhere a name with one is a name that nothing has.
+    """
+    for argument in _DECLARED.get(type(method), ()):
+        name: str = getattr(method, argument)
+        if not name.isprintable():
+            setattr(method, argument, name.translate(_LINE_ENDS))
 
 
 def is_reserved_name(name: str) -> bool:

@@ -99,7 +99,10 @@ class PublishReader:
         self.equal_bytes = 0  # size of a publish that repeats it, 0 without one
 
     def set_payload_max(self, payload_max: int, message_bytes_max: int) -> None:
-        """Negotiated: the largest frame payload, and with it the largest body in a single frame."""
+        """Negotiated: the largest frame payload, and with it the largest body in a single frame.
+
+        That is frame-max: frames of clients that do not count head and end are taken, as with RabbitMQ.
+        """
         self.payload_max = payload_max
         self.body_max = min(payload_max, message_bytes_max)
 

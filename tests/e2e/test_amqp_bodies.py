@@ -1,13 +1,14 @@
 """Bodies over AMQP: none, one frame, the edges of a frame, many frames, many messages."""
 
 import hashlib
+import struct
 
 import pytest
 from pamqp import commands
 
 from tests.e2e import amqp
 from tests.e2e.amqp import Collector
-from tests.e2e.raw_amqp import BODY, HEADER, content_header, frame
+from tests.e2e.raw_amqp import BODY, HEADER, METHOD, content_header, frame
 
 FRAME_MAX = 4096
 
@@ -46,6 +47,26 @@ def test_frames_of_the_broker_keep_to_the_negotiated_size(raw_amqp, channel, que
     connection.expect(commands.Basic.GetOk)
     sizes = [len(connection.read().payload) for _ in range(4)]
     assert sizes[1:] == [FRAME_MAX - 8, FRAME_MAX - 8, 10_000 - 2 * (FRAME_MAX - 8)]
+
+
+@pytest.mark.parametrize("size", [FRAME_MAX - 8, FRAME_MAX - 7, FRAME_MAX])
+def test_a_frame_whose_payload_alone_keeps_to_the_negotiated_size_is_taken(raw_amqp, channel, queue, size):
+    connection = raw_amqp(frame_max=FRAME_MAX)
+    connection.open_channel(confirm=True)
+    connection.publish(1, queue, b"x" * size, body_frame_max=size)
+    header = b"\x20\x00" + struct.pack(">I", size - 18) + b"\x01kS" + struct.pack(">I", size - 25)
+    connection.publish(1, queue, b"y", header + b"z" * (size - 25))
+    connection.read_confirms(2)
+    assert [len(channel.basic_get(queue, auto_ack=True)[2]) for _ in range(2)] == [size, 1]
+
+
+@pytest.mark.parametrize("kind", [HEADER, BODY, METHOD])
+def test_a_frame_with_a_larger_payload_is_501(raw_amqp, queue, kind):
+    connection = raw_amqp(frame_max=FRAME_MAX)
+    connection.open_channel()
+    connection.send(1, commands.Basic.Publish(0, "", queue))
+    connection.send_quietly(frame(kind, 1, b"x" * (FRAME_MAX + 1)))
+    assert connection.close_reason()[0] == 501
 
 
 def test_body_in_many_small_frames_arrives_whole(raw_amqp, channel, queue):

@@ -186,10 +186,12 @@ def test_amqplain_login_is_let_in(raw_amqp):
     connection.expect(commands.Connection.Tune)
 
 
-def test_secret_can_be_renewed_while_running(raw_amqp):
+@pytest.mark.parametrize("secret", ["guest", "a password of nobody"])
+def test_a_new_secret_of_a_user_with_a_password_is_taken_and_changes_nothing(raw_amqp, secret):
     connection = raw_amqp()
-    secret = commands.Connection.UpdateSecret("guest", "token refreshed")
-    connection.call(0, secret, commands.Connection.UpdateSecretOk)
+    renewed = commands.Connection.UpdateSecret(secret, "refreshed")
+    connection.call(0, renewed, commands.Connection.UpdateSecretOk)
+    connection.call(0, renewed, commands.Connection.UpdateSecretOk)
     connection.open_channel()
 
 

@@ -196,10 +196,11 @@ def declared(kind, **options):
 
 
 REFUSALS = {
-    "unknown type": (lambda ch, n: ch.exchange_declare(n, "none"), 503, "unknown exchange type 'none'"),
+    "unknown type": (lambda ch, n: ch.exchange_declare(n, "none"), 406, "unknown exchange type 'none'"),
+    "no type": (lambda ch, n: ch.exchange_declare(n, ""), 406, "invalid exchange type ''"),
     "type of letters": (
         lambda ch, n: ch.exchange_declare(n, "DIRECT"),
-        503,
+        406,
         "unknown exchange type 'DIRECT'",
     ),
     "other type": (

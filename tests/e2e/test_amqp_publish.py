@@ -127,6 +127,8 @@ def test_immediate_is_540(raw_amqp, queue):
         ({"expiration": "abc"}, "invalid expiration 'abc': no_integer"),
         ({"expiration": "-1"}, "invalid expiration '-1': {value_negative,-1}"),
         ({"expiration": "1.5"}, "invalid expiration '1.5': {leftover_string,\".5\"}"),
+        ({"expiration": ""}, "invalid expiration '': no_integer"),
+        ({"expiration": "315360000001"}, "invalid expiration '315360000001': {value_too_large,315360000001}"),
         ({"delivery_mode": 3}, "invalid message: {delivery_mode_unknown,3}"),
         ({"user_id": "bob"}, "user_id property set to 'bob' but authenticated user was 'guest'"),
     ],
@@ -135,6 +137,22 @@ def test_property_that_means_nothing_closes_the_channel_with_406(channel, queue,
     with pytest.raises(amqp.ChannelClosedByBroker) as closed:
         channel.basic_publish("", queue, b"x", pika.BasicProperties(**properties))
     assert (closed.value.reply_code, closed.value.reply_text) == (406, f"PRECONDITION_FAILED - {reason}")
+
+
+@pytest.mark.parametrize("expiration", ["+60000", "00060000", "315360000000"])
+def test_expiration_is_any_whole_number_of_at_most_ten_years(channel, queue, expiration):
+    channel.basic_publish("", queue, b"x", pika.BasicProperties(expiration=expiration))
+    assert channel.basic_get(queue)[1].expiration == expiration
+
+
+def test_expiration_0_is_gone_at_once_but_for_a_consumer_that_is_there(channel, queue):
+    channel.basic_publish("", queue, b"before")
+    channel.basic_publish("", queue, b"unheard", pika.BasicProperties(expiration="0"))
+    channel.basic_publish("", queue, b"after")
+    assert [channel.basic_get(queue)[2] for _ in range(3)] == [b"before", b"after", None]
+    consumer = Collector(channel, queue)
+    channel.basic_publish("", queue, b"heard", pika.BasicProperties(expiration="0"))
+    assert [delivery.body for delivery in consumer.wait(1)] == [b"heard"]
 
 
 def test_unknown_delivery_modes_among_many_messages_are_found(amqp_connect, queue):

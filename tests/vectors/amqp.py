@@ -79,11 +79,11 @@ def _frame(kind: int, channel: int, payload: str) -> bytes:
 # what a client may not send on a running connection with channel 1 open (frame_max 4096, channel_max 8), and
 # the reply code of connection.close; the clauses are those of the specification
 CONNECTION_ERRORS: Final[dict[str, tuple[bytes, int]]] = {
-    "2.3.5 frame above frame_max": (bytes.fromhex("03 0001 00000ff9"), 501),
+    "2.3.5 frame above frame_max": (bytes.fromhex("03 0001 00001001"), 501),
     "2.3.5 wrong frame end": (CHANNEL_1_CLOSE[:-1] + b"\xcd", 501),
     "4.2.3 unknown frame type": (bytes.fromhex("07 0001 00000000 ce"), 501),
     "4.2.3 frame type 0": (bytes(8), 501),
-    "4.2.3 heartbeat on a channel": (bytes.fromhex("08 0001 00000000 ce"), 503),
+    "4.2.3 heartbeat on a channel": (bytes.fromhex("08 0001 00000000 ce"), 505),
     "4.2.3 connection class on a channel": (_frame(1, 1, "000a 0033"), 503),
     "4.2.3 channel class on channel 0": (_frame(1, 0, "0014 000a 00"), 504),
     "heartbeat with a payload": (_frame(8, 0, "00"), 501),
@@ -103,8 +103,8 @@ CONNECTION_ERRORS: Final[dict[str, tuple[bytes, int]]] = {
     "publish on a channel that is not open": (_frame(1, 2, "003c 0028 0000 00 01 71 00"), 504),
     "ack on a channel that is not open": (_frame(1, 2, "003c 0050 0000000000000007 00"), 504),
     "header on a channel that is not open": (_frame(2, 2, "003c 0000 0000000000000005 0000"), 504),
-    "4.2.6.1 content header on channel 0": (_frame(2, 0, "003c 0000 0000000000000005 0000"), 504),
-    "4.2.6.1 body on channel 0": (_frame(3, 0, "00"), 504),
+    "4.2.6.1 content header on channel 0": (_frame(2, 0, "003c 0000 0000000000000005 0000"), 505),
+    "4.2.6.1 body on channel 0": (_frame(3, 0, "00"), 505),
     "4.2.6 header without publish": (HEADER_5, 505),
     "4.2.6 body without header": (BODY_HELLO, 505),
     "4.2.6 body instead of header": (PUBLISH_Q + BODY_HELLO, 505),

@@ -64,7 +64,7 @@ def test_properties_round_trip(properties):
     content.validate_properties(raw)
     assert content.decode_properties(raw) == properties
     assert content.decode_properties(pamqp_raw(properties)) == properties
-    expiration = (properties.expiration or "").encode()
+    expiration = None if properties.expiration is None else properties.expiration.encode()
     assert content.peek_fields(raw) == (properties.delivery_mode or 0, properties.priority or 0, expiration)
     assert dict(content.decode_headers(raw)) == (properties.headers or {})
 
