@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from broker.access.accounts import Accounts
@@ -129,20 +130,16 @@ class Access:
 
         Takes longer the more logins failed that came from there or were of that user.
         """
-        if self._waiting_count >= limits.LOGINS_WAITING_MAX:
-            raise LoginRefused("too many logins at once")
-        self._waiting_count += 1
-        try:
-            login = self.login_at_once(credentials, peer)
-            if login is not None:
-                return login
-            assert isinstance(credentials, Password)  # of others it is known at once
-            login = self.current(await self._slowed_login(credentials, peer))
-            if not self._holds(login):
-                raise LoginRefused("the login has ended")
+        login = self.login_at_once(credentials, peer)
+        if login is not None:
             return login
-        finally:
-            self._waiting_count -= 1
+        assert isinstance(credentials, Password)  # of others it is known at once
+        at_once = partial(self.login_at_once, credentials, peer)
+        look = partial(self._accounts.login, credentials, peer)
+        login = self.current(await self._slowed(credentials.user, peer, at_once, look))
+        if not self._holds(login):
+            raise LoginRefused("the login has ended")
+        return login
 
     def _holds(self, login: Login) -> bool:
         """Whether what vouched for it still does."""
@@ -158,22 +155,22 @@ class Access:
         decoys = self._decoys
         return ScramExchange(lambda user: users.verifier(user) or decoys.verifier(user))
 
-    def check_scram(self, user: str, peer: Peer) -> None:
-        """Raise LoginRefused where too many logins failed to wait for."""
-        if self._throttle.wait_s(peer.host, user, self._clock.monotonic()) != 0:
-            raise LoginRefused("too many failed logins")
+    async def finish_scram(self, exchange: ScramExchange, proof: bytes, peer: Peer) -> tuple[Login, bytes]:
+        """Who that is by its last message, and what it is answered; raises LoginRefused.
 
-    def scram_failed(self, user: str, peer: Peer) -> None:
-        """The proof was wrong."""
-        self._throttle.failed(peer.host, user, self._clock.monotonic())
+        Takes longer as `login` does.
+        """
+        said: list[bytes] = []
 
-    def scram_succeeded(self, user: str, peer: Peer) -> Login:
-        """The proof was right: who that is; raises LoginRefused if the user went meanwhile."""
-        login = None if self._accounts.users is None else self._accounts.users.find(user)
-        if login is None:
-            raise LoginRefused(LoginRefused.TOLD)
-        self._throttle.succeeded(peer.host, user)
-        return login
+        async def look() -> Login:
+            said.append(exchange.step(proof))
+            login = None if self._accounts.users is None else self._accounts.users.find(exchange.user)
+            if login is None:  # the user went meanwhile
+                raise LoginRefused(LoginRefused.TOLD)
+            return login
+
+        login = await self._slowed(exchange.user, peer, lambda: None, look)
+        return login, said[0]
 
     def _by_certificate(self, shown: Certificate, peer: Peer) -> Login:
         """Whose certificate that is; one of nobody is as none, where no more is asked of it."""
@@ -192,20 +189,39 @@ class Access:
             raise LoginRefused(reason, reason)
         return self._nobody
 
-    async def _slowed_login(self, credentials: Password, peer: Peer) -> Login:
-        throttle = self._throttle
-        user = credentials.user[: limits.USER_NAME_BYTES_MAX]
-        wait_s = throttle.wait_s(peer.host, user, self._clock.monotonic())
-        if wait_s is None:
-            raise LoginRefused("too many failed logins")
-        if wait_s > 0:
-            await asyncio.sleep(wait_s)
+    async def _slowed(
+        self,
+        user: str,
+        peer: Peer,
+        at_once: Callable[[], Login | None],
+        look: Callable[[], Awaitable[Login]],
+    ) -> Login:
+        """What `look` comes to in its turn, unless it is known `at_once` by then; raises LoginRefused."""
+        if self._waiting_count >= limits.LOGINS_WAITING_MAX:
+            raise LoginRefused("too many logins at once")
+        self._waiting_count += 1
         try:
-            login = await self._accounts.login(credentials, peer)
+            async with self._throttle.slot(peer.host, user):
+                login = at_once()
+                if login is not None:
+                    return login
+                wait_s = self._throttle.wait_s(peer.host, user, self._clock.monotonic())
+                if wait_s is None:
+                    raise LoginRefused("too many failed logins")
+                if not wait_s:
+                    return await self._counted(user, peer, look)
+            await asyncio.sleep(wait_s)
+            return await self._counted(user, peer, look)
+        finally:
+            self._waiting_count -= 1
+
+    async def _counted(self, user: str, peer: Peer, look: Callable[[], Awaitable[Login]]) -> Login:
+        try:
+            login = await look()
         except LoginRefused:
-            throttle.failed(peer.host, user, self._clock.monotonic())
+            self._throttle.failed(peer.host, user, self._clock.monotonic())
             raise
-        throttle.succeeded(peer.host, user)
+        self._throttle.succeeded(peer.host, user)
         return login
 
 

@@ -60,8 +60,15 @@ class ScramExchange:
         self.user = ""
         self.is_done = False
 
+    @property
+    def is_challenged(self) -> bool:
+        """Whether the next step is the last one, which proves the password."""
+        return bool(self._nonce)
+
     def step(self, data: bytes) -> bytes:
         """What to answer the client; once `is_done`, it is `user`. Raises LoginRefused."""
+        if len(data) > limits.SCRAM_MESSAGE_BYTES_MAX:
+            raise LoginRefused("SCRAM message too long")
         try:
             text = data.decode()
             return self._first(text) if not self._nonce else self._final(text)
@@ -73,9 +80,12 @@ class ScramExchange:
         if header not in _UNBOUND:
             raise LoginRefused("SCRAM with channel binding or another identity is not offered")
         fields = _fields(bare)
-        self.user = fields["n"].replace("=2C", ",").replace("=3D", "=")
-        if not fields["r"] or not fields["r"].isprintable() or len(text) > limits.SCRAM_MESSAGE_BYTES_MAX:
+        user = fields["n"].replace("=2C", ",").replace("=3D", "=")
+        if len(user.encode()) > limits.USER_NAME_BYTES_MAX:
             raise ValueError
+        if not fields["r"] or not fields["r"].isprintable():
+            raise ValueError
+        self.user = user
         self._verifier = verifier = self._find(self.user)
         self._nonce = fields["r"] + secrets.token_urlsafe(18)
         told = f"r={self._nonce},s={_text(verifier.salt)},i={verifier.iterations}"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from broker.access.credentials import LoginRefused, Peer, peer_of
 from broker.access.login import Login
@@ -28,10 +28,14 @@ class Proven:
     data: bytes | None = None
 
 
+Proving = Coroutine[Any, Any, Proven]
+"""What is still to be looked at; raises LoginRefused."""
+
+
 class Exchange(Protocol):
     """One run of a method."""
 
-    def step(self, data: bytes, /) -> Challenge | Proven:
+    def step(self, data: bytes, /) -> Challenge | Proving:
         """Take what the client said, the first time b"" if nothing; raises LoginRefused."""
 
 
@@ -49,7 +53,7 @@ Found = Callable[[Login | LoginRefused, bytes | None], None]
 class Authentication:
     """What one client and its method have said so far."""
 
-    __slots__ = ("_client", "_exchange", "_found", "_is_again", "_methods")
+    __slots__ = ("_client", "_exchange", "_found", "_is_again", "_is_proving", "_methods")
 
     def __init__(self, client: MqttClient, methods: Methods, found: Found) -> None:
         self._client = client
@@ -57,6 +61,7 @@ class Authentication:
         self._found = found
         self._exchange: Exchange | None = None
         self._is_again = False
+        self._is_proving = False
 
     def begin(self, method: str, data: bytes) -> bool:
         """The client named a method in its CONNECT; whether there is such a method."""
@@ -69,6 +74,9 @@ class Authentication:
     def on_auth(self, event: AuthReceived) -> None:
         """The client goes on, or begins anew (section 4.12.1)."""
         client = self._client
+        if self._is_proving:
+            client.disconnect(c.PROTOCOL_ERROR, "AUTH before the last one was answered")
+            return
         if event.reason_code == c.REAUTHENTICATE:
             self._is_again = True
             method = client.connection.authentication.method or ""
@@ -77,7 +85,7 @@ class Authentication:
             self._step(self._exchange, event.data)
 
     def _step(self, exchange: Exchange, data: bytes) -> None:
-        connection = self._client.connection
+        client = self._client
         try:
             said = exchange.step(data)
         except LoginRefused as refused:
@@ -85,14 +93,31 @@ class Authentication:
             self._end(refused, None)
             return
         if isinstance(said, Challenge):
-            connection.send_auth(c.CONTINUE_AUTHENTICATION, said.data)
+            client.connection.send_auth(c.CONTINUE_AUTHENTICATION, said.data)
+            client.transport.want_flush()
         else:
             self._exchange = None
-            self._end(said.login, said.data)
-        self._client.transport.want_flush()
+            self._is_proving = True
+            client.hub.spawn(self._prove(said))
+
+    async def _prove(self, proving: Proving) -> None:
+        client = self._client
+        found: Login | LoginRefused
+        data: bytes | None = None
+        try:
+            proven = await proving
+            found, data = proven.login, proven.data
+        except LoginRefused as refused:
+            found = refused
+        self._is_proving = False
+        client.transport.guard(self._end, found, data)
+        client.transport.want_flush()
+        client.hub.settle_turn()
 
     def _end(self, found: Login | LoginRefused, data: bytes | None) -> None:
         client = self._client
+        if client.connection.closed:
+            return
         if not self._is_again:
             self._found(found, data)
         elif isinstance(found, LoginRefused):

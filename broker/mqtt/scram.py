@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from broker.access.access import Access
-from broker.access.credentials import LoginRefused, Peer
+from broker.access.credentials import Peer
 from broker.access.scram import METHOD, ScramExchange
-from broker.mqtt.authentication import Challenge, Exchange, Proven
+from broker.mqtt.authentication import Challenge, Exchange, Proven, Proving
 
 
 class ScramMethods:
@@ -30,15 +30,11 @@ class _Scram:
         self._exchange = exchange
         self._peer = peer
 
-    def step(self, data: bytes, /) -> Challenge | Proven:
+    def step(self, data: bytes, /) -> Challenge | Proving:
         """See `Exchange`."""
-        exchange = self._exchange
-        try:
-            said = exchange.step(data)
-        except LoginRefused:
-            self._access.scram_failed(exchange.user, self._peer)
-            raise
-        if exchange.is_done:
-            return Proven(self._access.scram_succeeded(exchange.user, self._peer), said)
-        self._access.check_scram(exchange.user, self._peer)
-        return Challenge(said)
+        if self._exchange.is_challenged:
+            return self._finish(data)
+        return Challenge(self._exchange.step(data))
+
+    async def _finish(self, proof: bytes) -> Proven:
+        return Proven(*await self._access.finish_scram(self._exchange, proof, self._peer))

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from broker.access import passwords
 from broker.access.access import Access
 from broker.access.credentials import Anonymous, LoginRefused, Password, Peer
+from broker.access.login import Login
 from broker.access.passwords import hashed
 from broker.clock import Clock
 from config import limits
@@ -97,6 +99,58 @@ async def test_who_comes_back_soon_is_known_at_once(users_file):
     assert access.login_at_once(right, ELSEWHERE) is not None
     assert access.login_at_once(Password("alice", b"Secret"), ELSEWHERE) is None
     assert access.login_at_once(Password("bob", b"secret"), ELSEWHERE) is None
+
+
+@pytest.fixture
+def looked_at(monkeypatch):
+    """The passwords that were looked at."""
+    found = []
+    is_password = passwords.is_password
+
+    def noted(kept, password):
+        found.append(password)
+        return is_password(kept, password)
+
+    monkeypatch.setattr(passwords, "is_password", noted)
+    return found
+
+
+async def outcomes(access, tries, peer=ELSEWHERE):
+    found = await asyncio.gather(*[access.login(each, peer) for each in tries], return_exceptions=True)
+    return [isinstance(each, Login) for each in found]
+
+
+async def test_guesses_beside_each_other_count_before_most_of_them_are_looked_at(
+    users_file, looked_at, monkeypatch
+):
+    monkeypatch.setattr(limits, "LOGIN_WAIT_S_MAX", 0.4)  # no slowed one is waited for
+    access = Access(AccessSettings(users_file=users_file), Clock())
+    guesses = [Password("alice", b"guess-%d" % number) for number in range(100)]
+    assert not any(await outcomes(access, [*guesses, Password("alice", b"secret")]))
+    assert len(looked_at) <= limits.LOGIN_FAILURES_FREE + 1 + limits.LOGINS_OF_USER_AT_ONCE_MAX
+
+
+async def test_guesses_of_many_users_beside_each_other_count_too(users_file, looked_at, monkeypatch):
+    monkeypatch.setattr(limits, "LOGIN_WAIT_S_MAX", 0.4)
+    access = Access(AccessSettings(users_file=users_file), Clock())
+    await outcomes(access, [Password(f"user-{number}", b"guess") for number in range(100)])
+    assert len(looked_at) <= limits.LOGIN_FAILURES_FREE + 1 + limits.LOGINS_AT_ONCE_MAX
+
+
+async def test_who_comes_with_the_right_password_a_hundred_times_at_once_comes_in(users_file, looked_at):
+    access = Access(AccessSettings(users_file=users_file), Clock())
+    assert all(await outcomes(access, [Password("alice", b"secret")] * 100))
+    assert len(looked_at) <= limits.LOGINS_OF_USER_AT_ONCE_MAX
+
+
+async def test_somebody_at_a_new_address_comes_in_while_strangers_guess(users_file):
+    access = Access(AccessSettings(users_file=users_file), Clock())
+    for number in range(12):
+        guesses = [Password("alice", b"guess-%d" % each) for each in range(3)]
+        assert not any(await outcomes(access, guesses, Peer(f"10.0.1.{number}")))
+    started = asyncio.get_running_loop().time()
+    assert (await access.login(Password("alice", b"secret"), ELSEWHERE)).user == "alice"
+    assert asyncio.get_running_loop().time() - started < limits.LOGIN_DELAY_OF_USER_S_MAX
 
 
 async def test_who_is_logging_in_while_the_users_are_read_anew_gets_an_answer_of_the_new_ones(users_file):

@@ -1,5 +1,6 @@
 """broker.access.scram: RFC 7677's example, and what proves nothing."""
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -8,8 +9,13 @@ import secrets
 import pytest
 
 from broker.access import scram
-from broker.access.credentials import LoginRefused
+from broker.access.access import Access
+from broker.access.credentials import LoginRefused, Peer
 from broker.access.scram import Decoys, ScramExchange, Verifier, make_verifier, read_verifier
+from broker.clock import Clock
+from config import limits
+from config.access import AccessSettings, UserSettings, UsersSettings
+from config.users_file import save_users
 
 PASSWORD = b"pencil"
 
@@ -75,7 +81,18 @@ def test_unknown_users_look_as_known_ones_do():
 
 @pytest.mark.parametrize(
     "first",
-    [b"", b"n,,", b"n,,n=x", b"n,,n=x,r=", b"p=tls-unique,,n=x,r=a", b"n,a=y,n=x,r=a", b"\xff", b"n,,r=a"],
+    [
+        b"n,,n=" + b"x" * 256 + b",r=a",
+        b"n,,n=x,r=" + b"a" * 64_000,
+        b"",
+        b"n,,",
+        b"n,,n=x",
+        b"n,,n=x,r=",
+        b"p=tls-unique,,n=x,r=a",
+        b"n,a=y,n=x,r=a",
+        b"\xff",
+        b"n,,r=a",
+    ],
 )
 def test_malformed_first_messages_are_refused(first):
     with pytest.raises(LoginRefused):
@@ -98,6 +115,51 @@ def test_final_messages_that_do_not_fit_are_refused(change):
     with pytest.raises(LoginRefused):
         exchange.step(wrong)
     assert not exchange.is_done
+
+
+@pytest.fixture
+def access(tmp_path):
+    users = UserSettings(name="dev", scram=make_verifier(PASSWORD))
+    save_users(tmp_path / "users.yaml", UsersSettings(users=(users,)))
+    return Access(AccessSettings(users_file=str(tmp_path / "users.yaml"), anonymous="never"), Clock())
+
+
+async def try_scram(access, host, password=PASSWORD, user="dev"):
+    exchange = access.begin_scram()
+    bare = f"n={user},r=abc"
+    challenge = exchange.step(b"n,," + bare.encode())
+    return await access.finish_scram(exchange, prove(challenge, bare, password), Peer(host))
+
+
+async def failures(access, host, count, **options):
+    found = await asyncio.gather(
+        *[try_scram(access, host, b"wrong", **options) for _ in range(count)], return_exceptions=True
+    )
+    assert all(isinstance(each, LoginRefused) for each in found)
+
+
+async def test_strangers_who_fail_do_not_lock_a_user_out(access, monkeypatch):
+    monkeypatch.setattr(limits, "LOGIN_WAIT_S_MAX", 0.4)
+    for number in range(12):
+        await failures(access, f"10.0.1.{number}", 10)
+    for number in range(5):
+        login, _ = await try_scram(access, f"10.0.2.{number}")
+        assert login.user == "dev"
+
+
+async def test_a_proof_is_looked_at_in_its_turn_where_others_failed(access, monkeypatch):
+    """As a password is, and not refused at once."""
+    monkeypatch.setattr(limits, "LOGIN_DELAY_S_MIN", 0.01)
+    await failures(access, "10.0.0.1", limits.LOGIN_FAILURES_FREE + 1, user="other")
+    found = await asyncio.gather(*[try_scram(access, "10.0.0.1") for _ in range(3)])
+    assert [login.user for login, _ in found] == ["dev"] * 3
+
+
+async def test_guesses_beside_each_other_are_slowed(access, monkeypatch):
+    monkeypatch.setattr(limits, "LOGIN_WAIT_S_MAX", 0.4)
+    await failures(access, "10.0.0.1", 50)
+    with pytest.raises(LoginRefused, match="too many failed"):
+        await try_scram(access, "10.0.0.1")
 
 
 def test_what_is_no_verifier_is_not_read():
