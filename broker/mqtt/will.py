@@ -75,10 +75,12 @@ class Will:
         """Where it is published."""
         return self._run.shape.topic
 
-    def publish(self, hub: Hub, pubsub: PubSub, identity: Identity) -> None:
-        """Publish it, to subscribers or a queue, as far as the client is permitted to."""
+    def publish(self, hub: Hub, pubsub: PubSub, identity: Identity, session: Session | None) -> None:
+        """Publish it, to subscribers or a queue, as far as the client is permitted to; `session` is the
+        client's, if it outlives the connection.
+        """
         target = publishing.target_of(self._run.shape, identity)
-        target.publish(WillPublisher(hub, pubsub, identity), self._run)
+        target.publish(WillPublisher(hub, pubsub, identity, session), self._run)
 
     def refusal(self) -> tuple[int, str] | None:
         """Reason code and reason if a client may not have this will."""
@@ -146,7 +148,7 @@ class Wills:
             self._wait(client_id, will, identity, number, delay_s)
             return
         if will is not None:
-            will.publish(self._hub, self._pubsub, identity)
+            will.publish(self._hub, self._pubsub, identity, session)
         self._kept.let_go(number)
 
     def _wait(self, client_id: str, will: Will, identity: Identity, session: int, delay_s: float) -> None:
@@ -186,24 +188,25 @@ class Wills:
             _log.warning("mqtt.will_refused", topic=waiting.will.topic, user=before.user, reason=error.reason)
             return
         identity = Identity(login, before.vhost, before.client_id)
-        waiting.will.publish(self._hub, self._pubsub, identity)
+        session = self._hub.client.sessions.find(before.client_id)
+        waiting.will.publish(self._hub, self._pubsub, identity, session)
 
 
 class WillPublisher:
     """A `broker.mqtt.publisher.Publisher` that is not there any more: only the log is told of refusals."""
 
-    __slots__ = ("hub", "identity", "pubsub")
+    __slots__ = ("hub", "identity", "pubsub", "session")
 
     client = None
     subscriber = None
-    session = None
     protocol_version = 0
     durable_answers = ()
 
-    def __init__(self, hub: Hub, pubsub: PubSub, identity: Identity) -> None:
+    def __init__(self, hub: Hub, pubsub: PubSub, identity: Identity, session: Session | None = None) -> None:
         self.hub = hub
         self.identity = identity
         self.pubsub = pubsub
+        self.session = session
 
     def accept(self, packet_ids: list[int], qos: int, note: str = "") -> None:
         """See `Publisher`."""

@@ -577,3 +577,18 @@ def test_what_overlapping_filters_do_not_want_of_oneself_does_not_keep_the_other
     client.subscribe(f"{name}/+", 0, identifier=1, noLocal=True)
     client.publish(f"{name}/t", "own", qos)
     assert client.quiet()
+
+
+@pytest.mark.parametrize("delay_s", [0, 1])
+def test_no_local_holds_back_the_clients_own_will(own_broker, mqtt, delay_s):
+    """[MQTT-3.8.3-3]: it is the client that publishes it, now or later."""
+    broker = own_broker()
+    watcher = mqtt(broker)
+    watcher.subscribe("w")
+    leaving = lasting(mqtt, V5, "c", broker, will=will_of("w", delay_s))
+    leaving.subscribe("w", 1, noLocal=True)
+    leaving.subscribe("x", 1)
+    leaving.drop()
+    assert watcher.take_one().payload == b"gone"
+    mqtt(broker).publish("x", "behind it")
+    assert payloads(lasting(mqtt, V5, "c", broker).take(1)) == ["behind it"]
