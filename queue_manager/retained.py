@@ -18,9 +18,10 @@ _OVERHEAD_BYTES: Final = 400  # what each costs beside topic, properties and bod
 class RetainedMessage:
     """The last message of its topic."""
 
-    __slots__ = ("body", "expires_at_ms", "qos", "received_at_ms", "template")
+    __slots__ = ("body", "expires_at_ms", "number", "qos", "received_at_ms", "template")
 
     def __init__(self, template: EnvelopeTemplate, qos: int, body: bytes, received_at_ms: int) -> None:
+        self.number = 0
         self.template = template
         self.qos = qos
         self.body = body
@@ -75,6 +76,7 @@ class RetainedMessages:
         self._by_topic: dict[str, RetainedMessage] = {}
         self._ends: list[tuple[int, str]] = []
         self._templates = TemplateCache()
+        self._last_number = 0
         self.held_bytes = 0
 
     def __len__(self) -> int:
@@ -108,16 +110,18 @@ class RetainedMessages:
         template = self._templates.find(value.envelope)
         self._enter(RetainedMessage(template, value.qos, value.body, received_at_ms))
 
-    def matching(self, topic_filter: str, now_ms: int) -> Iterator[RetainedMessage]:
-        """The messages a filter matches; a leading wildcard does not match `$...` [MQTT-4.7.2-1]."""
+    def matching(self, topic_filter: str, now_ms: int) -> Iterator[RetainedMessage | None]:
+        """The messages a filter matches; a leading wildcard does not match `$...` [MQTT-4.7.2-1].
+
+        May be gone through in steps: None is given after each `limits.RETAINED_TOPICS_PER_PAUSE` topics that
+        were looked at. What is retained later than this call is not given.
+        """
         if "+" not in topic_filter and "#" not in topic_filter:
             one = self._by_topic.get(topic_filter)
-            found = iter(()) if one is None else iter((one,))
+            found: Iterator[RetainedMessage | None] = iter(()) if one is None else iter((one,))
         else:
-            found = _matching(self._root, topic_filter.split("/"), 0)
-        for message in found:
-            if not message.has_expired(now_ms):
-                yield message
+            found = _matching(self._root, topic_filter.split("/"))
+        return _of_then(found, self._last_number, now_ms)
 
     def on_timer(self, now_ms: int) -> None:
         """See `queue_manager.shard.timers.Timed`: let go of what has expired."""
@@ -138,6 +142,8 @@ class RetainedMessages:
         )
 
     def _enter(self, message: RetainedMessage) -> None:
+        self._last_number += 1
+        message.number = self._last_number
         self._by_topic[message.topic] = message
         self.held_bytes += message.held_bytes
         node = self._root
@@ -168,11 +174,23 @@ class RetainedMessages:
             del parent.children[level]
 
 
-def _matching(root: _Node, levels: list[str], depth: int) -> Iterator[RetainedMessage]:
+def _of_then(
+    found: Iterator[RetainedMessage | None], last_number: int, now_ms: int
+) -> Iterator[RetainedMessage | None]:
+    for message in found:
+        if message is None or (message.number <= last_number and not message.has_expired(now_ms)):
+            yield message
+
+
+def _matching(root: _Node, levels: list[str]) -> Iterator[RetainedMessage | None]:
     """Walk the tree along a filter; no deeper than its levels but for what `#` takes in."""
-    nodes = [(root, depth)]
+    nodes = [(root, 0)]
+    count = 0
     while nodes:
         node, depth = nodes.pop()
+        count += 1
+        if count % limits.RETAINED_TOPICS_PER_PAUSE == 0:
+            yield None
         if depth == len(levels):
             if node.message is not None:
                 yield node.message
@@ -189,13 +207,17 @@ def _matching(root: _Node, levels: list[str], depth: int) -> Iterator[RetainedMe
             nodes.append((children[level], depth + 1))
 
 
-def _below(top: _Node, *, is_root: bool) -> Iterator[RetainedMessage]:
+def _below(top: _Node, *, is_root: bool) -> Iterator[RetainedMessage | None]:
     """A level's own message, and all deeper ones."""
     if top.message is not None:
         yield top.message
     nodes = [child for name, child in (top.children or {}).items() if not (is_root and name.startswith("$"))]
+    count = 0
     while nodes:
         node = nodes.pop()
+        count += 1
+        if count % limits.RETAINED_TOPICS_PER_PAUSE == 0:
+            yield None
         if node.message is not None:
             yield node.message
         if node.children:

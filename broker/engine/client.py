@@ -548,8 +548,10 @@ class RetainedClient(Protocol):
         """
         ...
 
-    def matching(self, topic_filter: str) -> Iterator[RetainedMessage]:
-        """The messages a filter matches that have not expired."""
+    def matching(self, topic_filter: str) -> Iterator[RetainedMessage | None]:
+        """The messages a filter matches that have not expired, and None after so many topics, for who goes
+        through them in steps; what is retained later than this call is not given.
+        """
         ...
 
     def topics(self) -> list[str]:

@@ -173,11 +173,15 @@ class _VhostRetained:
         """See `RetainedClient.keep`."""
         return self._retained.keep(_with_topic(template, self._prefix + template.topic), qos, body)
 
-    def matching(self, topic_filter: str) -> Iterator[RetainedMessage]:
+    def matching(self, topic_filter: str) -> Iterator[RetainedMessage | None]:
         """See `RetainedClient.matching`."""
-        for message in self._retained.matching(self._prefix + topic_filter):
-            template = _with_topic(message.template, message.topic[len(self._prefix) :])
-            yield RetainedMessage(template, message.qos, message.body, message.received_at_ms)
+        return map(self._shown, self._retained.matching(self._prefix + topic_filter))
+
+    def _shown(self, message: RetainedMessage | None) -> RetainedMessage | None:
+        if message is None:
+            return None
+        template = _with_topic(message.template, message.topic[len(self._prefix) :])
+        return RetainedMessage(template, message.qos, message.body, message.received_at_ms)
 
     def topics(self) -> list[str]:
         """See `RetainedClient.topics`."""

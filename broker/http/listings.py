@@ -155,7 +155,7 @@ async def retained_page(site: Site, topic_filter: str, *, after: str, limit: int
         found += [topic for topic in step if matches(topic_filter, topic)]
         await asyncio.sleep(0)
     names, following = await page_of(found, str, after, limit)
-    items = [_retained_view(message) for topic in names for message in client.matching(topic)]
+    items = [_retained_view(message) for topic in names for message in client.matching(topic) if message]
     return RetainedPage(items=items, total=len(found), next=following)
 
 

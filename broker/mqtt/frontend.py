@@ -60,7 +60,7 @@ class MqttFrontend(Frontend):
         self.outbound = Outbound(self.client)
         self._publisher = ClientPublisher(self.client, shared.pubsub, self.outbound)
         self._subscriptions = Subscriptions(
-            self.client, self.outbound, shared.pubsub, shared.system, shared.shares
+            self.client, self.outbound, shared.pubsub, shared.system, shared.shares, shared.retained
         )
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.ConnectReceived: self._admission.on_connect,

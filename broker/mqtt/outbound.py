@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -23,6 +24,7 @@ from protocols.mqtt.events import AckRun, PublishRun
 
 _log: Final = structlog.get_logger("sluicemq.mqtt")
 
+_HELD_BYTES: Final = 1 << 62
 RECEIVE_MAXIMUM_DEFAULT: Final = 65_535  # section 3.1.2.11.3
 
 
@@ -39,6 +41,8 @@ class Outbound:
         "_aliases",
         "_client",
         "_connection",
+        "_held",
+        "_held_bytes",
         "_is_stall_noted",
         "_on_room",
         "_orphans",
@@ -68,6 +72,8 @@ class Outbound:
         self._session: Session | None = None
         self._waiting = WaitingRoom(client.hub.clock.now_ms)
         self._unchecked_bytes = 0
+        self._held: deque[tuple[PublishRun, Subscription | None]] | None = None
+        self._held_bytes = 0
         self._unsent_bytes_max = client.hub.settings.mqtt.max_unsent_bytes
 
     @property
@@ -128,6 +134,9 @@ class Outbound:
         size = len(wire)
         self._unchecked_bytes += size
         if self._unchecked_bytes > limits.ROOM_CHECK_BYTES:
+            if self._held is not None:
+                self._add_held(run, None)
+                return
             self._unchecked_bytes = 0
             if not self._has_room(run.count):
                 return
@@ -173,6 +182,9 @@ class Outbound:
         client = self._client
         connection = client.connection
         group = subscription.group
+        if self._held is not None and group is None:
+            self._add_held(run, subscription)
+            return
         if connection.closed or not self._has_room(run.count):
             if group is not None:
                 group.dropped(run)
@@ -192,11 +204,6 @@ class Outbound:
         client = self._client
         if client.connection.closed:
             return
-        self._unchecked_bytes += len(message.body)
-        if self._unchecked_bytes > limits.ROOM_CHECK_BYTES:
-            # there may be very many: the transport has to see them to say how much the client leaves unread
-            self._unchecked_bytes = 0
-            client.transport.flush()
         properties = b""
         if client.connection.protocol_version == c.MQTT_5:
             properties = (
@@ -205,6 +212,46 @@ class Outbound:
         qos = min(message.qos, subscription.qos)
         if self._has_room(1):
             self.send(Outgoing(message.topic.encode(), qos, True, properties, [message.body]))
+
+    def guard_retained(self, call: Callable[[], None]) -> bool:
+        """See `broker.mqtt.retained_sending.Client`."""
+        transport = self._client.transport
+        is_well = transport.guard(call)
+        self._want_flush()
+        return is_well
+
+    def hold(self) -> None:
+        """Have plain messages wait for older ones that are sent in steps."""
+        if self._held is None:
+            self._held = deque()
+            self._unchecked_bytes = _HELD_BYTES  # has it looked at: others pay nothing for it
+
+    def _add_held(self, run: PublishRun, subscription: Subscription | None) -> None:
+        assert self._held is not None
+        if self._held_bytes > self._unsent_bytes_max:
+            self._client.hub.counters.drop_slow(run.count)
+            return
+        self._held_bytes += sum(map(len, run.payloads)) + limits.HELD_RUN_BYTES
+        self._held.append((run, subscription))
+
+    def release(self) -> bool:
+        """Send a part of what `hold` had wait; give whether that was all, and nothing waits any more."""
+        held = self._held
+        if held is None:
+            return True
+        self._held = None
+        self._unchecked_bytes = 0
+        for _ in range(min(len(held), limits.HELD_RUNS_RELEASED_MAX)):
+            run, subscription = held.popleft()
+            self._held_bytes -= sum(map(len, run.payloads)) + limits.HELD_RUN_BYTES
+            if subscription is None:
+                self.pass_on(run)
+            else:
+                self.forward(run, subscription)
+        if held:
+            self._held = held
+            self._unchecked_bytes = _HELD_BYTES
+        return not held
 
     def send(self, outgoing: Outgoing) -> None:
         """Send messages, or keep those that the client's Receive Maximum has no room for."""

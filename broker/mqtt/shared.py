@@ -8,6 +8,7 @@ from broker.mqtt.bridges.bridge import has_bridges, start_bridges
 from broker.mqtt.client import Clients
 from broker.mqtt.foreign import ForeignPublishes
 from broker.mqtt.pubsub import PubSub
+from broker.mqtt.retained_sending import RetainedTurns
 from broker.mqtt.scram import ScramMethods
 from broker.mqtt.sessions.lasting import LastingSessions
 from broker.mqtt.sessions.shares import KeptShares
@@ -45,6 +46,7 @@ class Shared:
         self.sessions = LastingSessions(hub, self.pubsub)
         self.shares = KeptShares(hub, self.pubsub)
         self._bridges = start_bridges(hub, self.pubsub)
+        self.retained = RetainedTurns(hub.loop)
         self.system = SystemTopics(hub, self.pubsub, self.clients)
         if of_hubs is None:
             hub.on_vhost(self._vhost_changed)

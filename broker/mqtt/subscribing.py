@@ -13,7 +13,7 @@ from broker.access.rights import Action, Kind
 from broker.connection_views import SubscriptionView
 from broker.consumers import ConsumerRequest, find_or_create
 from broker.engine.session_traffic import SubscriptionOptions
-from broker.engine.traffic import Source
+from broker.engine.traffic import RetainedMessage, Source
 from broker.mqtt.client import MqttClient
 from broker.mqtt.delivery import MqttConsumer
 from broker.mqtt.durable_call import DurableCall
@@ -21,6 +21,7 @@ from broker.mqtt.errors import subscribe_code
 from broker.mqtt.outbound import Outbound
 from broker.mqtt.passing_groups import PassingGroups
 from broker.mqtt.pubsub import PubSub
+from broker.mqtt.retained_sending import RetainedSending, RetainedTurns
 from broker.mqtt.sessions.link import SessionLink
 from broker.mqtt.sessions.shares import KeptShares
 from broker.mqtt.stream_delivery import MqttStreamConsumer
@@ -46,7 +47,17 @@ _log: Final = structlog.get_logger("sluicemq.mqtt")
 class Subscriptions:
     """What a client is subscribed to: plain filters are kept here, consumers by the client."""
 
-    __slots__ = ("_client", "_link", "_outbound", "_passing", "_plain", "_pubsub", "_shares", "_system")
+    __slots__ = (
+        "_client",
+        "_link",
+        "_outbound",
+        "_passing",
+        "_plain",
+        "_pubsub",
+        "_retained",
+        "_shares",
+        "_system",
+    )
 
     def __init__(
         self,
@@ -55,6 +66,7 @@ class Subscriptions:
         pubsub: PubSub,
         system: SystemTopics,
         shares: KeptShares,
+        turns: RetainedTurns,
     ) -> None:
         self._client = client
         self._outbound = outbound
@@ -64,6 +76,7 @@ class Subscriptions:
         self._plain: dict[str, Subscription] = {}
         self._passing = PassingGroups(client.hub)
         self._link: SessionLink | None = None
+        self._retained = RetainedSending(turns, outbound)
 
     def belong_to(self, link: SessionLink) -> None:
         """The client has a lasting session: take up what it is subscribed to beside its logs."""
@@ -182,6 +195,7 @@ class Subscriptions:
 
     def end(self) -> None:
         """The client is gone."""
+        self._retained.end()
         for subscription in self._plain.values():
             self._pubsub.unsubscribe(subscription)
         self._plain.clear()
@@ -246,7 +260,7 @@ class Subscriptions:
             self._pubsub.subscribe(subscription)
             self._plain[request.filter] = subscription
         if not share and (request.retain_handling == 0 or (request.retain_handling == 1 and is_new)):
-            after.append(partial(self._send_retained, subscription))
+            after.append(partial(self._send_retained, request.filter, subscription))
 
     def _note(self, event: SubscribeReceived, request: SubscriptionRequest, *, is_logged: bool) -> bool:
         """Have a lasting session know a subscription; whether it did not."""
@@ -263,21 +277,39 @@ class Subscriptions:
         )
         return self._link.subscribe(request.filter, options, is_logged=is_logged)
 
-    def _send_retained(self, subscription: Subscription) -> None:
-        now_ms = self._client.hub.clock.now_ms()
-        retained = self._client.hub.client.retained.matching(subscription.filter)
+    def _send_retained(self, name: str, subscription: Subscription) -> None:
+        """Send a new subscription what is retained, as long as it is not ended or made anew."""
+        hub = self._client.hub
+        topic_filter = subscription.filter
+        now_ms = hub.clock.now_ms()
+        wanted = self._wanted(name)
+        if wanted is None:
+            return
         lasting: list[tuple[EnvelopeTemplate, int, int, bytes]] = []
-        for message in chain(retained, self._system.matching(subscription.filter)):
+
+        def send(message: RetainedMessage) -> bool:
+            if self._wanted(name) is not wanted:
+                return False
             if not self._outbound.may_read(message.topic):
-                continue
+                return True
             is_lasting = self._link is not None and message.qos and subscription.qos
             if is_lasting and len(lasting) < limits.SESSION_RETAINED_SENT_MAX:
                 lasting.append((message.template, message.qos, message.received_at_ms, message.body))
             else:
                 self._outbound.send_retained(message, subscription, now_ms)
-        if lasting and self._link is not None and self._link.session.subscriptions.get(subscription.filter):
-            sessions = self._client.hub.client.sessions
-            sessions.send_own(self._link.session, subscription.filter, lasting)
+            return True
+
+        def done() -> None:
+            if lasting and self._link is not None and self._wanted(name) is wanted:
+                hub.client.sessions.send_own(self._link.session, topic_filter, lasting)
+                hub.settle_turn()
+
+        found = chain(hub.client.retained.matching(topic_filter), self._system.matching(topic_filter))
+        self._retained.add(found, send, done)
+
+    def _wanted(self, name: str) -> object:
+        """What stands for a subscription until that is ended or made anew."""
+        return self._plain.get(name) or (self._link and self._link.session.subscriptions.get(name))
 
     def _subscribe_queue(
         self, event: SubscribeReceived, request: SubscriptionRequest, share: str, topic_filter: str

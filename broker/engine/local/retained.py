@@ -20,7 +20,7 @@ class LocalRetained:
         """See `RetainedClient.keep`."""
         return self._retained.keep(template, qos, body, self._clock.now_ms())
 
-    def matching(self, topic_filter: str) -> Iterator[RetainedMessage]:
+    def matching(self, topic_filter: str) -> Iterator[RetainedMessage | None]:
         """See `RetainedClient.matching`."""
         return self._retained.matching(topic_filter, self._clock.now_ms())
 

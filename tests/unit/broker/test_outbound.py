@@ -7,8 +7,11 @@ import pytest
 from broker.counters import Counters
 from broker.mqtt.outbound import Outbound
 from broker.mqtt.outgoing import Outgoing
+from broker.mqtt.subscription import Subscription
+from config import limits
 from config.settings import Settings
 from protocols.mqtt import constants as c
+from protocols.mqtt.events import PublishRun, PublishShape
 from queue_manager.claims.claim import DONE, IN_FLIGHT, SETTLED_MESSAGE, STALE, Claim, CreditPool
 
 
@@ -107,3 +110,38 @@ def test_waiting_messages_are_bounded_by_their_size():
         if client.outbound._has_room(1):
             client.outbound.send(outgoing([b"x" * 8_192]))
     assert client.hub.counters.dropped_slow_consumer == 100 - 10 - 9
+
+
+def live(body, qos=0):
+    shape = PublishShape(qos, "t", b"t", b"")
+    return PublishRun(shape, 1, [], [body], body, 0, 0, 0)
+
+
+def test_what_comes_while_older_messages_are_sent_in_steps_waits_behind_them(client, monkeypatch):
+    monkeypatch.setattr(limits, "HELD_RUNS_RELEASED_MAX", 2)
+    output, outbound = client.connection.output, client.outbound
+    subscription = Subscription(outbound, "t", 0)
+    outbound.pass_on(live(b"1"))
+    outbound.hold()
+    for body in (b"2", b"3", b"4"):
+        outbound.pass_on(live(body))
+    outbound.forward(live(b"5"), subscription)
+    assert output == [b"1"]
+    assert not outbound.release()
+    outbound.pass_on(live(b"6"))
+    assert output == [b"1", b"2", b"3"]
+    assert not outbound.release()
+    assert outbound.release()
+    outbound.pass_on(live(b"7"))
+    assert b"".join(output).replace(b"\x30\x05\x00\x01t\x00", b"") == b"1234567"
+
+
+def test_a_client_is_held_no_more_than_it_may_leave_unread():
+    client = Client(packet_bytes_max=10_000, max_unsent_bytes=limits.SUBSCRIBER_BUFFER_BYTES_MIN)
+    client.outbound.hold()
+    for _ in range(200):
+        client.outbound.pass_on(live(bytes(1_000)))
+    assert client.hub.counters.dropped_slow_consumer > 100
+    while not client.outbound.release():
+        pass
+    assert client.sent_count() + client.hub.counters.dropped_slow_consumer == 200

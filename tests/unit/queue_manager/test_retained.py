@@ -55,7 +55,7 @@ class Kept:
         self.shard = open_shard(self.store, self.clock)
 
     def topics(self, topic_filter):
-        return [message.topic for message in self.retained.matching(topic_filter, self.clock.ms)]
+        return [m.topic for m in self.retained.matching(topic_filter, self.clock.ms) if m]
 
     def rows(self):
         return [key for key in self.store._rows if key.startswith(retained.PREFIX)]
@@ -135,3 +135,30 @@ def test_look_up_visits_only_where_the_filter_may_match(monkeypatch):
     assert kept.topics("m/7/#") == ["m/7/up"]
     assert kept.topics("m/8/+") == ["m/8/up"]
     assert len(looked_at) == 2
+
+
+@pytest.mark.parametrize("topic_filter", ["#", "m/#", "m/+/up", "m/+/nothing"])
+def test_a_filter_is_gone_through_in_steps_and_gives_what_was_retained_when_it_began(topic_filter):
+    kept = Kept()
+    count = 4 * limits.RETAINED_TOPICS_PER_PAUSE
+    for number in range(count):
+        kept.keep(f"m/{number}/up")
+    found = kept.retained.matching(topic_filter, kept.clock.ms)
+    seen = []
+    pause_count = 0
+    for message in found:
+        if message is not None:
+            seen.append(message.topic)
+            continue
+        pause_count += 1
+        kept.keep("m/0/up", b"later")
+        kept.keep(f"m/new{pause_count}/up")
+        kept.keep(f"m/{count - 1}/up", b"")
+        assert len(seen) <= pause_count * limits.RETAINED_TOPICS_PER_PAUSE
+    assert pause_count >= 4
+    if topic_filter.endswith("nothing"):
+        assert seen == []
+        return
+    last = {f"m/{number}/up" for number in range(1, count - 1)}
+    assert last <= set(seen) <= {*last, "m/0/up", f"m/{count - 1}/up"}
+    assert len(seen) == len(set(seen))

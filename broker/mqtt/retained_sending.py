@@ -1,0 +1,131 @@
+"""Retained messages for new subscriptions: found and sent in steps, with everybody else's turn in between.
+
+A filter may match a hundred thousand messages, or look at as many topics in vain, and one SUBSCRIBE may have
+hundreds of filters. What is little is sent at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from broker.engine.traffic import RetainedMessage
+from config import limits
+
+Found = Iterator[RetainedMessage | None]
+"""What a filter matches; None after so many topics, `limits.RETAINED_TOPICS_PER_PAUSE`."""
+
+
+class RetainedTurns:
+    """How much clients are sent in a turn of the loop, and whose turn it is."""
+
+    __slots__ = ("_is_due", "_left", "_loop", "_waiting")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[RetainedSending] = deque()
+        self._left = limits.RETAINED_COST_PER_TURN_MAX
+        self._is_due = False
+
+    def spend(self, cost: int) -> bool:
+        """So much was done; give whether that is all for this turn."""
+        self._left -= cost
+        return self._left <= 0
+
+    def begin(self, sending: RetainedSending) -> None:
+        """Send a client what there is for it: now, if that is little and nobody else waits."""
+        if self._waiting or self._left <= 0 or not sending.step():
+            sending.wait()
+            self._waiting.append(sending)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_due = False
+        self._left = limits.RETAINED_COST_PER_TURN_MAX
+        while self._waiting and self._left > 0:
+            sending = self._waiting.popleft()
+            if not sending.step():
+                self._waiting.append(sending)
+        if self._waiting:
+            self._schedule()
+
+
+class Client(Protocol):
+    """Who is sent retained messages."""
+
+    def hold(self) -> None:
+        """Have plain messages wait for older ones that are sent in steps."""
+
+    def release(self) -> bool:
+        """Send a part of what `hold` had wait; give whether that was all, and nothing waits any more."""
+
+    def guard_retained(self, call: Callable[[], None]) -> bool:
+        """Call what sends, and have it written; False: that failed, and the connection ends."""
+
+
+class RetainedSending:
+    """What one client is to be sent, subscription by subscription. What else comes for it meanwhile waits, so
+    that nothing overtakes an older message.
+    """
+
+    __slots__ = ("_client", "_is_waiting", "_todo", "_turns")
+
+    def __init__(self, turns: RetainedTurns, client: Client) -> None:
+        self._turns = turns
+        self._client = client
+        self._todo: deque[tuple[Found, Callable[[RetainedMessage], bool], Callable[[], None]]] = deque()
+        self._is_waiting = False
+
+    def add(self, found: Found, send: Callable[[RetainedMessage], bool], done: Callable[[], None]) -> None:
+        """Call `send` with what is found, until that gives False since the subscription is over; then call
+        `done`.
+        """
+        self._todo.append((found, send, done))
+        if not self._is_waiting:
+            self._turns.begin(self)
+
+    def end(self) -> None:
+        """The client is gone."""
+        self._todo.clear()
+
+    def wait(self) -> None:
+        """It goes on in another turn."""
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._client.hold()
+
+    def step(self) -> bool:
+        """Send a part; give whether that was all."""
+        if self._todo and not self._client.guard_retained(self._send):
+            self._todo.clear()
+        if self._todo:
+            return False
+        if self._is_waiting:
+            self._turns.spend(limits.HELD_RUNS_RELEASED_MAX * limits.RETAINED_MESSAGE_COST)
+            self._is_waiting = not self._client.release()
+        return not self._is_waiting
+
+    def _send(self) -> None:
+        spend = self._turns.spend
+        while self._todo:
+            found, send, done = self._todo[0]
+            for message in found:
+                if message is None:
+                    is_spent = spend(limits.RETAINED_TOPICS_PER_PAUSE)
+                elif send(message):
+                    is_spent = spend(limits.RETAINED_MESSAGE_COST + len(message.body) // 512)
+                else:
+                    break
+                if is_spent:
+                    return
+            self._todo.popleft()
+            done()
+            if spend(limits.RETAINED_FILTER_COST):
+                return
