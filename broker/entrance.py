@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.access.credentials import Credentials, LoginRefused, peer_of
+from broker.access.credentials import Credentials, LoginRefused
 from broker.access.login import Login
 from broker.hub import Hub
 from broker.transport import Transport
@@ -15,7 +15,7 @@ Found = Login | LoginRefused
 def log_in(hub: Hub, transport: Transport, credentials: Credentials, then: Callable[[Found], None]) -> None:
     """Call `then` with who that is, or why nobody comes in with that; maybe when the client has gone."""
     try:
-        login = hub.access.login_at_once(credentials, peer_of(transport.peer))
+        login = hub.access.login_at_once(credentials, transport.came_from)
     except LoginRefused as refused:
         then(refused)
         return
@@ -30,7 +30,7 @@ async def _log_in(
 ) -> None:
     found: Found
     try:
-        found = await hub.access.login(credentials, peer_of(transport.peer))
+        found = await hub.access.login(credentials, transport.came_from)
     except LoginRefused as refused:
         found = refused
     transport.guard(then, found)

@@ -24,6 +24,7 @@ from broker.listening import ListenError
 from broker.log_level import LogLevel
 from broker.log_repeats import LogRepeats
 from broker.loop_watch import LoopWatch
+from broker.printable import make_printable
 from broker.service_manager import ServiceManager
 from broker.version import PRODUCT, VERSION
 from config import limits
@@ -236,11 +237,11 @@ def _write_ready_file(path: Path, broker: Broker) -> None:
 def configure_logging(settings: LogSettings) -> LogLevel:
     """One line per event on standard error, as text or JSON; gives what changes the level."""
     level = LogLevel(settings.level)
-    renderer: structlog.typing.Processor
+    renderers: list[structlog.typing.Processor]
     if settings.format == "json":
-        renderer = structlog.processors.JSONRenderer()
+        renderers = [structlog.processors.JSONRenderer()]
     else:
-        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        renderers = [make_printable, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
     structlog.configure(
         processors=[
             level,
@@ -248,7 +249,7 @@ def configure_logging(settings: LogSettings) -> LogLevel:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            renderer,
+            *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),

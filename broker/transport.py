@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 
 import structlog
 
+from broker.access.credentials import Peer, peer_of
 from broker.connection_views import ConnectionView
 from broker.frontend import Frontend
 from broker.hub import Hub
@@ -35,6 +36,7 @@ class Transport(asyncio.Protocol):
 
     __slots__ = (
         "_announced",
+        "_asked_for",
         "_connected_at_ms",
         "_dissolved",
         "_ended",
@@ -61,6 +63,7 @@ class Transport(asyncio.Protocol):
         self._lost = lost
         self._make = make_frontend
         self._monotonic = hub.clock.monotonic
+        self._asked_for = ""
         self._announced = False  # whether a large message has come in part
         self._dissolved = False
         self._ended = False
@@ -88,6 +91,15 @@ class Transport(asyncio.Protocol):
     def come_from(self, peer: str) -> None:
         """See `broker.proxy_protocol.Proxied`."""
         self.peer = peer
+
+    def ask_for(self, host: str) -> None:
+        """The peer is a page of a browser, which asked for that host (see `Peer`)."""
+        self._asked_for = host
+
+    @property
+    def came_from(self) -> Peer:
+        """Where the peer comes from, for access control."""
+        return peer_of(self.peer, self._asked_for)
 
     @property
     def certificate_names(self) -> tuple[str, ...]:

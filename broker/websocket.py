@@ -93,6 +93,7 @@ class WebSocketGate(asyncio.Protocol):
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
+        self._inner.ask_for(self._server.asked_for)
         self._inner.connection_made(FramedTransport(self._transport, self._server, self._hub.loop))
 
 

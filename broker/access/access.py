@@ -10,7 +10,15 @@ from typing import Final
 
 from broker.access.accounts import Accounts
 from broker.access.addresses import Addresses
-from broker.access.credentials import Anonymous, Certificate, Credentials, LoginRefused, Password, Peer
+from broker.access.credentials import (
+    Anonymous,
+    Certificate,
+    Credentials,
+    LoginRefused,
+    Misled,
+    Password,
+    Peer,
+)
 from broker.access.login import Login
 from broker.access.present import REMOVED, Present
 from broker.access.rights import EVERYTHING
@@ -121,6 +129,8 @@ class Access:
             if not peer.is_local:
                 raise LoginRefused(GUEST_FROM_ELSEWHERE, GUEST_FROM_ELSEWHERE)
             if credentials.user == GUEST and hmac.compare_digest(credentials.password, GUEST.encode()):
+                if peer.is_misled:  # everybody knows that password
+                    raise Misled
                 return guest()
         login = self._accounts.login_at_once(credentials)
         return login if login is not None and self._holds(login) else None
@@ -187,6 +197,8 @@ class Access:
         if allowed == "loopback" and not peer.is_local:
             reason = NO_STRANGERS if self.has_users else GUEST_FROM_ELSEWHERE
             raise LoginRefused(reason, reason)
+        if peer.is_misled:
+            raise Misled
         return self._nobody
 
     async def _slowed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass, field
 
 from broker.access.loopback import is_loopback_host
@@ -9,19 +10,39 @@ from broker.access.loopback import is_loopback_host
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Where somebody comes from: an IP address; "" where there is none, as with a Unix socket."""
+    """Where somebody comes from: an IP address; "" where there is none, as with a Unix socket.
+
+    `asked_for` is the host that a browser, or what may be one, asked for; "": no browser, or one whose page
+    was vouched for.
+    """
 
     host: str
+    asked_for: str = ""
 
     @property
     def is_local(self) -> bool:
         """Whether that is this machine."""
         return not self.host or is_loopback_host(self.host)
 
+    @property
+    def is_misled(self) -> bool:
+        """Whether a page may have led a browser here by a name of its own, which it had changed into an
+        address of this machine, or one that only its visitors reach. Nobody can change an address.
+        """
+        return bool(self.asked_for) and not is_loopback_host(self.asked_for) and not _is_ip(self.asked_for)
 
-def peer_of(text: str) -> Peer:
+
+def peer_of(text: str, asked_for: str = "") -> Peer:
     """The peer at `host:port`."""
-    return Peer(text.rpartition(":")[0].strip("[]"))
+    return Peer(text.rpartition(":")[0].strip("[]"), asked_for)
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +83,14 @@ class LoginRefused(Exception):
         super().__init__(reason)
         self.reason = reason
         self.told = told
+
+
+class Misled(LoginRefused):
+    """Who shows no secret comes in only where no page of another site could have sent it."""
+
+    def __init__(self) -> None:
+        reason = "the host that was asked for names another machine: log in"
+        super().__init__(reason, reason)
 
 
 class VhostRefused(Exception):

@@ -92,7 +92,7 @@ def _screen(look: _Look, last: _Look | None, sort: Order) -> Group:
     for view in sorted(look.queues.values(), key=order[sort])[:_TOP_ROWS]:
         done = [f"{rates[view['name']].get(key, 0):,.0f}" for key in ("published", "delivered")]
         paused = any(view["pause"].values())
-        table.add_row(*[text_of(view[key]) for key in columns[:6]], *done, "paused" if paused else "")
+        table.add_row(*[Text(text_of(view[key])) for key in columns[:6]], *done, "paused" if paused else "")
     return Group(_head(look, last), table)
 
 

@@ -10,6 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from broker.printable import printable
+
 _WIDE: Final = 10_000  # nothing is cut where no terminal is
 
 
@@ -35,21 +37,21 @@ def print_table(columns: Sequence[tuple[str, str]], rows: Iterable[Mapping[str, 
         table.add_column(title, justify="right" if is_number else "left", no_wrap=True)
     for row in listed:
         table.add_row(*[text_of(row.get(key)) for key, _ in columns])
-    console = Console()
+    console = Console(markup=False, emoji=False)  # a name in brackets is a name
     if not console.is_terminal:
-        console = Console(width=_WIDE)
+        console = Console(width=_WIDE, markup=False, emoji=False)
     console.print(table)
 
 
 def text_of(value: Any) -> str:
-    """A value as a cell."""
+    """A value as a cell, fit for a terminal."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
         return ", ".join(map(text_of, value))
-    return str(value)
+    return printable(str(value))
 
 
 def print_fields(value: Mapping[str, Any], prefix: str = "") -> None:

@@ -76,7 +76,7 @@ def http_servers(hub: Hub, admin: Admin, node: Node, names: Collection[str]) -> 
         servers |= {name: HttpServer(guarded, hub.loop) for name in over}
     over = [name for name in ("mqcore", "mqcores") if name in names]
     if over:
-        guarded = Guard(MqCore(hub, admin), hub.access, vhost_of=vhost_in_query)
+        guarded = Guard(MqCore(hub, admin), hub.access, vhost_of=vhost_in_query, harmless=frozenset())
         servers |= {name: HttpServer(guarded, hub.loop) for name in over}
     return servers
 

@@ -17,12 +17,12 @@ from broker.access.credentials import (
     Certificate,
     Credentials,
     LoginRefused,
+    Misled,
     Password,
     Peer,
     VhostRefused,
 )
 from broker.access.login import ADMINISTRATOR, MONITORING, Identity, Login
-from broker.access.loopback import is_loopback_host
 from broker.access.users import guest
 from broker.http.connection import CERTIFICATE
 from broker.http.problems import Problem, answer_of
@@ -45,7 +45,8 @@ CHALLENGE: Final = {"www-authenticate": 'Basic realm="SluiceMQ"'}
 
 VhostOf = Callable[[Scope], str | None]
 
-_HARMLESS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_OWN_SITES: Final = frozenset({"same-origin", "none"})
+"""What browsers say in `Sec-Fetch-Site` of a page of the same site, and of what somebody typed."""
 
 
 class Guard:
@@ -54,7 +55,7 @@ class Guard:
 
     Where there are no accounts, who comes from this machine is its operator. No page of another site that a
     browser there has open is let in: such a page may send requests to a loopback address; its own name stands
-    in `Origin`, or, where it had that name changed into a loopback address, in `Host`.
+    in `Origin` or `Referer`, or, where it had that name changed into a loopback address, in `Host`.
     """
 
     def __init__(
@@ -63,14 +64,16 @@ class Guard:
         access: Access,
         open_paths: frozenset[str] = frozenset(),
         vhost_of: VhostOf | None = None,
+        harmless: frozenset[str] = frozenset({"GET", "HEAD", "OPTIONS"}),
     ) -> None:
         """`open_paths` may be asked for by anybody; `vhost_of` tells where a request leads, None: its path
-        does.
+        does. `harmless` are the methods that change nothing.
         """
         self._app = app
         self._access = access
         self._open_paths = open_paths
         self._vhost_of = vhost_in_path if vhost_of is None else vhost_of
+        self._harmless = harmless
         self._identities: dict[tuple[Login, str], Identity] = {}
         access.on_reload(self._identities.clear)
 
@@ -78,7 +81,8 @@ class Guard:
         """See ASGI."""
         told = _Told(scope)
         try:
-            _check_site(scope, told)
+            if scope["type"] != "http" or scope["method"] not in self._harmless:
+                _check_site(told)
             scope["state"][IDENTITY] = await self._identity(scope, told)
         except Problem as problem:
             if scope["type"] == "websocket":
@@ -89,7 +93,7 @@ class Guard:
         await self._app(scope, receive, send)
 
     async def _identity(self, scope: Scope, told: _Told) -> Identity | None:
-        peer = Peer(scope["client"][0] if scope.get("client") else "")
+        peer = Peer(scope["client"][0] if scope.get("client") else "", _host_name(told.host or "?"))
         credentials = _credentials(scope, told.authorizations)
         if scope["path"] in self._open_paths and not isinstance(credentials, Password):
             return None
@@ -97,11 +101,11 @@ class Guard:
             login = self._access.login_at_once(credentials, peer)
             if login is None:
                 login = await self._access.login(credentials, peer)
-            if login.source == ANONYMOUS:
-                _check_host(told.host)
-                if not self._access.has_users and peer.is_local:
-                    login = guest()
+            if login.source == ANONYMOUS and not self._access.has_users and peer.is_local:
+                login = guest()
             return self._known(login, self._vhost_of(scope))
+        except Misled as refused:
+            raise Problem(403, "refused", refused.told) from None
         except LoginRefused as refused:
             raise Problem(401, "not_authorised", refused.told, headers=CHALLENGE) from None
         except VhostRefused as refused:
@@ -148,14 +152,16 @@ def vhost_in_query(scope: Scope) -> str:
 
 
 class _Told:
-    """What the header of a request says of who calls; of `Origin` and `Host` the first counts."""
+    """What the header of a request says of who calls; of a field that may be there once the first counts."""
 
-    __slots__ = ("authorizations", "host", "origin")
+    __slots__ = ("authorizations", "host", "origin", "referer", "site")
 
     def __init__(self, scope: Scope) -> None:
         self.authorizations: list[bytes] = []
         self.origin: str | None = None
         self.host: str | None = None
+        self.referer: str | None = None
+        self.site: str | None = None
         for name, value in scope["headers"]:
             if name == b"authorization":
                 self.authorizations.append(value)
@@ -163,6 +169,10 @@ class _Told:
                 self.host = value.decode("latin-1")
             elif name == b"origin" and self.origin is None:
                 self.origin = value.decode("latin-1")
+            elif name == b"sec-fetch-site" and self.site is None:
+                self.site = value.decode("latin-1")
+            elif name == b"referer" and self.referer is None:
+                self.referer = value.decode("latin-1")
 
 
 def identity_of(scope: Scope) -> Identity:
@@ -204,24 +214,30 @@ def _credentials(scope: Scope, found: Sequence[bytes]) -> Credentials:
     raise Problem(401, "not_authorised", "the header Authorization cannot be read", headers=CHALLENGE)
 
 
-def _check_site(scope: Scope, told: _Told) -> None:
-    """Raise Problem where a page of another site wants to change something."""
-    if told.origin is None:
-        return
-    is_harmless = scope["type"] == "http" and scope["method"] in _HARMLESS
-    if not is_harmless and urlsplit(told.origin).netloc != told.host:
+def _check_site(told: _Told) -> None:
+    """Raise Problem where a page of another site asks for this, as far as the browser tells."""
+    if told.origin is not None:
+        is_own = _place_of(told.origin) == told.host
+    elif told.site is not None:
+        is_own = told.site in _OWN_SITES
+    else:
+        is_own = told.referer is None or _place_of(told.referer) == told.host
+    if not is_own:
         raise Problem(403, "refused", "pages of other sites may not change anything here")
 
 
-def _check_host(host: str | None) -> None:
-    """Raise Problem where a name that is not this machine's leads here; nobody has to know a password."""
-    if not is_loopback_host(_host_name(host or "")):
-        raise Problem(403, "refused", "the header Host names another machine: log in")
+def _place_of(url: str) -> str | None:
+    """The host and port of a URL; None where it cannot be read."""
+    try:
+        return urlsplit(url).netloc
+    except ValueError:
+        return None
 
 
 @lru_cache(limits.HOSTS_KNOWN_MAX)
 def _host_name(host: str) -> str:
+    """The name in a header `Host`; what cannot be read is nobody's."""
     try:
-        return urlsplit(f"//{host}").hostname or ""
+        return urlsplit(f"//{host}").hostname or host
     except ValueError:
-        return ""
+        return host

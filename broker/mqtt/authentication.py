@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from broker.access.credentials import LoginRefused, Peer, peer_of
+from broker.access.credentials import LoginRefused, Peer
 from broker.access.login import Login
 from broker.mqtt.client import MqttClient
 from protocols.mqtt import constants as c
@@ -65,7 +65,7 @@ class Authentication:
 
     def begin(self, method: str, data: bytes) -> bool:
         """The client named a method in its CONNECT; whether there is such a method."""
-        self._exchange = self._methods.begin(method, peer_of(self._client.transport.peer))
+        self._exchange = self._methods.begin(method, self._client.transport.came_from)
         if self._exchange is None:
             return False
         self._step(self._exchange, data)
@@ -80,7 +80,7 @@ class Authentication:
         if event.reason_code == c.REAUTHENTICATE:
             self._is_again = True
             method = client.connection.authentication.method or ""
-            self._exchange = self._methods.begin(method, peer_of(client.transport.peer))
+            self._exchange = self._methods.begin(method, client.transport.came_from)
         if self._exchange is not None:
             self._step(self._exchange, event.data)
 

@@ -27,10 +27,21 @@ _ANY_ORIGIN: Final = "*"
 class WebSocketServer:
     """One connection. `output` are bytes to write; `is_open`: the handshake is done; `closed`: nothing more
     is taken, the connection is to be closed once `output` is written. `reason`: why it was refused, or ended
-    over what the client sent.
+    over what the client sent. `asked_for`: the host that a page asked for which is only let in because it
+    stands at that host; it may have had its own name changed into the broker's address.
     """
 
-    __slots__ = ("_connection", "_origins", "_path", "_subprotocols", "closed", "is_open", "output", "reason")
+    __slots__ = (
+        "_connection",
+        "_origins",
+        "_path",
+        "_subprotocols",
+        "asked_for",
+        "closed",
+        "is_open",
+        "output",
+        "reason",
+    )
 
     def __init__(self, path: str, subprotocols: Sequence[str], origins: Sequence[str] = ()) -> None:
         """Serves requests for `path` that offer one of `subprotocols`, the first of which is preferred.
@@ -45,6 +56,7 @@ class WebSocketServer:
         self.is_open = False
         self.closed = False
         self.reason = ""
+        self.asked_for = ""
 
     def receive(self, data: bytes) -> list[bytes]:
         """Take bytes from the client; gives what it sent in binary frames. Never raises."""
@@ -87,8 +99,7 @@ class WebSocketServer:
             self.closed = True
 
     def _on_request(self, request: Request) -> None:
-        target = urlsplit(request.target)
-        if target.path != self._path:
+        if request.target.partition("?")[0] != self._path:
             self._reject(404, f"this port serves {self._path}")
         elif not self._is_welcome(request):
             self._reject(403, "pages of this origin may not connect")
@@ -108,8 +119,11 @@ class WebSocketServer:
         text = origin.decode("latin-1")
         if text in self._origins:
             return True
-        host = urlsplit(text).hostname
-        return host is not None and host == urlsplit(f"//{request.host}").hostname
+        host = _host_of(text)
+        if not host or host != _host_of(f"//{request.host}"):
+            return False
+        self.asked_for = host
+        return True
 
     def _reject(self, status: int, reason: str) -> None:
         body = f"{reason}\n".encode()
@@ -136,3 +150,10 @@ class WebSocketServer:
         if isinstance(error.event_hint, RejectConnection):
             self._reject(error.event_hint.status_code, "a WebSocket handshake is wanted")
         self.closed = True
+
+
+def _host_of(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None

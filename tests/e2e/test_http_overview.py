@@ -133,7 +133,16 @@ def test_wrong_method_is_told_the_right_one(http: httpx.Client) -> None:
 
 @pytest.mark.parametrize(
     ("method", "headers"),
-    [("GET", {"host": "evil.example"}), ("POST", {"origin": "http://evil.example"})],
+    [
+        ("GET", {"host": "evil.example"}),
+        ("GET", {"host": "evil.example", "authorization": "Basic Z3Vlc3Q6Z3Vlc3Q="}),
+        ("GET", {"host": "["}),
+        ("POST", {"origin": "http://evil.example"}),
+        ("POST", {"origin": "http://["}),
+        ("POST", {"origin": "null"}),
+        ("POST", {"sec-fetch-site": "cross-site"}),
+        ("POST", {"referer": "http://evil.example/"}),
+    ],
 )
 def test_page_of_another_site_is_refused(http: httpx.Client, method: str, headers: dict[str, str]) -> None:
     assert http.request(method, "/api/v1/overview", headers=headers).status_code == 403

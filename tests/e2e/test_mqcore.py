@@ -55,6 +55,39 @@ def test_queue_is_there_from_its_creation_to_its_deletion(mq: httpx.Client, name
     assert mq.delete(f"/{name}").status_code == 404
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"},
+        {"sec-fetch-site": "same-site"},
+        {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "referer": "https://evil.example/"},
+        {"referer": "http://evil.example/"},
+        {"origin": "http://evil.example"},
+        {"origin": "http://["},
+    ],
+    ids=str,
+)
+def test_a_page_of_another_site_takes_no_message_away(
+    mq: httpx.Client, path: str, headers: dict[str, str]
+) -> None:
+    mq.post(f"{path}/messages", content=b"kept")
+    for method in ("GET", "DELETE"):
+        assert mq.request(method, f"{path}/messages?id=1", headers=headers).status_code == 403
+    assert mq.get(f"{path}/messages", headers=headers).status_code == 403
+    mine = mq.get(f"{path}/messages", headers={"sec-fetch-site": "same-origin", "referer": str(mq.base_url)})
+    assert (mine.status_code, mine.headers["x-message-attempts"], mine.content) == (200, "1", b"kept")
+
+
+@pytest.mark.parametrize("address", ["/messages", "/messages?count=1", ""])
+def test_what_somebody_published_is_no_page_for_a_browser(mq: httpx.Client, path: str, address: str) -> None:
+    mq.post(f"{path}/messages", content=b"<script>", headers={"content-type": "text/html"})
+    answer = mq.get(path + address)
+    assert answer.status_code == 200
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "sandbox" in answer.headers["content-security-policy"]
+    assert answer.headers["cache-control"] == "no-store"
+
+
 def test_message_comes_back_with_its_id_and_content_until_it_is_deleted(mq: httpx.Client, path: str) -> None:
     added = mq.post(f"{path}/messages", content=b"\x00tea\xff", headers={"content-type": "image/x-tea"})
     assert added.status_code == 201

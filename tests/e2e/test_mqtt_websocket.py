@@ -42,14 +42,14 @@ def port(tmp_path_factory):
 class WebSocket:
     """A client that sees every event."""
 
-    def __init__(self, port, target="/mqtt", subprotocols=("mqtt",), headers=()):
+    def __init__(self, port, target="/mqtt", subprotocols=("mqtt",), headers=(), host="127.0.0.1"):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
         self.connection = WSConnection(ConnectionType.CLIENT)
         self._events = []
         self._mqtt = b""
         self.send(
             Request(
-                host="127.0.0.1",
+                host=host,
                 target=target,
                 subprotocols=list(subprotocols),
                 extra_headers=list(headers),
@@ -110,6 +110,8 @@ def test_handshake_that_is_not_for_mqtt_is_refused(port, options, status):
         {"target": "/mqtt?token=x"},
         {"headers": [(b"origin", b"http://127.0.0.1:8000")]},
         {"headers": [(b"origin", PAGES.encode())]},
+        {"headers": [(b"origin", PAGES.encode())], "host": "broker.example"},
+        {"host": "broker.example"},
     ],
     ids=str,
 )
@@ -118,6 +120,22 @@ def test_handshake_for_mqtt_is_accepted(port, options):
     answer = WebSocket(port, **options).answer
     assert isinstance(answer, AcceptConnection)
     assert answer.subprotocol == "mqtt"
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "code"),
+    [
+        ("rebound.example:8083", b"http://rebound.example:8083", 0x87),
+        ("localhost:8083", b"http://localhost:3000", 0),
+        ("rebound.example", PAGES.encode(), 0),
+        ("rebound.example", None, 0),  # no browser
+    ],
+    ids=str,
+)
+def test_a_page_that_had_its_name_changed_into_the_brokers_address_is_not_let_in(port, host, origin, code):
+    client = WebSocket(port, host=host, headers=[(b"origin", origin)] if origin else [])
+    client.send(BytesMessage(wire.connect(5, f"page-{code}")))
+    assert client.read(4)[3] == code
 
 
 def test_request_that_is_no_handshake_is_answered_and_closed(port):

@@ -35,6 +35,14 @@ MESSAGES: Final = "messages"
 VHOST: Final = "vhost"
 ID_HEADER: Final = b"x-message-id"
 _ID_DIGITS_MAX: Final = 19
+_AS_DATA: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; sandbox"),
+    (b"cache-control", b"no-store"),
+)
+"""A body is whatever somebody published, also as a page: a browser does nothing with it, and keeps nothing of
+what a fetch took away.
+"""
 
 
 class Answer(NamedTuple):
@@ -85,7 +93,7 @@ class MqCore:
         except Exception as error:
             await answer_of(error)(scope, receive, send)
             return
-        headers = [*answer.headers]
+        headers = [*answer.headers, *_AS_DATA]
         if answer.status != 204:
             headers.append((b"content-length", str(len(answer.body)).encode()))
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})

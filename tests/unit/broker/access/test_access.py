@@ -71,6 +71,31 @@ def test_strangers_come_in_from_where_the_settings_say(anonymous, here, elsewher
             assert refusal(access, Anonymous(), peer)
 
 
+@pytest.mark.parametrize(
+    ("asked_for", "is_let_in"),
+    [("", True), ("localhost", True), ("127.0.0.1", True), ("::1", True), ("192.0.2.7", True)]
+    + [("rebound.example", False), ("localhost.rebound.example", False), ("?", False)],
+)
+@pytest.mark.parametrize(
+    "credentials", [Anonymous(), Password("guest", b"guest")], ids=["anonymous", "guest"]
+)
+def test_without_a_secret_a_page_comes_in_only_from_a_name_that_is_this_machines(
+    credentials, asked_for, is_let_in
+):
+    """A page has its own name changed into 127.0.0.1, and then asks for that name."""
+    access = Access(AccessSettings(), Clock())
+    peer = Peer("127.0.0.1", asked_for)
+    if is_let_in:
+        assert login(access, credentials, peer)
+    else:
+        assert "another machine" in refusal(access, credentials, peer)
+
+
+def test_with_a_password_the_name_that_was_asked_for_does_not_matter(users_file):
+    access = Access(AccessSettings(users_file=users_file), Clock())
+    assert login(access, Password("alice", b"secret"), Peer("10.0.0.1", "broker.example")).user == "alice"
+
+
 def test_users_come_in_with_their_password_from_anywhere(users_file):
     access = Access(AccessSettings(users_file=users_file), Clock())
     found = login(access, Password("alice", b"secret"), ELSEWHERE)
