@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
-from typing import Any, Final
+import asyncio
+from collections.abc import AsyncIterator, Container, Sequence
+from typing import Any, Final, TypeVar
 
 import structlog
 from starlette.responses import Response
@@ -20,6 +21,8 @@ from config import limits
 from queue_manager.address import DEFAULT_VHOST
 from queue_manager.api import BindingDefinition, ExchangeDeclaration, ExchangeView, QueueView
 from queue_manager.errors import QueueManagerError
+
+T = TypeVar("T")
 
 _log: Final = structlog.get_logger("sluicemq.http")
 
@@ -120,14 +123,19 @@ class Definitions:
         policies = Policies(_entries(document, "policies", is_plain=True))
         vhosts = _vhosts(document)
         known = {*self._site.hub.vhosts(), *vhosts}
-        made = [_read(kind, entry, known) for kind in _READERS for entry in _entries(document, kind)]
+        made: list[tuple[str, str, str, Any]] = []
+        for kind in _READERS:
+            async for step in _steps(_entries(document, kind)):
+                made += [_read(kind, entry, known) for entry in step]
         for name, bounds in vhosts.items():
             await self._make_vhost(name, bounds)
-        for kind, vhost, name, wanted in made:
-            try:
-                await self._make(kind, vhost, wanted, policies)
-            except QueueManagerError as error:
-                raise error.at(f"{kind} {name!r}") from error
+        async for step in _steps(made):
+            for kind, vhost, name, wanted in step:
+                try:
+                    await self._make(kind, vhost, wanted, policies)
+                except QueueManagerError as error:
+                    raise error.at(f"{kind} {name!r}") from error
+            self._site.hub.settle_turn()  # so that it is many commits, too
         await self._site.hub.client.commits.durable()
         counts, lines = _not_taken(document, policies)
         told = ", ".join(f"{kind} ({count})" for kind, count in counts.items() if count)
@@ -160,6 +168,14 @@ class Definitions:
             await client.exchanges.declare(wanted)
         else:
             await client.exchanges.bind(wanted)
+
+
+async def _steps(entries: Sequence[T]) -> AsyncIterator[Sequence[T]]:
+    """The entries, a part at a time, with everybody else's turn in between."""
+    size = limits.RABBITMQ_DEFINITIONS_PER_STEP
+    for begin in range(0, len(entries), size):
+        yield entries[begin : begin + size]
+        await asyncio.sleep(0)
 
 
 def _within(document: dict[str, Any], vhost: str) -> dict[str, Any]:

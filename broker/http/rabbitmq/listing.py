@@ -33,24 +33,26 @@ async def listing(
     Only what is shown is given its form, and what has to be looked at to sort it. Raises Problem.
     """
     total = len(views)
+    columns = columns_of(query)
     name = query.get("name", "")
     if name:
-        views = _named(views, name, name_of, is_pattern=query.get("use_regex") == "true")
+        views = await _named(views, name, name_of, is_pattern=query.get("use_regex") == "true")
     sort = query.get("sort")
     if sort:
         views = await _sorted(views, shape, sort, is_reverse=query.get("sort_reverse") == "true")
     if "page" in query:
-        return answer(_page(views, total, shape, query))
-    return answer_in_parts(views, lambda view: with_columns(shape(view), query))
+        return answer(_page(views, total, lambda view: with_columns(shape(view), columns), query))
+    return answer_in_parts(views, lambda view: with_columns(shape(view), columns))
 
 
 async def _sorted(
     views: Sequence[V], shape: Callable[[V], dict[str, Any]], path: str, *, is_reverse: bool
 ) -> list[V]:
     """The views by what stands at `path` of their form; sorted a part at a time, then merged in steps."""
+    parts = _parts(path, "sort")
     runs: list[list[tuple[_Order, V]]] = []
     async for part in in_steps(views):
-        run = [(_order(value_of(shape(view), path)), view) for view in part]
+        run = [(_order(value_of(shape(view), parts)), view) for view in part]
         run.sort(key=itemgetter(0), reverse=is_reverse)
         runs.append(run)
     merged = merge(*runs, key=itemgetter(0), reverse=is_reverse)
@@ -61,16 +63,39 @@ async def _sorted(
     return found
 
 
-def with_columns(item: dict[str, Any], query: QueryParams) -> dict[str, Any]:
-    """An item with the wanted columns only; `a.b` is in an object."""
+Path = list[str]
+"""`a.b`: what has the name `b` in the object `a`."""
+
+
+def columns_of(query: QueryParams) -> list[Path]:
+    """The wanted columns; none: all. Raises Problem."""
     wanted = query.get("columns")
     if not wanted:
+        return []
+    most = limits.RABBITMQ_COLUMNS_MAX
+    paths = wanted.split(",", most)
+    if len(paths) > most:
+        raise Problem(400, "bad_request", f"columns: at most {most}")
+    return [_parts(path, "columns") for path in paths]
+
+
+def _parts(path: str, what: str) -> Path:
+    most = limits.RABBITMQ_COLUMN_LEVELS_MAX
+    parts = path.split(".", most)
+    if len(parts) > most:
+        raise Problem(400, "bad_request", f"{what}: at most {most} names, one in the other")
+    return parts
+
+
+def with_columns(item: dict[str, Any], columns: list[Path]) -> dict[str, Any]:
+    """An item with the wanted columns only."""
+    if not columns:
         return item
     found: dict[str, Any] = {}
-    for path in wanted.split(","):
+    for path in columns:
         value = value_of(item, path)
-        if value is not None or path in item:
-            *parents, last = path.split(".")
+        *parents, last = path
+        if value is not None or (not parents and last in item):
             place = found
             for parent in parents:
                 place = place.setdefault(parent, {})
@@ -78,10 +103,10 @@ def with_columns(item: dict[str, Any], query: QueryParams) -> dict[str, Any]:
     return found
 
 
-def value_of(item: Mapping[str, Any], path: str) -> Any:
-    """What stands at `a.b` in an object, None if nothing does."""
+def value_of(item: Mapping[str, Any], path: Path) -> Any:
+    """What stands there in an object, None if nothing does."""
     value: Any = item
-    for part in path.split("."):
+    for part in path:
         if not isinstance(value, Mapping):
             return None
         value = value.get(part)
@@ -101,7 +126,7 @@ def _page(
     return {
         "filtered_count": len(views),
         "item_count": len(shown),
-        "items": [with_columns(shape(view), query) for view in shown],
+        "items": [shape(view) for view in shown],
         "page": page,
         "page_count": page_count,
         "page_size": size,
@@ -116,11 +141,19 @@ def _number(query: QueryParams, name: str, default: int, most: int) -> int:
     return int(text) if name == "page" else min(int(text), most)
 
 
-def _named(views: Sequence[V], name: str, name_of: Callable[[V], str], *, is_pattern: bool) -> Sequence[V]:
-    if not is_pattern:
-        return [view for view in views if name in name_of(view)]
-    pattern = _pattern(name)
-    return [view for view in views if pattern.search(name_of(view))]
+async def _named(
+    views: Sequence[V], name: str, name_of: Callable[[V], str], *, is_pattern: bool
+) -> Sequence[V]:
+    pattern = _pattern(name) if is_pattern else None
+    found: list[V] = []
+    for begin in range(0, len(views), limits.LISTED_NAMES_PER_STEP):
+        step = views[begin : begin + limits.LISTED_NAMES_PER_STEP]
+        if pattern is None:
+            found += [view for view in step if name in name_of(view)]
+        else:
+            found += [view for view in step if pattern.search(name_of(view))]
+        await asyncio.sleep(0)
+    return found
 
 
 def _pattern(text: str) -> Any:

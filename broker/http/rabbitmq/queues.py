@@ -13,7 +13,7 @@ from broker.amqp.declarations import queue_declaration
 from broker.http.problems import Problem
 from broker.http.rabbitmq import shapes
 from broker.http.rabbitmq.asking import Asking, answer, flag, nothing, table
-from broker.http.rabbitmq.listing import listing, with_columns
+from broker.http.rabbitmq.listing import columns_of, listing, with_columns
 from broker.http.rabbitmq.places import Place, Places, seen_by
 from broker.http.site import Site
 from queue_manager.api import EXCHANGE_TYPES, BindingDefinition, ExchangeDeclaration, ExchangeView, QueueView
@@ -61,7 +61,7 @@ class Topology:
                 if consumer.queue == view.name:
                     details.append(shapes.consumer(connection, number, consumer, self._node))
         item |= {"consumer_details": details, "incoming": [], "deliveries": []}
-        return answer(with_columns(item, asking.query))
+        return answer(with_columns(item, columns_of(asking.query)))
 
     async def declare_queue(self, asking: Asking) -> Response:
         """Make a queue."""
@@ -115,7 +115,7 @@ class Topology:
         name = exchange_name(asking)
         view = DEFAULT_VIEW if not name else await place.site.hub.client.exchanges.look(name)
         item = {**shapes.exchange(view, place.vhost), "incoming": [], "outgoing": []}
-        return answer(with_columns(item, asking.query))
+        return answer(with_columns(item, columns_of(asking.query)))
 
     async def declare_exchange(self, asking: Asking) -> Response:
         """Make an exchange."""
