@@ -152,22 +152,30 @@ class Inspection:
         self.tallies.setdefault(name, Tally()).add(key, value)
 
     def complain(self, key: bytes, problem: str) -> None:
-        """A record cannot be read."""
+        """Something is wrong with a record."""
         self.problem_count += 1
         if len(self.problems) < limits.INSPECTION_PROBLEMS_MAX:
             self.problems.append(f"{key[:64].hex()}: {problem}")
 
 
-async def inspect(store: Rows, *, verify: bool, tell: Callable[[int], None]) -> Inspection:
+async def inspect(
+    store: Rows,
+    *,
+    verify: bool,
+    tell: Callable[[int], None] = lambda seen: None,
+    beside: Callable[[bytes, bytes], None] = lambda key, value: None,
+) -> Inspection:
     """Look through all records; with `verify` each key and value is decoded.
 
-    `tell` is given the number of records seen, after each step. Raises StorageError.
+    `tell` is given the number of records seen, after each step, and `beside` each record. Raises
+    StorageError.
     """
     found = Inspection()
     start, seen = b"", 0
     while rows := await store.scan(start, None, limit=limits.STORE_SCAN_ROWS_MAX):
         for key, value in rows:
             _look(found, key, value, verify=verify)
+            beside(key, value)
         seen += len(rows)
         tell(seen)
         start = rows[-1][0] + b"\0"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
+from rich.status import Status
 
 from broker.commands.api import EXIT_REFUSED, AsJson
 from broker.commands.output import print_json, print_table
@@ -17,7 +18,7 @@ from config.settings import StorageSettings
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from storage.inspection import Inspection
+    from storage.inspection import Inspection, Rows
 
 app: Final = typer.Typer(help="Look at the data of a broker that is not running.", no_args_is_help=True)
 
@@ -33,7 +34,7 @@ def inspect_store(storage: Storage = None, config: Config = None, as_json: AsJso
 
 @app.command("verify")
 def verify_store(storage: Storage = None, config: Config = None, as_json: AsJson = False) -> None:
-    """Decode every record; exit 1 if one cannot be read."""
+    """Decode every record, and look for what belongs to nothing; exit 1 if there are problems."""
     found = _inspection(storage, config, verify=True)
     _show(found, as_json)
     if found.problem_count:
@@ -48,21 +49,37 @@ def _inspection(storage: str | None, config: Path | None, *, verify: bool) -> In
         if "://" not in settings.url and not Path(settings.url).is_dir():
             raise ConfigError([f"{settings.url}: no such directory"])
         return asyncio.run(_inspect(settings, verify=verify))
-    except (ConfigError, StorageError) as error:
+    except (ConfigError, StorageError, OSError) as error:
         typer.echo(f"sluicemq: {error}", err=True)
         raise typer.Exit(EXIT_REFUSED) from None
 
 
 async def _inspect(settings: StorageSettings, *, verify: bool) -> Inspection:
-    from storage.inspection import inspect  # with the database's library
-    from storage.read_only import open_read_only
+    from storage.read_only import open_read_only  # with the database's library
 
     with Console(stderr=True).status("reading") as status:
         store = await open_read_only(settings, status.update)
         try:
-            return await inspect(store, verify=verify, tell=lambda seen: status.update(f"{seen:,} records"))
+            return await _look(store, status, verify=verify)
         finally:
             await store.close()
+
+
+async def _look(store: Rows, status: Status, *, verify: bool) -> Inspection:
+    from broker.engine.ownership import Ownership
+    from storage.inspection import inspect
+
+    def tell(seen: int) -> None:
+        status.update(f"{seen:,} records")
+
+    if not verify:
+        return await inspect(store, verify=False, tell=tell)
+    ownership = Ownership()
+    found = await inspect(store, verify=True, tell=tell, beside=ownership.note)
+    status.update("comparing what holds with what is held")
+    for key, problem in ownership.problems():
+        found.complain(key, problem)
+    return found
 
 
 def _show(found: Inspection, as_json: bool) -> None:
@@ -74,4 +91,4 @@ def _show(found: Inspection, as_json: bool) -> None:
     for problem in found.problems:
         typer.echo(problem, err=True)
     if found.problem_count:
-        typer.echo(f"{found.problem_count} records cannot be read", err=True)
+        typer.echo(f"{found.problem_count} problems", err=True)

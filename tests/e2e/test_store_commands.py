@@ -20,7 +20,7 @@ from storage.encoding import encode_var_bytes
 from storage.errors import StorageError
 from storage.inspection import KINDS
 from storage.open import open_store
-from storage.records import queue_spec
+from storage.records import payload, queue_spec
 from tests.e2e.broker_process import BrokerProcess
 
 
@@ -60,13 +60,16 @@ def test_store_is_inspected_verified_and_damage_found(
         ops.put(bytes((layout.VERSION, layout.QUEUE_SPEC)) + b"broken\0", b"?")
         filters_of_a_newer_release = encode_var_bytes(bytes((queue_spec.FILTER_FORMAT + 1,)))
         ops.put(queue_spec.key("newer"), filters_of_a_newer_release)
+        ops.put(payload.key(1 << 40), b"nobody's")
         await store.write(ops)
         await store.close()
 
     asyncio.run(damage())
     code, text = run("verify")
-    assert (code, json.loads(text)["problem_count"]) == (1, 3)  # of the first, the key is broken as well
+    assert (code, json.loads(text)["problem_count"]) == (1, 4)  # of the first, the key is broken as well
     assert "written by a newer release" in text
+    assert "a payload of 8 bytes that nothing holds" in text
+    assert run("inspect")[0] == 0
 
 
 def files_in(directory: Path) -> dict[str, tuple[int, int]]:

@@ -24,6 +24,7 @@ from storage.batch import WriteOps
 from storage.memory_store import MemoryStore
 from storage.records import payload_refs, queue_spec
 from tests.model import invariants
+from tests.model.leaks import all_rows, check_ownership
 from tests.model.oracle import (
     DONE,
     FAILED,
@@ -537,6 +538,7 @@ class Harness:
         """End the process where it is, and start another on what is durable."""
         self.may_leak |= self.is_releasing()
         store = self.store.crash()
+        check_ownership(all_rows(store), may_leak=self.may_leak)
         self.oracle.restart(self.clock.ms)
         self.stale = []
         if bucket_size is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.engine.ownership import Ownership
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.manager import QueueManager
 from queue_manager.policy import FOREVER
@@ -87,6 +88,20 @@ def check_store(rows: list[tuple[bytes, bytes]], oracle: Oracle, *, may_leak: bo
             continue
         assert count == len(holders.get(message_id, ())), f"{count} references to payload {message_id}"
     _check_failed(oracle, failed_of)
+
+
+def check_ownership(rows: list[tuple[bytes, bytes]], *, may_leak: bool = False) -> None:
+    """Whatever crashes, nothing that is needed is gone, and nothing is left that belongs to nothing.
+
+    `may_leak`: as for `check_store`; then payloads may be left, and counts may be too high.
+    """
+    ownership = Ownership()
+    for key, value in rows:
+        ownership.note(key, value)
+    found = [(key.hex(), problem) for key, problem in ownership.problems()]
+    if may_leak:
+        found = [each for each in found if "that nothing holds" not in each[1] and "hold it" not in each[1]]
+    assert not found
 
 
 def _check_log_row(key: bytes, value: bytes, oracle: Oracle) -> None:

@@ -17,6 +17,7 @@ from queue_manager.queue.queue import Queue
 from queue_manager.routing.plan import PublishPlan
 from storage.memory_store import MemoryStore
 from tests.model.harness import DEFAULT_POLICY, FakeClock, has_to_go_on, load, open_shard, run
+from tests.model.leaks import all_rows, check_ownership
 from tests.model.tight_limits import TIGHT, Limits, TightLimits
 
 ROUNDS_MAX = 10_000
@@ -89,6 +90,7 @@ class ShardModel(RuleBasedStateMachine):
 
     def attach(self, store: MemoryStore) -> None:
         """Begin a process on what is in `store`."""
+        check_ownership(all_rows(store), may_leak=True)
         self.store = store
         self.shard = open_shard(
             store,
