@@ -170,12 +170,9 @@ class QueueManager:
             raise PreconditionFailed(f"queue {queue.name!r} has a consumer group {group_id!r} already")
         if isinstance(queue, Stream):
             queue.check_name(name)
-        group = self.consumption.group(queue, name, pattern, selector)
-        if isinstance(queue, Stream):
-            if start is not None:
-                queue.stream_group(name, pattern, selector).seek(start)
-        elif places is not None:
-            queue.groups.begin_at(group, places)
+        group = self.consumption.group(queue, name, pattern, selector, places)
+        if isinstance(queue, Stream) and start is not None:
+            queue.stream_group(name, pattern, selector).seek(start)
         return group
 
     def reset_group(

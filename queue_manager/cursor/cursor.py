@@ -5,6 +5,7 @@ A queue has one log, or one for each priority; a group has a cursor in each.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from config import limits
@@ -19,6 +20,7 @@ from queue_manager.cursor.read_back import ReadBack
 from queue_manager.cursor.returning import Returning
 from queue_manager.cursor.skipped_rows import SkippedRows
 from queue_manager.cursor.stored_state import StoredState
+from queue_manager.log.levels import priority_of
 from queue_manager.log.progress import Progress
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.ranges import RangeSet
@@ -250,6 +252,16 @@ class Cursor:
         """Whether messages that wait here are being read back."""
         return self.reader.is_loading and self.ready_count() > 0
 
+    def unfinished(self) -> list[Message]:
+        """What was claimed here and is not settled, whether it waits or is in flight."""
+        if self.log.durable:
+            return [claim.message for claim in self.claims.buckets.open_claims()]
+        own = priority_of(self.log.head_offset)
+        held = [claim for consumer in self.consumers for claim in consumer.in_flight.values()]
+        found = [claim.message for claim in held if priority_of(claim.message.offset) == own]
+        found += [claim.message for claim in self.waiting()]
+        return found + self.returning.messages()
+
     # handing out
 
     def passed_unwanted(self, messages: list[Message]) -> None:
@@ -399,6 +411,19 @@ class Cursor:
 
     # its life
 
+    def begin_with(self, messages: Iterable[Message]) -> None:
+        """The group begins, and these wait for it, too: other groups keep them, and the log does not."""
+        wanted = [_copy(message) for message in messages if self.backlog.selects(message)]
+        if not wanted:
+            return
+        if self.log.durable:
+            for message in wanted:
+                self.progress.keep_failed(message.offset)
+        entered = self.returning.enter(wanted)
+        self.rules.revived(self, [claim for claim in entered if claim.message.body is None])
+        self.stored.mark_dirty()
+        self.stored.write_soon()  # with the group itself
+
     def await_history(self) -> None:
         """Be given nothing before it is known what the other groups let go of before the start."""
         self.awaits_history = True
@@ -454,3 +479,8 @@ class Cursor:
 def storage_id(log: QueueLog, group_id: str) -> str:
     """What the records of a group in a log are stored under."""
     return f"{log.name}\x1f{group_id}" if group_id else log.name
+
+
+def _copy(message: Message) -> Message:
+    """The same message for another group: each has the body read and let go of as it needs it."""
+    return Message(message.message_id, message.offset, message.body, message.template, message.received_at_ms)

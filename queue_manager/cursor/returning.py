@@ -8,7 +8,7 @@ commit has all of it to write, each takes a part, and the next part waits until 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Generic, NamedTuple, Protocol
 
@@ -21,6 +21,7 @@ from queue_manager.cursor.failures import Failures
 from queue_manager.cursor.reasons import DELIVERY_LIMIT, REJECTED
 from queue_manager.cursor.stored_state import StoredState
 from queue_manager.log.queue_log import QueueLog
+from queue_manager.model import Message
 
 
 class Verdict(NamedTuple):
@@ -104,6 +105,15 @@ class Returning(Generic[H]):
         self._place(new, claim.message.body)
         return new
 
+    def enter(self, messages: Iterable[Message]) -> list[Claim]:
+        """Have messages wait at their places that no claim was made of; gives their claims."""
+        entered = []
+        for message in messages:
+            claim = self._claims.buckets.make_one(message, message.received_at_ms)
+            self._place(claim, message.body)
+            entered.append(claim)
+        return entered
+
     def _place(self, new: Claim, body: bytes | None) -> None:
         self._claims.returned.add(new)
         self._home.came_back(new, body)
@@ -184,6 +194,10 @@ class Returning(Generic[H]):
             self._claims.forget_returning(claims)
         self._waiting.clear()
         self.count = 0
+
+    def messages(self) -> list[Message]:
+        """What they are claims of."""
+        return [claim.message for _, claims in self._waiting for claim in claims]
 
     def floor(self) -> int:
         """The lowest of their offsets; there are some."""

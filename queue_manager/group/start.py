@@ -28,9 +28,9 @@ class GroupStart:
         return self.time_ms is None and self.offset > 0
 
     def offset_in(self, log: QueueLog) -> int:
-        """The offset in this log, if it is no time."""
+        """The offset in this log, if it is no time; groups may keep what lies before its head."""
         end = log.next_offset
-        return end if self.offset < 0 else max(log.head_offset, min(self.offset, end))
+        return end if self.offset < 0 else min(self.offset, end)
 
 
 EARLIEST: Final = GroupStart()

@@ -77,6 +77,14 @@ class Tail:
             self._messages[index] = RELEASED
             self._released_count += 1
 
+    def restore(self, message: Message) -> None:
+        """Undo `release`: the message is asked for again."""
+        index = self._start + message.offset - self.first_offset
+        if self.holds(message.offset) and self._messages[index] is RELEASED:
+            self._messages[index] = message
+            self.memory_bytes += len(message.body or b"") + self._overhead_bytes - RELEASED_BYTES
+            self._released_count -= 1
+
     def released(self) -> list[int]:
         """The offsets of which only the place is kept."""
         if not self._released_count:

@@ -78,15 +78,22 @@ class Groups:
         """A group that is not known yet, without cursors."""
         return Group(self._parts[0].log, name, pattern, selector, self._key_of)
 
-    def ensure(self, name: str, pattern: str, selector: str) -> Group:
-        """The group, made (at the oldest kept message) if it is not there.
+    def ensure(self, name: str, pattern: str, selector: str, places: Sequence[Place] | None = None) -> Group:
+        """The group, made if it is not there: at `places`, one for each log of the queue, or (None) at the
+        oldest kept message.
 
         Raises LimitReached, InvalidAddress.
         """
         group = self._groups.get(group_id_of(name, pattern))
         if group is None:
             self._check_room(group_id_of(name, pattern))
+            held = [part.kept_before_head() for part in self._parts]
             group = self._make(name, pattern, selector)
+            if places is not None:
+                self._begin_at(group, places)
+            for part, place, messages in zip(self._parts, places or [(0, 0)] * len(held), held, strict=True):
+                cursor = part.cursors[group.group_id]
+                cursor.begin_with(message for message in messages if message.offset >= place[0])
         return group
 
     def _check_room(self, group_id: str) -> None:
@@ -108,10 +115,7 @@ class Groups:
         group.join(cursors[::-1])
         for part, cursor in zip(self._parts, cursors, strict=True):
             part.adopt(group.group_id, cursor)
-            gone = [] if part.log.durable else part.log.tail.released()
-            if gone:
-                group.serving.select(cursor)
-                cursor.progress.claim(gone)
+            _pass_places(group, part, cursor)
         self._groups[group.group_id] = group
         return group
 
@@ -134,18 +138,20 @@ class Groups:
         group.note_spec()
         self._groups[group.group_id] = group
 
-    def begin_at(self, group: Group, places: Sequence[Place]) -> None:
+    def _begin_at(self, group: Group, places: Sequence[Place]) -> None:
         """Have a group that was just made begin at `places`, one for each log of the queue."""
         for part, place in zip(self._parts, places, strict=True):
-            self._begin_at(part, part.cursors[group.group_id], *place)
+            self._begin_log_at(part, part.cursors[group.group_id], *place)
 
-    def _begin_at(self, part: Part, cursor: Cursor, position: int, sequence: int) -> None:
+    def _begin_log_at(self, part: Part, cursor: Cursor, position: int, sequence: int) -> None:
         log = part.log
         position = min(max(position, log.head_offset), log.next_offset)
         behind = RangeSet()
         behind.add(cursor.position, position)
         part.farewell(cursor)
         cursor.backlog.begin_at(position, sequence)
+        if cursor.progress.claimed is not None:
+            cursor.progress.skip_to(position)
         cursor.progress.released.add_all(behind)
         cursor.progress.forget_gaps()
         cursor.backlog.pass_released()
@@ -244,6 +250,7 @@ class Groups:
             for part, place in zip(self._parts, places, strict=True)
         ]
         removals = [_begin_removal(part.cursors[group.group_id], RESET, now_ms) for part in self._parts]
+        held = [[] if part.log.durable else part.kept_before_head() for part in self._parts]
         new.join(cursors[::-1])
         group.retire()
         self._groups[group.group_id] = new
@@ -259,9 +266,21 @@ class Groups:
                 _divide(part, old, cursor, removal, now_ms)
                 cursor.stored.mark_dirty()
             part.welcome(cursor)
+            _pass_places(new, part, cursor)
+        for cursor, place, messages in zip(cursors, places, held, strict=True):
+            cursor.begin_with(message for message in messages if message.offset >= place[0])
         new.move_consumers(group)
         group.loaded(now_ms)
         return new
+
+
+def _pass_places(group: Group, part: Part, cursor: Cursor) -> None:
+    """Have a group that begins in memory go past messages of which only the place is left."""
+    gone = [] if part.log.durable else part.log.tail.released()
+    gone = [offset for offset in gone if offset >= cursor.position]
+    if gone:
+        group.serving.select(cursor)
+        cursor.progress.claim(gone)
 
 
 def _bounded(part: Part, place: Place) -> Place:

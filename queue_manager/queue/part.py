@@ -169,6 +169,24 @@ class Part:
             cursor.backlog.wait()
         return cursor
 
+    def kept_before_head(self) -> list[Message]:
+        """What groups have claimed and not settled, and the log does not give to one that begins, in order of
+        offsets: in memory what all of them had claimed, on the store what was redriven from below the head.
+
+        What is beyond the head the log gives again from now on.
+        """
+        log = self.log
+        places = frozenset(() if log.durable else log.tail.released())
+        found: dict[int, Message] = {}
+        for cursor in self.cursors.values():
+            if not log.durable or cursor.progress.failed.starts:
+                for message in cursor.unfinished():
+                    if message.offset in places:
+                        log.tail.restore(message)
+                    elif message.offset < log.head_offset:
+                        found[message.offset] = message
+        return [found[offset] for offset in sorted(found)]
+
     @property
     def rules(self) -> Rules:
         """What cursors follow."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from queue_manager.address import local_name
 from queue_manager.cursor.cursor import Cursor
@@ -14,7 +14,7 @@ from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.retention import Retention
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.policy import DROP_HEAD, NOT_PAUSED, Pause
-from queue_manager.queue.groups import Groups
+from queue_manager.queue.groups import Groups, Place
 from queue_manager.queue.memory import EphemeralMemory
 from queue_manager.queue.part import Part
 from queue_manager.queue.queue_rules import QueueRules
@@ -206,12 +206,19 @@ class Queue:
 
     # groups
 
-    def group(self, name: str, pattern: str = MATCH_ALL, selector: str = "") -> Group:
-        """The group, made (at the oldest kept message) if it is not there; its spec is in the open commit.
+    def group(
+        self,
+        name: str,
+        pattern: str = MATCH_ALL,
+        selector: str = "",
+        places: Sequence[Place] | None = None,
+    ) -> Group:
+        """The group, made (at `places`, or the oldest kept message) if it is not there; its spec is in the
+        open commit.
 
         Raises LimitReached, InvalidAddress.
         """
-        group = self.groups.ensure(name, pattern, selector)
+        group = self.groups.ensure(name, pattern, selector, places)
         self.groups.write_group_spec(group)
         return group
 

@@ -71,8 +71,8 @@ class StreamGroups(Groups):
         self._part = part
         self._anonymous_count = 0
 
-    def ensure(self, name: str, pattern: str, selector: str) -> Group:
-        """See `Groups.ensure`; without a name always a new one."""
+    def ensure(self, name: str, pattern: str, selector: str, places: Sequence[Place] | None = None) -> Group:
+        """See `Groups.ensure`; without a name always a new one. Streams have no `places`."""
         if name:
             return super().ensure(name, pattern, selector)
         if len(self) >= limits.GROUPS_PER_QUEUE_MAX:
@@ -103,9 +103,6 @@ class StreamGroups(Groups):
         self._groups.pop(group.key, None)
         self._part.cursors.pop(group.key, None)
         self._part.log.context.forget_dispatch(group)
-
-    def begin_at(self, group: Group, places: Sequence[Place]) -> None:
-        """A stream's group seeks instead."""
 
     def reset(self, group: Group, places: Sequence[Place], now_ms: int, *, force: bool) -> Group:
         """See `Groups.reset`; a stream's group seeks instead."""

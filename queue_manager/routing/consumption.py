@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from config import limits
 from queue_manager import address
@@ -20,6 +20,7 @@ from queue_manager.group.group import Group, group_id_of
 from queue_manager.group.stream_group import StreamGroup
 from queue_manager.log.stream_start import StreamStart
 from queue_manager.patterns import validate
+from queue_manager.queue.groups import Place
 from queue_manager.queue.queue import Queue
 from queue_manager.queue.stream import Stream
 from queue_manager.routing.directory import QueueDirectory
@@ -138,11 +139,20 @@ class Consumption:
             group.narrow(wanted)
         return consumer
 
-    def group(self, queue: Queue, group_name: str, pattern: str, selector: str = "") -> Group:
-        """The group, made if need be; raises InvalidAddress, LimitReached."""
+    def group(
+        self,
+        queue: Queue,
+        group_name: str,
+        pattern: str,
+        selector: str = "",
+        places: Sequence[Place] | None = None,
+    ) -> Group:
+        """The group, made if need be, at `places` or the oldest kept message; raises InvalidAddress,
+        LimitReached.
+        """
         if group_name:
             address.validate_group_name(group_name)
-        return queue.group(group_name, validate(pattern), selector)
+        return queue.group(group_name, validate(pattern), selector, places)
 
     def puller(
         self,

@@ -158,10 +158,7 @@ class OracleGroup:
     def is_done_with(self, offset: int) -> bool:
         """Whether nothing obliges anybody to keep the message for this group."""
         item = self.items.get(offset)
-        if item is None or item.state in SETTLED or item.optional or item.fleeting:
-            return True
-        # what is in memory only is kept for groups to come until it is claimed
-        return not self.queue.durable and item.attempts_max > 0
+        return item is None or item.state in SETTLED or item.optional or item.fleeting
 
     def ready_bounds(self) -> tuple[int, int]:
         """The least and the greatest number that may be told to wait; a pattern need not have been tried."""

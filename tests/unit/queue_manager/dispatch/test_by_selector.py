@@ -193,9 +193,10 @@ def test_memory_lets_go_of_what_was_taken_ahead(manager: QueueManager) -> None:
 
 def test_a_new_group_passes_over_what_memory_let_go_of(manager: QueueManager) -> None:
     jobs = make_queue(manager, durable=False)
-    select(manager, jobs, "region = 'eu'")
+    _, eu = select(manager, jobs, "region = 'eu'")
     send(manager, "us/1", "eu/1", "us/2")
     manager.dispatch(NOW_MS)
+    manager.ack(eu.claims, NOW_MS)
     _, late = select(manager, jobs, group="late")
     manager.dispatch(NOW_MS)
     assert late.offsets == [0, 2]

@@ -90,3 +90,16 @@ def test_dropped_messages_are_let_go_of_before_long(step: int) -> None:
     for offset in range(0, 4_900, step):
         tail.drop_before(offset)
     assert len(tail._messages) <= 2 * max(1_024, len(tail)) + step
+
+
+def test_what_was_let_go_of_is_there_again_with_the_memory_it_takes():
+    tail = Tail(0)
+    appended = messages(0, [10] * 3)
+    tail.append(appended, 30)
+    before = tail.memory_bytes
+    tail.release(1)
+    assert tail.released() == [1]
+    tail.restore(appended[1])
+    tail.restore(appended[1])
+    assert (tail.released(), tail.memory_bytes) == ([], before)
+    assert tail.slice(0, 3) == appended
