@@ -16,7 +16,6 @@ from broker.counters import Counters
 from broker.engine.client import ShardClient
 from broker.engine.vhosts import VhostClient
 from broker.refusals import RefusalLog
-from broker.topics import TopicSpace
 from broker.vhost import Vhost, VhostNotFound
 from config.settings import Settings, VhostSettings
 from queue_manager.address import DEFAULT_VHOST
@@ -28,7 +27,7 @@ VhostCall: TypeAlias = "Callable[[Hub, bool], None]"
 
 class Hub:
     """Passed to every front-end; there is one for each virtual host of a running broker, none global. All of
-    a broker share everything but the client of the core and the topics.
+    a broker share everything but the client of the core.
     """
 
     def __init__(
@@ -48,7 +47,6 @@ class Hub:
         self.counters = Counters()
         self.refusals = RefusalLog()
         self.vhost = Vhost(DEFAULT_VHOST)
-        self.topics = TopicSpace()
         self._hubs: Final[dict[str, Hub]] = {DEFAULT_VHOST: self}
         self._vhost_calls: Final[list[VhostCall]] = []
         self.bodies: BodyRoom[Peer] = BodyRoom()
@@ -122,7 +120,6 @@ class Hub:
         self.vhost = vhost
         self.client = client
         self.has_work = client.turns.has_work
-        self.topics = TopicSpace()
 
     def settle_turn(self) -> None:
         """After something was done to the core: deliver what can be delivered, commit what must be."""

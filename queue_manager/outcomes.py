@@ -2,8 +2,8 @@
 
 from typing import Final
 
-ACCEPTED: Final = 0  # in every queue it was routed to; durable once the journal at the time of the call is
-UNROUTED: Final = 1  # no queue wanted it
+ACCEPTED: Final = 0  # by all it was routed to; durable once the open commit is
+UNROUTED: Final = 1  # no queue or subscriber is there for it
 REFUSED_DEPTH: Final = 2  # the queue is full, or all of them are (`PublishPlan.full`)
 REFUSED_SIZE: Final = 3  # larger than a queue takes
 REFUSED_IDENTITY: Final = 4  # a queue took another body under the same identity
@@ -11,6 +11,7 @@ REFUSED_WINDOW: Final = 5  # a queue can remember no more identities
 REFUSED_ORDER: Final = 6  # a publish of the same producer was refused before it
 REFUSED_IN_PART: Final = 7  # some queues are full, the others took it (`PublishPlan.full`)
 REFUSED_PAUSED: Final = 8  # as REFUSED_DEPTH, of queues that are paused for publishers
+REFUSED_SESSION: Final = 9  # a session that lasts has no room, and publishers are to be told
 FULL: Final = (REFUSED_DEPTH, REFUSED_IN_PART, REFUSED_PAUSED)
 
 REASONS: Final = {
@@ -21,4 +22,5 @@ REASONS: Final = {
     REFUSED_ORDER: "an earlier publish of this producer was refused; send that first",
     REFUSED_IN_PART: "a queue is full or paused; the other queues took the message",
     REFUSED_PAUSED: "the queue is paused for publishers",
+    REFUSED_SESSION: "the session of a subscriber has no room",
 }

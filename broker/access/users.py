@@ -15,6 +15,7 @@ from broker.access.scram import Verifier, read_verifier
 from config.access import PermissionSettings, UserSettings, UsersSettings
 
 GUEST: Final = "guest"
+ITSELF: Final = "broker"
 USERS_FILE: Final = "users file"
 
 _RULES: Final = {
@@ -116,8 +117,13 @@ def guest() -> Login:
 
 
 def itself() -> Login:
-    """The broker, which passes on what somebody was permitted to publish."""
-    return Login("", {"*": EVERYTHING}, source="broker")
+    """Return the login of the broker, which passes on what somebody was permitted to publish."""
+    return Login("", {"*": EVERYTHING}, source=ITSELF)
+
+
+def administrator(user: str) -> Login:
+    """Return the login of an administrator, who may do everything under the own name."""
+    return Login(user, {"*": EVERYTHING}, source=USERS_FILE)
 
 
 def login_of(user: UserSettings) -> Login:

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any
 
+from broker.access.login import Identity
+from broker.access.users import itself
 from broker.admin import browsing, publishing
 from broker.admin.checking import checks_arguments
 from broker.admin.users import UserAdmin
@@ -62,6 +64,7 @@ class Admin:
         self._reload = reload
         self._settings = settings
         self._clock = clock
+        self._identity = itself().enter("*")
 
     def within(self, client: ShardClient) -> Admin:
         """The same for what is in a virtual host: `client` is its way to the shard."""
@@ -226,17 +229,27 @@ class Admin:
         *,
         headers: Mapping[str, Any] | None = None,
         persistent: bool = True,
+        publisher: Identity | None = None,
         **properties: Any,
     ) -> Published:
         """Publish one message to a queue's name or a `$queue/...` address.
 
-        `properties` are AMQP's (content_type, correlation_id, reply_to, message_id, ...). Returns once it is
-        durable, where it went to a durable queue. Raises QueueNotFound, InvalidAddress, InvalidArgument,
-        LimitReached when a queue does not take it.
+        `properties` are AMQP's (content_type, correlation_id, reply_to, message_id, ...); what an AMQP client
+        may not say of itself is refused here, too. `publisher`: whose permissions count, None: the
+        broker's own, which are all. Returns once it is durable, where it went to a durable queue. Raises
+        QueueNotFound, InvalidAddress, InvalidArgument, NotPermitted, PreconditionFailed where another user is
+        named, LimitReached when a queue does not take it.
         """
         client = self._client
-        published = publishing.publish(
-            client.publishing, self._clock.now_ms(), address, body, headers, persistent, properties
+        published = publishing.publish_to_queue(
+            client.publishing,
+            self._clock.now_ms(),
+            publisher or self._identity,
+            address,
+            body,
+            headers,
+            persistent,
+            properties,
         )
         await client.commits.durable()
         return published
@@ -249,14 +262,23 @@ class Admin:
         *,
         headers: Mapping[str, Any] | None = None,
         persistent: bool = True,
+        publisher: Identity | None = None,
         **properties: Any,
     ) -> Published:
         """Publish one message to an exchange ("": the default one), which may lead to no queue. As `publish`;
         raises ExchangeNotFound.
         """
         client = self._client
-        published = publishing.publish_through(
-            client.publishing, self._clock.now_ms(), exchange, key, body, headers, persistent, properties
+        published = publishing.publish(
+            client.publishing,
+            self._clock.now_ms(),
+            publisher or self._identity,
+            exchange,
+            key,
+            body,
+            headers,
+            persistent,
+            properties,
         )
         await client.commits.durable()
         return published

@@ -5,46 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from broker.access.login import Identity
 from broker.admin.views import Published
 from broker.engine.client import PublishingClient
-from broker.engine.traffic import PublishPlan
 from broker.properties import amqp
+from broker.publication import with_properties as publication
 from queue_manager import address as addresses
 from queue_manager import outcomes
 from queue_manager.errors import InvalidAddress, LimitReached, QueueNotFound
-from queue_manager.outcomes import ACCEPTED
-from storage.envelope import PROPERTIES_AMQP, PROPERTIES_NONE
+from queue_manager.outcomes import ACCEPTED, UNROUTED
 
 
 def publish(
     publishing: PublishingClient,
     now_ms: int,
-    address: str,
-    body: bytes,
-    headers: Mapping[str, Any] | None,
-    persistent: bool,
-    fields: Mapping[str, Any],
-) -> Published:
-    """Publish one message; see `Admin.publish`. It is durable when the open commit is."""
-    plan = _plan(publishing, address, headers, persistent, fields)
-    if addresses.is_queue_topic(address):
-        if addresses.parse(address).verb:
-            raise InvalidAddress(f"{address!r} is a control topic")
-        targets = publishing.route(address, now_ms)
-    else:
-        targets = publishing.named(address)
-        if not targets:
-            raise QueueNotFound(f"no queue {address!r}")
-    publishing.aim(plan, targets)
-    outcome = publishing.publish(plan, [body], now_ms)
-    if outcome != ACCEPTED:
-        raise LimitReached(outcomes.REASONS[outcome])
-    return Published(queues=tuple([addresses.local_name(queue.name) for queue in plan.queues]))
-
-
-def publish_through(
-    publishing: PublishingClient,
-    now_ms: int,
+    publisher: Identity,
     exchange: str,
     key: str,
     body: bytes,
@@ -52,27 +27,36 @@ def publish_through(
     persistent: bool,
     fields: Mapping[str, Any],
 ) -> Published:
-    """Publish one message to an exchange; see `Admin.publish_to_exchange`."""
+    """Publish one message to an exchange ("": the default one); see `Admin.publish_to_exchange`. It is
+    durable when the open commit is.
+    """
     raw = amqp.write_fields(persistent, fields, headers)
-    plan = publishing.plan(key, PROPERTIES_AMQP, raw, persistent, amqp.options_of(raw), exchange)
-    if exchange:
-        publishing.aim(plan, publishing.through(exchange, [key], lambda: dict(headers or {})))
-    else:
-        publishing.aim(plan, publishing.named(key))
+    if not fields and not headers:
+        raw = amqp.PERSISTENT if persistent else amqp.NONE
+    plan = publication.plan_publication(
+        publishing, publisher, exchange, key, raw, now_ms, persistent=persistent, mandatory=True
+    )
     outcome = publishing.publish(plan, [body], now_ms)
-    if outcome not in (ACCEPTED, outcomes.UNROUTED):
+    if outcome not in (ACCEPTED, UNROUTED):
         raise LimitReached(outcomes.REASONS[outcome])
-    return Published(queues=tuple([addresses.local_name(queue.name) for queue in plan.queues]))
+    queues = tuple([addresses.local_name(queue.name) for queue in plan.queues])
+    return Published(queues=queues, is_routed=outcome != UNROUTED)
 
 
-def _plan(
+def publish_to_queue(
     publishing: PublishingClient,
+    now_ms: int,
+    publisher: Identity,
     address: str,
+    body: bytes,
     headers: Mapping[str, Any] | None,
     persistent: bool,
     fields: Mapping[str, Any],
-) -> PublishPlan:
-    if not headers and not fields:
-        return publishing.plan(address, PROPERTIES_NONE, b"", persistent)
-    raw = amqp.write_fields(persistent, fields, headers)
-    return publishing.plan(address, PROPERTIES_AMQP, raw, persistent, amqp.options_of(raw))
+) -> Published:
+    """As `publish`, to a queue by name or `$queue/...` address; see `Admin.publish`."""
+    if addresses.is_queue_topic(address) and addresses.parse(address).verb:
+        raise InvalidAddress(f"{address!r} is a control topic")
+    published = publish(publishing, now_ms, publisher, "", address, body, headers, persistent, fields)
+    if not published.is_routed:
+        raise QueueNotFound(f"no queue {address!r}")
+    return published

@@ -56,6 +56,9 @@ class QueuePage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What became of a publish: the queues that took it, durably those that are."""
+    """What became of a publish: the queues that took it, durably those that are; `is_routed`: a queue or a
+    subscriber of its topic did.
+    """
 
     queues: tuple[str, ...]
+    is_routed: bool = True

@@ -65,17 +65,6 @@ def check_exchange(identity: Identity, name: str, arguments: Mapping[str, Any]) 
         identity.check_keys(WRITE, alternate, ANY_KEY)
 
 
-def check_publish(identity: Identity, exchange: str, key: str) -> None:
-    """Raise NotPermitted unless messages may be published there."""
-    if exchange:
-        identity.check(WRITE, Kind.EXCHANGE, exchange)
-        identity.check_keys(WRITE, exchange, key)
-    elif is_queue_topic(key):
-        identity.check(WRITE, Kind.ADDRESS, key)
-    else:
-        identity.check(WRITE, Kind.QUEUE, key)
-
-
 def check_source(identity: Identity, name: str) -> None:
     """Raise NotPermitted unless there may be consumed from a queue, or from a `$queue/...` address."""
     identity.check(READ, Kind.ADDRESS if is_queue_topic(name) else Kind.QUEUE, name)

@@ -6,8 +6,7 @@ from functools import partial
 from typing import Final
 
 from broker.access.login import NotPermitted
-from broker.access.rights import Action, Kind
-from broker.amqp import committing, control, permissions, staging
+from broker.amqp import committing, control, staging
 from broker.amqp.channel import AmqpChannel
 from broker.amqp.confirms import Confirms
 from broker.amqp.direct_replies import (
@@ -19,10 +18,11 @@ from broker.amqp.errors import channel_error
 from broker.amqp.held_events import HeldEvents
 from broker.amqp.unacked import Unacked
 from broker.engine.answers import Answer
-from broker.engine.traffic import PublishPlan, Targets
+from broker.engine.traffic import Judgement, PublishPlan
 from broker.properties import amqp
 from broker.properties.amqp import PERSISTENT_MODE, may_ask
-from broker.topics import NOBODY, STORED
+from broker.publication import with_properties as publication
+from broker.publication.addresses import check_publish
 from protocols.amqp091 import constants as c
 from protocols.amqp091 import content
 from protocols.amqp091.events import PublishAddress, PublishRun, PublishShape, VariedPublishRun
@@ -31,12 +31,12 @@ from protocols.amqp091.names import is_reply_key
 from protocols.errors import ProtocolError
 from queue_manager import address as addresses
 from queue_manager import outcomes
-from queue_manager.errors import InvalidAddress, InvalidArgument, QueueManagerError, QueueNotFound
+from queue_manager.address import local_name
+from queue_manager.errors import InvalidArgument, QueueManagerError
 from queue_manager.options import PLAIN, PublishOptions
-from queue_manager.outcomes import ACCEPTED, REFUSED_SIZE
-from storage.envelope import PROPERTIES_AMQP, PROPERTIES_NONE, vary
+from queue_manager.outcomes import ACCEPTED, REFUSED_SIZE, UNROUTED
+from storage.envelope import PROPERTIES_AMQP, vary
 
-_USER_ID_FLAG: Final = 0x10
 _BASIC_PUBLISH: Final = c.CLASS_BASIC << 16 | 40
 
 
@@ -76,28 +76,28 @@ class Publisher:
                 self._call(run, now_ms)
                 return
             if is_reply(shape.address):
-                self._reply(shape.address, [shape.properties] * len(run.bodies), run.bodies)
+                self._reply_to_requester(run)
                 return
             plan = self._plan(shape, now_ms)
             if len(run.bodies) > 1 and not publishing.is_current(plan):  # each may go elsewhere
-                for body in run.bodies:
-                    self.publish(PublishRun(run.channel, shape, [body]))
+                for single in run.singles():
+                    self.publish(single)
                 return
+        self._answer(run, plan, publishing.publish(plan, run.bodies, now_ms), now_ms)
+
+    def _answer(self, run: PublishRun, plan: PublishPlan, outcome: int, now_ms: int) -> None:
+        """Confirm publishes, give them back, or refuse them, as they were judged."""
         count = len(run.bodies)
-        if not plan.queues:
-            heard = NOBODY if plan.listener is None else plan.listener.hear(run.bodies)
-            if heard == NOBODY:
-                hub.counters.leave_unrouted(count)
-                if shape.mandatory:
-                    self._return(run)
-            self._confirms.confirm(count, durable=heard == STORED)
-            return
-        outcome = publishing.publish(plan, run.bodies, now_ms)
         if outcome == ACCEPTED:
-            is_stored = plan.durable
-            if plan.listener is not None and plan.listener.hear(run.bodies) == STORED:
-                is_stored = True
-            self._confirms.confirm(count, durable=is_stored)
+            self._confirms.confirm(count, durable=plan.durable)
+        elif outcome == UNROUTED:
+            self._hub.counters.leave_unrouted(count)
+            if run.shape.mandatory:
+                self._return(run)
+            self._confirms.confirm(count, durable=False)
+        elif count > 1:  # part of the run may fit
+            for single in run.singles():
+                self.publish(single)
         else:
             self._refuse(run, plan, outcome, now_ms)
 
@@ -157,19 +157,39 @@ class Publisher:
             raise _too_large(size, plan)
         return True
 
-    def check_room(self, runs: list[PublishRun]) -> None:
-        """Raise a channel error if a queue has no room for all of these, which `check` was true for."""
+    def judge(self, runs: list[PublishRun]) -> list[tuple[PublishRun, Judgement | None]]:
+        """Find what becomes of publishes that `check` was true for, to be applied in order; None: they go
+        to a requester. Raises QueueManagerError, or a channel error if one of them is refused.
+        """
         now_ms = self._hub.clock.now_ms()
-        wanted = [
-            (self._planned(run.shape, now_ms), run.bodies) for run in runs if not is_reply(run.shape.address)
-        ]
-        full = self._hub.client.publishing.first_full(wanted, now_ms)
-        if full is not None:
+        singled = [single for run in runs for single in self._singled(run, now_ms)]
+        routed = [run for run in singled if not is_reply(run.shape.address)]
+        wanted = [(self._planned(run.shape, now_ms), run.bodies) for run in routed]
+        judged = self._hub.client.publishing.judge(wanted, now_ms)
+        last = judged[-1] if judged else None
+        if last is not None and last.outcome != ACCEPTED:
             self._hub.counters.refuse_publishes(sum(len(run.bodies) for run in runs))
-            raise channel_error(
-                c.PRECONDITION_FAILED,
-                f"queue {full.name!r} is paused, or has no room for what the transaction publishes",
-            )
+            raise channel_error(c.PRECONDITION_FAILED, _why_not(last))
+        verdicts = iter(judged)
+        return [(run, None if is_reply(run.shape.address) else next(verdicts)) for run in singled]
+
+    def _singled(self, run: PublishRun, now_ms: int) -> list[PublishRun]:
+        """The run; or each publish of it, if each may go elsewhere or is to be known by its identity."""
+        if len(run.bodies) == 1 or is_reply(run.shape.address):
+            return [run]
+        plan = self._planned(run.shape, now_ms)
+        if self._hub.client.publishing.is_current(plan) and not plan.options.is_identified:
+            return [run]
+        return run.singles()
+
+    def apply(self, run: PublishRun, judged: Judgement | None) -> None:
+        """Do what was judged, and answer it."""
+        if judged is None:
+            self._reply_to_requester(run)
+            return
+        now_ms = self._hub.clock.now_ms()
+        outcome = self._hub.client.publishing.apply(judged, now_ms)
+        self._answer(run, judged.plan, outcome, now_ms)
 
     def _planned(self, shape: PublishShape, now_ms: int) -> PublishPlan:
         plan: PublishPlan | None = shape.context
@@ -179,11 +199,18 @@ class Publisher:
 
     # direct replies
 
+    def _reply_to_requester(self, run: PublishRun) -> None:
+        """Give alike replies to the requester that their address stands for."""
+        shape = run.shape
+        publication.check_user_id(shape.properties, self._channel.client.identity)
+        self._reply(shape.address, [shape.properties] * len(run.bodies), run.bodies)
+
     def _reply(self, address: PublishAddress, properties: list[bytes], bodies: list[bytes]) -> None:
         """Give replies to who asked, or (`mandatory`) back where nobody is there any more."""
         taker = self._channel.client.shared.reply_addresses.find(address.routing_key)
         if taker is not None:
-            taker.take_replies(properties, bodies)
+            seen = [publication.for_consumers(raw) if may_ask(raw) else raw for raw in properties]
+            taker.take_replies(seen, bodies)
         else:
             self._hub.counters.leave_unrouted(len(bodies))
             if address.mandatory:
@@ -200,10 +227,10 @@ class Publisher:
         publishing = self._hub.client.publishing
         if committing.is_commit(address.exchange, key):
             return None
-        permissions.check_publish(self._channel.client.identity, address.exchange, key)
+        check_publish(self._channel.client.identity, address.exchange, key)
         if address.exchange:
             targets = publishing.unconditional(address.exchange, key)
-            if targets.meets_topics:
+            if targets.topics_of is not None:
                 return None
         elif addresses.is_queue_topic(key):
             if addresses.parse(key).verb:
@@ -221,18 +248,11 @@ class Publisher:
         """Resolve exchange and routing key."""
         publishing = self._hub.client.publishing
         raw = shape.properties
-        key = shape.routing_key
-        copies = amqp.copy_keys(raw) if amqp.may_copy(raw) else []
-        for each in (key, *copies):
-            permissions.check_publish(self._channel.client.identity, shape.exchange, each)
-        if shape.exchange:
-            targets = publishing.through(shape.exchange, (key, *copies), partial(amqp.headers_of, raw))
-        else:
-            targets = self._targets(key, now_ms, mandatory=shape.mandatory)
-            if copies:
-                others = [self._targets(copy, now_ms, mandatory=True) for copy in copies]
-                targets = publishing.joined([targets, *others])
-        self._check_user_id(raw)
+        identity = self._channel.client.identity
+        destination = publication.find_destination(
+            publishing, identity, shape.exchange, shape.routing_key, raw, now_ms, mandatory=shape.mandatory
+        )
+        publication.check_user_id(raw, identity)
         plan: PublishPlan | None = shape.context
         request = self._request(raw)
         if request is not raw:
@@ -243,50 +263,19 @@ class Publisher:
                 raise channel_error(
                     c.PRECONDITION_FAILED, f"invalid message: {{delivery_mode_unknown,{mode}}}"
                 )
+            options, seen = self._options(request)
             persistent = mode == PERSISTENT_MODE
-            if raw in (amqp.NONE, amqp.PERSISTENT):
-                plan = publishing.plan(key, PROPERTIES_NONE, b"", persistent, exchange=shape.exchange)
-            else:
-                options, raw = self._options(request)
-                plan = publishing.plan(key, PROPERTIES_AMQP, raw, persistent, options, shape.exchange)
+            plan = publication.plan_of(
+                publishing, shape.exchange, shape.routing_key, seen, options, persistent=persistent
+            )
             if request is shape.properties:  # those of a request are this channel's alone
                 shape.context = plan
-        publishing.aim(plan, targets)
-        if shape.exchange:
-            hears = targets.meets_topics
-            plan.accompany(self._hub.topics.listener(plan.template) if hears else None)
+        publishing.aim(plan, *destination)
         return plan
-
-    def _check_user_id(self, raw: bytes) -> None:
-        if raw[1] & _USER_ID_FLAG:
-            user_id = content.decode_properties(raw).user_id or ""
-            username = self._channel.client.username
-            if user_id != username:
-                raise channel_error(
-                    c.PRECONDITION_FAILED,
-                    f"user_id property set to '{user_id}' but authenticated user was '{username}'",
-                )
-
-    def _targets(self, key: str, now_ms: int, *, mandatory: bool) -> Targets:
-        """The queues that a routing key stands for."""
-        publishing = self._hub.client.publishing
-        if not addresses.is_queue_topic(key):
-            return publishing.named(key)
-        parsed = addresses.parse(key)
-        if parsed.verb:
-            raise InvalidAddress(f"{parsed.verb} is for MQTT clients; AMQP has basic.ack and basic.reject")
-        targets = publishing.match(key)
-        if not targets:
-            if not publishing.creates_queues and not mandatory:
-                raise QueueNotFound(f"no queue is bound to {key!r}")
-            if publishing.creates_queues:
-                self._channel.client.identity.check(Action.CONFIGURE, Kind.QUEUE, parsed.name)
-                targets = publishing.route(key, now_ms)
-        return targets
 
     def _options(self, raw: bytes) -> tuple[PublishOptions, bytes]:
         """What the properties ask for, and what of them goes on to consumers."""
-        raw = _without_blind_copies(amqp.without_shadows(raw))
+        raw = publication.for_consumers(raw)
         if self._staged is not None and (found := self._staged.find(raw)) is not None:
             return found
         options = amqp.options_of(raw)
@@ -298,19 +287,12 @@ class Publisher:
 
     def _refuse(self, run: PublishRun, plan: PublishPlan, outcome: int, now_ms: int) -> None:
         """A queue is full or a message too large: basic.nack where confirms are on."""
-        if len(run.bodies) > 1:
-            # part of the run may fit
-            for body in run.bodies:
-                self.publish(PublishRun(run.channel, run.shape, [body]))
-            return
         hub = self._hub
         hub.counters.refuse_publishes(1)
         if outcome == REFUSED_SIZE:
             raise _too_large(len(run.bodies[0]), plan)
-        if plan.listener is not None:
-            plan.listener.hear(run.bodies)
         hub.refusals.note(
-            (plan.full if outcome in outcomes.FULL else plan.queues)[0].name,
+            _refusing(plan, outcome),
             now_ms,
             1,
             peer=self._channel.client.transport.peer,
@@ -366,11 +348,22 @@ class Publisher:
     def _give_back(self, address: PublishAddress, properties: list[bytes], bodies: list[bytes]) -> None:
         method = BasicReturn(c.NO_ROUTE, c.REPLY_NAMES[c.NO_ROUTE], address.exchange, address.routing_key)
         for raw, body in zip(properties, bodies, strict=True):
-            self._channel.send_content(method, _without_blind_copies(raw), body)
+            self._channel.send_content(method, publication.without_blind_copies(raw), body)
 
 
-def _without_blind_copies(raw: bytes) -> bytes:
-    return amqp.without_headers(raw, (amqp.BLIND_COPIES,)) if amqp.may_copy(raw) else raw
+def _refusing(plan: PublishPlan, outcome: int) -> str:
+    """The name of a queue that refused, or of the exchange whose subscribers did."""
+    refusing = plan.full if outcome in outcomes.FULL else plan.queues
+    return refusing[0].name if refusing else plan.template.exchange
+
+
+def _why_not(judged: Judgement) -> str:
+    """Why a transaction is refused."""
+    reason = outcomes.REASONS[judged.outcome]
+    if judged.outcome in outcomes.FULL:
+        reason = "is paused, or has no room for what the transaction publishes"
+        return f"queue {local_name(judged.plan.full[0].name)!r} {reason}"
+    return f"{reason}: {judged.plan.template.topic!r}"
 
 
 def is_reply(address: PublishAddress) -> bool:

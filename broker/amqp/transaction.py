@@ -79,12 +79,12 @@ class Transaction:
         """Do all of it, and answer once that is durable; raises a channel error, and nothing is done."""
         self._check_on()
         self._unacked.check_aside()
-        self._publisher.check_room(self._runs)
-        runs, self._runs = self._runs, []
+        judged = self._publisher.judge(self._runs)
+        self._runs = []
         settlements, self._settlements = self._settlements, []
         self._give_back_room()
-        for run in runs:
-            self._publisher.publish(run)
+        for run, judgement in judged:
+            self._publisher.apply(run, judgement)
         self._unacked.apply(settlements)
         self._held.reply_when_durable(commands.Tx.CommitOk())
 

@@ -30,11 +30,13 @@ from broker.engine.traffic import (
     Consumer,
     Credit,
     Group,
+    Judgement,
     PublishPlan,
     RetainedMessage,
     Sink,
     Source,
     Targets,
+    Topics,
 )
 from queue_manager.address import DEFAULT_VHOST
 from queue_manager.api import (
@@ -510,6 +512,10 @@ class SessionClient(Protocol):
         in flight over connections. Each message is given with QoS, time and body.
         """
 
+    def has_room(self, logs: Sequence[Log], bodies: Sequence[bytes]) -> bool:
+        """Whether no session that reads these logs is full, where publishers are to be told that."""
+        ...
+
     def publish(
         self,
         logs: Sequence[Log],
@@ -518,11 +524,8 @@ class SessionClient(Protocol):
         retain: bool,
         publisher: Session | None,
         bodies: list[bytes],
-    ) -> bool:
-        """Add messages of QoS 1 or 2 to logs; they are durable once the open commit is. False: a session has
-        no room, and publishers are to be told.
-        """
-        ...
+    ) -> None:
+        """Add messages of QoS 1 or 2 to logs, which have room; they are durable once the open commit is."""
 
 
 class VhostRecords(Protocol):
@@ -615,8 +618,15 @@ class PublishingClient(Protocol):
         """What publishes of this topic and these properties have in common; to be aimed."""
         ...
 
-    def aim(self, plan: PublishPlan, targets: Targets) -> None:
-        """Point a plan at queues; see `is_current`."""
+    def aim(self, plan: PublishPlan, targets: Targets, keys: Sequence[str] = ()) -> None:
+        """Point a plan at queues, see `is_current`, and at the subscribers of the topics that it meets: those
+        of these routing keys, or of its own topic.
+        """
+
+    def join(self, topics: Topics | None, vhost: VhostName = DEFAULT_VHOST) -> None:
+        """Have the subscribers of these topics hear what is published in a virtual host; None: it is
+        deleted.
+        """
 
     def is_current(self, plan: PublishPlan) -> bool:
         """Whether the plan is aimed as bindings are now."""
@@ -632,8 +642,14 @@ class PublishingClient(Protocol):
         """Publish a run; gives an outcome of `queue_manager.outcomes`. Raises QueueManagerError."""
         ...
 
-    def first_full(self, wanted: Iterable[tuple[PublishPlan, list[bytes]]], now_ms: int) -> Source | None:
-        """A queue that has no room for what all these plans and bodies would bring it; None: all have."""
+    def judge(self, wanted: Iterable[tuple[PublishPlan, list[bytes]]], now_ms: int) -> Sequence[Judgement]:
+        """Find what would become of publishes that are applied one after the other, up to the first that is
+        refused; nothing changes. Raises QueueManagerError.
+        """
+        ...
+
+    def apply(self, judged: Judgement, now_ms: int) -> int:
+        """Do what was judged, in the same turn; gives the outcome as `publish` does."""
         ...
 
     def next_offset(self, name: Name) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from queue_manager.audience import Audience, Topics
 from queue_manager.claims.claim import UNLIMITED
 from queue_manager.model import Message
 from queue_manager.options import PublishOptions
@@ -20,17 +21,19 @@ from storage.envelope import EnvelopeTemplate
 
 __all__ = [
     "UNLIMITED",
+    "Audience",
     "Claim",
     "Consumer",
     "Credit",
     "Group",
-    "Listener",
+    "Judgement",
     "Message",
     "PublishPlan",
     "RetainedMessage",
     "Sink",
     "Source",
     "Targets",
+    "Topics",
 ]
 
 
@@ -55,20 +58,11 @@ class Targets(Protocol):
         """Whether that is still so."""
 
     @property
-    def meets_topics(self) -> bool:
-        """Whether it leads through the exchange where the topics of MQTT are."""
+    def topics_of(self) -> str | None:
+        """The virtual host whose topics it meets, leading through the exchange where those are."""
 
     def __bool__(self) -> bool:
         """Whether there are any."""
-
-
-class Listener(Protocol):
-    """Somebody beside the queues who gets what is published; the publisher tells him."""
-
-    def hear(self, bodies: list[bytes]) -> int:
-        """Give them messages: 0 if nobody is there, 1 if somebody is, 2 if they were stored for somebody,
-        which is certain when the open commit is.
-        """
 
 
 class PublishPlan(Protocol):
@@ -84,7 +78,7 @@ class PublishPlan(Protocol):
 
     @property
     def durable(self) -> bool:
-        """Whether one of the queues keeps messages on the store."""
+        """Whether what was published last is kept on the store."""
 
     @property
     def options(self) -> PublishOptions: ...
@@ -94,11 +88,22 @@ class PublishPlan(Protocol):
         """What messages published by it are stored with."""
 
     @property
-    def listener(self) -> Listener | None:
-        """Who else hears."""
+    def audience(self) -> Audience | None:
+        """The subscribers of topics that hear it, too."""
 
-    def accompany(self, listener: Listener | None) -> None:
-        """Have who publishes tell `listener`, too."""
+    def accompany(self, audience: Audience | None) -> None:
+        """Have these hear it instead of those that aiming finds."""
+
+
+class Judgement(Protocol):
+    """What becomes of a publish at its targets, before anything is done."""
+
+    @property
+    def plan(self) -> PublishPlan: ...
+
+    @property
+    def outcome(self) -> int:
+        """One of `queue_manager.outcomes`."""
 
 
 class Group(Protocol):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from broker.mqtt.sharing import Keeper, ShareGroup
 from broker.mqtt.subscription import Subscriber, Subscription
 from config import limits
+from queue_manager.version import Version
 
 
 class Route(NamedTuple):
@@ -37,7 +38,7 @@ class _Node:
 class PubSub:
     """Who gets what is published to a plain topic.
 
-    `routes` caches the subscriptions of each topic; `generation` moves whenever a subscription does.
+    `version` is that of all subscriptions, which the kept subscriptions of each topic hold for, too.
     """
 
     def __init__(self, share_strategy: str = "balanced") -> None:
@@ -45,7 +46,7 @@ class PubSub:
         self._routes: dict[str, Route] = {}
         self._share_strategy = share_strategy
         self._keepers: dict[tuple[str, str], Keeper] = {}
-        self.generation = 0
+        self.version = Version()
 
     def subscribe(self, subscription: Subscription) -> None:
         """Add a subscription; one of the same client, share and filter is replaced."""
@@ -136,7 +137,8 @@ class PubSub:
 
     def _changed(self) -> None:
         self._routes.clear()
-        self.generation += 1
+        self.version.expire()
+        self.version = Version()
 
 
 def _collect(node: _Node, levels: list[str], depth: int, is_system: bool, found: list[_Node]) -> None:

@@ -6,7 +6,7 @@ from broker.hub import Hub
 from broker.mqtt.authentication import Methods
 from broker.mqtt.bridges.bridge import has_bridges, start_bridges
 from broker.mqtt.client import Clients
-from broker.mqtt.foreign import ForeignPublishes
+from broker.mqtt.foreign import MqttTopics
 from broker.mqtt.pubsub import PubSub
 from broker.mqtt.retained_sending import RetainedTurns
 from broker.mqtt.scram import ScramMethods
@@ -42,7 +42,7 @@ class Shared:
         self.wills = Wills(hub, self.pubsub)
         self.offer = offer_of(settings)
         self.connects = Rate(settings.connect_rate, hub.clock.monotonic()) if settings.connect_rate else None
-        hub.topics.join(ForeignPublishes(hub, self.pubsub))
+        hub.client.publishing.join(MqttTopics(hub, self.pubsub))
         self.sessions = LastingSessions(hub, self.pubsub)
         self.shares = KeptShares(hub, self.pubsub)
         self._bridges = start_bridges(hub, self.pubsub)
@@ -61,6 +61,7 @@ class Shared:
 
     def end(self) -> None:
         """The virtual host is deleted."""
+        self.hub.client.publishing.join(None)
         self.wills.forget()
         for bridge in self._bridges:
             bridge.stop()

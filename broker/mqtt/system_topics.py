@@ -10,15 +10,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from broker.access.login import Identity, NotPermitted
-from broker.access.users import itself
 from broker.engine.traffic import RetainedMessage
 from broker.hub import Hub
+from broker.mqtt.audience import Audience
 from broker.mqtt.client import Clients
-from broker.mqtt.publishing import PlainTarget
 from broker.mqtt.pubsub import PubSub
-from broker.mqtt.will import WillPublisher
 from broker.version import VERSION
-from protocols.mqtt.events import PublishRun, PublishShape
+from protocols.mqtt.events import PublishShape
 from protocols.mqtt.topics import matches
 from storage.envelope import EnvelopeTemplate
 
@@ -38,7 +36,6 @@ class SystemTopics:
         self._interval_s = settings.sys_interval_ms / 1000
         self._is_open = settings.sys_readers == EVERYONE
         self._began = hub.clock.monotonic()
-        self._publisher = WillPublisher(hub, pubsub, itself().enter("*"))
         if self._interval_s:
             hub.loop.call_later(self._interval_s, self._tick)
 
@@ -70,8 +67,7 @@ class SystemTopics:
         values = self._values()
         for topic in routed:
             shape = PublishShape(_QOS_0, topic, topic.encode(), b"")
-            run = PublishRun(shape, 1, [], [values[topic].encode()], b"", 0, 0, 0)
-            PlainTarget(shape, None).publish(self._publisher, run)
+            Audience(self._hub, self._pubsub, shape).hear([values[topic].encode()])
         self._hub.settle_turn()
 
     def _values(self) -> dict[str, str]:

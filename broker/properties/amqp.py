@@ -55,8 +55,10 @@ _INTEGER_MIN: Final = -(1 << 63)
 _INTEGER_MAX: Final = (1 << 63) - 1
 _TIMESTAMP_MS_MAX: Final = 253_402_300_799_000  # the end of the year 9999
 DELIVERY_COUNT_HEADER: Final = "x-delivery-count"
-"""A header of deliveries that only the broker sets; a publisher's moves under the other name."""
-ORIGINAL_DELIVERY_COUNT_HEADER: Final = "x-original-x-delivery-count"
+DEATHS_HEADER: Final = "x-death"
+OWN_HEADERS: Final = (DELIVERY_COUNT_HEADER, DEATHS_HEADER)
+"""Headers that only the broker sets; a publisher's move under another name."""
+ORIGINAL_PREFIX: Final = "x-original-"
 COPIES: Final = "CC"  # further routing keys of a publish
 BLIND_COPIES: Final = "BCC"  # the same, and consumers are not told
 _COPIES_NAME: Final = b"\x02CC"
@@ -71,7 +73,7 @@ _TYPE_NAMES: Final[dict[type, str]] = {
     list: "array",
     type(None): "void",
 }
-_OPTION_NAMES: Final = tuple(name.encode() for name in (*NAMES, DELIVERY_COUNT_HEADER))
+_OPTION_NAMES: Final = tuple(name.encode() for name in (*NAMES, *OWN_HEADERS))
 assert all(b"x-" in name or b"deliver" in name for name in _OPTION_NAMES)
 
 
@@ -147,12 +149,14 @@ def write(properties: MessageProperties) -> bytes:
 
 
 def without_shadows(raw: bytes) -> bytes:
-    """`raw` without a header that consumers could take for the broker's."""
-    return content.rename_header(raw, DELIVERY_COUNT_HEADER, ORIGINAL_DELIVERY_COUNT_HEADER)
+    """`raw` without headers that consumers, or dead-lettering, could take for the broker's."""
+    for name in OWN_HEADERS:
+        raw = content.rename_header(raw, name, ORIGINAL_PREFIX + name)
+    return raw
 
 
 def _unshadowed(name: str) -> str:
-    return ORIGINAL_DELIVERY_COUNT_HEADER if name == DELIVERY_COUNT_HEADER else name
+    return ORIGINAL_PREFIX + name if name in OWN_HEADERS else name
 
 
 def routing_key(topic: str) -> str:

@@ -21,7 +21,7 @@ from storage.envelope import PROPERTIES_AMQP, EnvelopeTemplate
 
 _log: Final = structlog.get_logger("sluicemq.dead_letters")
 
-DEATHS: Final = "x-death"
+DEATHS: Final = amqp.DEATHS_HEADER
 FIRST: Final = "x-first-death-"
 LAST: Final = "x-last-death-"
 ORIGINAL_QUEUE: Final = "_dlq_original_queue"
@@ -128,6 +128,8 @@ def origin_of(template: EnvelopeTemplate) -> Origin | None:
         return None
     raw = template.properties
     headers = amqp.read(raw).header_values()
+    if not _history(headers.get(DEATHS)):  # whatever else its publisher said
+        return None
     queue = headers.get(ORIGINAL_QUEUE) or headers.get(FIRST + "queue")
     topic = headers.get(ORIGINAL_TOPIC)
     exchange = headers.get(FIRST + "exchange", "")

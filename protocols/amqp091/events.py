@@ -153,6 +153,10 @@ class PublishRun:
         self.shape = shape
         self.bodies = bodies
 
+    def singles(self) -> "list[PublishRun]":
+        """Return the same publishes one by one."""
+        return [PublishRun(self.channel, self.shape, [body]) for body in self.bodies]
+
 
 class VariedPublishRun:
     """Consecutive publishes on one channel to one address, each with raw properties of its own.

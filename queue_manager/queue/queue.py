@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from queue_manager.address import local_name
 from queue_manager.cursor.cursor import Cursor
@@ -12,6 +13,7 @@ from queue_manager.group.group import Group
 from queue_manager.log.payloads import store_payloads
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.retention import Retention
+from queue_manager.outcomes import ACCEPTED, REFUSED_DEPTH, REFUSED_PAUSED, REFUSED_SIZE
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.policy import DROP_HEAD, NOT_PAUSED, Pause
 from queue_manager.queue.groups import Groups, Place
@@ -23,6 +25,12 @@ from queue_manager.rules.dead_letters import DeadLetterBook, DeadLetters, Direct
 from queue_manager.rules.expiry.log_rules import Levels
 from queue_manager.shard.context import Context
 from storage.envelope import EnvelopeTemplate
+
+_WHY_NOT: Final = {
+    REFUSED_SIZE: "a message is larger than queue {!r} takes",
+    REFUSED_PAUSED: "queue {!r} is paused for publishers",
+    REFUSED_DEPTH: "queue {!r} is full",
+}
 
 
 class Surroundings:
@@ -276,15 +284,25 @@ class Queue:
         """Whether there is memory for so many messages of so many bytes in all, if it is needed."""
         return self.durable or self._surroundings.memory.takes(self, count, body_bytes, now_ms)
 
+    def refusal(
+        self, count: int, body_bytes: int, largest_bytes: int, now_ms: int, *, is_later: bool = False
+    ) -> int:
+        """The outcome of so many messages, the largest of these bytes, as far as this queue has a say.
+
+        `is_later`: they are due later, so that the limits of the queue do not count them yet.
+        """
+        if largest_bytes > self.policy.message_bytes_max:
+            return REFUSED_SIZE
+        if self.pause.publish:
+            return REFUSED_PAUSED
+        if (is_later or self.has_room(count, body_bytes)) and self.has_memory(count, body_bytes, now_ms):
+            return ACCEPTED
+        return REFUSED_DEPTH
+
     def why_not(self, body_bytes: int, now_ms: int) -> str:
         """See `rules.dead_letters.Target`."""
-        if body_bytes > self.policy.message_bytes_max:
-            return f"a message is larger than queue {self.name!r} takes"
-        if self.pause.publish:
-            return f"queue {self.name!r} is paused for publishers"
-        if not self.has_room(1, body_bytes) or not self.has_memory(1, body_bytes, now_ms):
-            return f"queue {self.name!r} is full"
-        return ""
+        outcome = self.refusal(1, body_bytes, body_bytes, now_ms)
+        return "" if outcome == ACCEPTED else _WHY_NOT[outcome].format(self.name)
 
     # appending
 

@@ -9,34 +9,32 @@ from config import limits
 from queue_manager.address import PREFIX
 from queue_manager.patterns import compile_pattern
 from queue_manager.queue.queue import Queue
+from queue_manager.version import Version
 
 _Predicate = Callable[[str], bool]
 
 
-class Route:
-    """The queues of one topic or name, until a binding changes that: then it is not `is_current` any more.
+class Route(Version):
+    """The queues of one topic or name, as of one version of the bindings.
 
-    `meets_topics`: it leads through the exchange where the topics of MQTT are.
+    `topics_of`: the virtual host whose topics of MQTT it meets, as it leads through the exchange where those
+    are; None: it does not.
     """
 
-    __slots__ = ("durable_count", "is_current", "meets_topics", "queues")
+    __slots__ = ("durable_count", "queues", "topics_of")
 
-    def __init__(self, queues: tuple[Queue, ...], *, meets_topics: bool = False) -> None:
+    def __init__(self, queues: tuple[Queue, ...], topics_of: str | None = None) -> None:
+        super().__init__()
         self.queues = queues
-        self.meets_topics = meets_topics
+        self.topics_of = topics_of
         self.durable_count = sum(queue.durable for queue in queues)
-        self.is_current = True
 
     def __bool__(self) -> bool:
         return bool(self.queues)
 
-    def expire(self) -> None:
-        """Bindings have changed."""
-        self.is_current = False
-
 
 def joined(routes: Iterable[Route]) -> Route:
-    """All queues of some routes, each once; never current."""
+    """Return all queues of some routes, each once; never current."""
     queues = dict.fromkeys(queue for route in routes for queue in route.queues)
     route = Route(tuple(queues))
     route.expire()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from config import limits
-from queue_manager.address import local_name, sibling
+from queue_manager.address import local_name, sibling, vhost_of
 from queue_manager.errors import InvalidArgument, NotText
 from queue_manager.queue.queue import Queue
 from queue_manager.routing.binding import Binding
@@ -49,8 +49,9 @@ class Exchange:
     """What publishes are routed by.
 
     `incoming` are the bindings that lead to it from other exchanges, `alternate` is the exchange that takes
-    what it passes on to nobody; `has_topics`: the topics of MQTT are there. A route is kept by its key, if it
-    does not depend on the headers, and by its queues, so that messages with different headers share it.
+    what it passes on to nobody; `topics_of` the virtual host whose topics of MQTT are there. A route is kept
+    by its key, if it does not depend on the headers, and by its queues, so that messages with different
+    headers share it.
     """
 
     def __init__(self, definition: ExchangeDefinition, *, is_predeclared: bool = False) -> None:
@@ -60,13 +61,13 @@ class Exchange:
         self.alternate = (
             None if definition.alternate is None else sibling(definition.name, definition.alternate)
         )
-        self.has_topics = local_name(definition.name) == TOPICS
+        self.topics_of = vhost_of(definition.name) if local_name(definition.name) == TOPICS else None
         self.is_predeclared = is_predeclared
         self.matcher = make_matcher(definition.type, definition.arguments)
         self.bindings: dict[BindingKey, Binding] = {}
         self.incoming: dict[Binding, Exchange] = {}
         self._routes: dict[str, Route] = {}
-        self._by_queues: dict[tuple[bool, tuple[Queue, ...]], Route] = {}
+        self._by_queues: dict[tuple[str | None, tuple[Queue, ...]], Route] = {}
 
     def binding_to(self, destination: Queue | Exchange, key: str, arguments: Mapping[str, object]) -> Binding:
         """A binding to be added; raises InvalidArgument for arguments that cannot be kept."""
@@ -99,13 +100,13 @@ class Exchange:
         """The route of a key, if it is known."""
         return self._routes.get(key)
 
-    def route_to(self, queues: tuple[Queue, ...], *, meets_topics: bool) -> Route:
-        """The route to these queues."""
-        route = self._by_queues.get((meets_topics, queues))
+    def route_to(self, queues: tuple[Queue, ...], topics_of: str | None) -> Route:
+        """The route to these queues; see `Route.topics_of`."""
+        route = self._by_queues.get((topics_of, queues))
         if route is None:
             if len(self._by_queues) >= limits.ROUTE_CACHE_ENTRIES_MAX:
                 self.expire_routes()
-            route = self._by_queues[meets_topics, queues] = Route(queues, meets_topics=meets_topics)
+            route = self._by_queues[topics_of, queues] = Route(queues, topics_of)
         return route
 
     def keep(self, key: str, route: Route) -> None:

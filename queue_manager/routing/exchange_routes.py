@@ -51,10 +51,10 @@ class ExchangeRoutes:
         walk.go(exchange, self._exchanges)
         queues = tuple(walk.queues)
         if walk.varies:
-            route = Route(queues, meets_topics=walk.meets_topics)
+            route = Route(queues, walk.topics_of)
             route.expire()
             return route
-        route = exchange.route_to(queues, meets_topics=walk.meets_topics)
+        route = exchange.route_to(queues, walk.topics_of)
         if is_single and not walk.read_headers:
             exchange.keep(keys[0], route)
         return route
@@ -76,14 +76,14 @@ class ExchangeRoutes:
 class _Walk:
     """From an exchange to the queues, through other exchanges, each once."""
 
-    __slots__ = ("_headers", "_keys", "_read", "meets_topics", "queues", "read_headers", "varies")
+    __slots__ = ("_headers", "_keys", "_read", "queues", "read_headers", "topics_of", "varies")
 
     def __init__(self, keys: Sequence[str], headers: Callable[[], Headers]) -> None:
         self._keys = keys
         self._headers = headers
         self._read: Headers = NO_HEADERS
         self.queues: dict[Queue, None] = {}
-        self.meets_topics = False
+        self.topics_of: str | None = None
         self.read_headers = False
         self.varies = False
 
@@ -92,7 +92,7 @@ class _Walk:
         pending = [start]
         while pending:
             exchange = pending.pop()
-            self.meets_topics = self.meets_topics or exchange.has_topics
+            self.topics_of = self.topics_of or exchange.topics_of
             is_taken = False
             onward: list[Exchange] = []
             for binding in self._match(exchange):

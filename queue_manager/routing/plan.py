@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
+from queue_manager.audience import Audience
 from queue_manager.options import PLAIN, PublishOptions
 from queue_manager.queue.queue import Queue
 from queue_manager.routing.bindings import NOWHERE, Route
 from storage.envelope import EnvelopeTemplate
 
 
-class Listener(Protocol):
-    """Somebody beside the queues who gets what is published; the publisher tells him."""
-
-    def hear(self, bodies: list[bytes]) -> int:
-        """Give them messages: 0 if nobody is there, 1 if somebody is, 2 if they were stored for somebody,
-        which is certain when the open commit is.
-        """
-
-
 class PublishPlan:
     """Topic and properties, resolved. `aim` it before use, and again whenever it is not `is_current`.
 
-    `durable`: at least one of the queues keeps messages on the store (`durable_count` of them do). `full`:
-    the queues without room, as of the last publish that was refused for that. `listener`: who else hears.
+    `durable_count` of the queues keep messages on the store; `durable`: one of them does, or what the
+    audience heard last was stored. `full`: the queues without room, as of the last publish that was refused
+    for that. `audience`: the subscribers that hear it beside the queues.
     """
 
     __slots__ = (
@@ -32,7 +24,7 @@ class PublishPlan:
         "durable_count",
         "exchange",
         "full",
-        "listener",
+        "audience",
         "options",
         "persistent",
         "properties",
@@ -63,7 +55,7 @@ class PublishPlan:
         self.durable_count = 0
         self.full: tuple[Queue, ...] = ()
         self.route = NOWHERE
-        self.listener: Listener | None = None
+        self.audience: Audience | None = None
         self.template = self._template(False)
 
     @property
@@ -71,9 +63,9 @@ class PublishPlan:
         """Whether it points at the queues that bindings give now."""
         return self.route.is_current
 
-    def accompany(self, listener: Listener | None) -> None:
-        """Have who publishes tell `listener`, too."""
-        self.listener = listener
+    def accompany(self, audience: Audience | None) -> None:
+        """Have `audience` hear what is published, beside the queues."""
+        self.audience = audience
 
     def aim(self, route: Route) -> None:
         """Point the plan at the queues of a route."""
@@ -91,10 +83,9 @@ class PublishPlan:
             self.template = self._template(shared)
             self.template.context = context
 
-    def note_full(self, full: tuple[Queue, ...]) -> list[Queue]:
-        """Take note of the queues that have no room for a publish; give those that have."""
+    def note_full(self, full: tuple[Queue, ...]) -> None:
+        """Take note of the queues that have no room for a publish."""
         self.full = full
-        return [queue for queue in self.queues if queue not in full]
 
     def _template(self, shared: bool) -> EnvelopeTemplate:
         return EnvelopeTemplate(

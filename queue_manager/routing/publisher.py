@@ -1,10 +1,12 @@
-"""Publishing: to the queues of a plan, at once, later, once, or staged."""
+"""Publishing: each publish is judged for every target, then applied; at once, later, once, or staged."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from queue_manager import address
+from queue_manager.audience import STORED, UNHEARD, TopicSpaces
 from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import InvalidArgument, PreconditionFailed, QueueNotFound
 from queue_manager.log.payloads import store_payloads
@@ -17,24 +19,39 @@ from queue_manager.outcomes import (
     REFUSED_IN_PART,
     REFUSED_ORDER,
     REFUSED_PAUSED,
+    REFUSED_SESSION,
     REFUSED_SIZE,
     UNROUTED,
 )
 from queue_manager.queue.queue import Queue
 from queue_manager.routing.bindings import Route
 from queue_manager.routing.directory import QueueDirectory
+from queue_manager.routing.judgement import Ahead, Judgement
 from queue_manager.routing.plan import PublishPlan
 from queue_manager.rules.deduplication import REPEATED, digest_of
 from queue_manager.shard.context import Context
 from storage.envelope import EnvelopeTemplate
 
+_NOTHING_AHEAD: Final = Ahead()
+_APPLIED: Final = (
+    ACCEPTED,
+    *FULL,
+    REFUSED_SESSION,
+)  # the last two may have to be remembered
+
 
 class Publisher:
-    """Routes and publishes. `repeated_count`: publishes that were taken before, by their identity."""
+    """Routes and publishes. `topics` are the subscribers of topics in each virtual host, `repeated_count` the
+    publishes that were taken before, by their identity.
+
+    `judge` finds the outcome for every target of a publish; `apply` then does it and cannot refuse any more.
+    `publish` is both, and quicker where every queue takes what asks for nothing.
+    """
 
     def __init__(self, context: Context, directory: QueueDirectory) -> None:
         self._context = context
         self._directory = directory
+        self.topics = TopicSpaces()
         self.repeated_count = 0
 
     def plan(
@@ -46,8 +63,16 @@ class Publisher:
         options: PublishOptions = PLAIN,
         exchange: str = "",
     ) -> PublishPlan:
-        """What to do with publishes of this topic, properties, options; reusable until it is stale."""
+        """Return a plan for publishes of this topic, properties, options; to be aimed."""
         return PublishPlan(topic, properties_kind, properties, persistent, options, exchange)
+
+    def aim(self, plan: PublishPlan, route: Route, keys: Sequence[str] = ()) -> None:
+        """Point a plan at the queues of a route, and at the subscribers of the topics it meets: those of
+        `keys`, or of the plan's own topic. A plan that has an audience already keeps it.
+        """
+        plan.aim(route)
+        if route.topics_of is not None and plan.audience is None:
+            plan.accompany(self.topics.audience(route.topics_of, keys or (plan.topic,), plan.template))
 
     def route(self, topic: str, now_ms: int) -> Route:
         """The queues a `$queue/...` topic goes to; creates an ephemeral one where that is allowed.
@@ -73,108 +98,202 @@ class Publisher:
         now_ms: int,
         templates: list[EnvelopeTemplate] | None = None,
     ) -> int:
-        """Append one message per body to every queue of the plan; the outcome holds for all of them.
+        """Append one message per body to every queue of the plan, and have its audience hear them; the
+        outcome holds for all of them.
 
         Of one message that some of the queues have no room for the others take it: REFUSED_IN_PART. Of
         several nothing is taken then (REFUSED_DEPTH): the caller tries them one by one.
 
         `templates`: the messages' own, where they differ in their properties (`storage.envelope.vary`); the
-        plan then has `PLAIN` options, or those of staged rows and nothing else.
+        plan then has `PLAIN` options, or those of staged rows and nothing else, and no audience.
 
         On ACCEPTED with `plan.durable` the messages are durable once the open commit, as it is now, is.
         Deliveries happen at `dispatch`.
         """
         queues = plan.queues
+        if plan.options is not PLAIN or plan.audience is not None:
+            return self.apply(self.judge(plan, bodies, now_ms, templates), now_ms)
         if not queues:
             return UNROUTED
-        if plan.options is not PLAIN:
-            outcome = self._publish_by_options(plan, bodies, now_ms, templates)
-            if outcome is not None:
-                return outcome
         count = len(bodies)
         body_bytes = len(bodies[0]) if count == 1 else sum(map(len, bodies))
-        full: tuple[Queue, ...] = ()
         for queue in queues:
             size_max = queue.policy.message_bytes_max
-            if body_bytes > size_max and max(map(len, bodies)) > size_max:
-                return REFUSED_SIZE
-            if (queue.is_bounded and not queue.has_room(count, body_bytes)) or (
-                not queue.durable and not queue.has_memory(count, body_bytes, now_ms)
+            if (
+                (body_bytes > size_max and max(map(len, bodies)) > size_max)
+                or (queue.is_bounded and not queue.has_room(count, body_bytes))
+                or (not queue.durable and not queue.has_memory(count, body_bytes, now_ms))
             ):
-                full = (*full, queue)
-        if full:
-            return self._publish_beside(full, plan, bodies, now_ms, templates)
-        if plan.durable_count > 1:
-            first_id = self._store(plan, queues, bodies, body_bytes)
-        else:
-            first_id = store_payloads(self._context, bodies, body_bytes, plan.durable_count)
-        if templates is None:
-            for queue in queues:
-                queue.append(plan.template, first_id, bodies, body_bytes, now_ms)
-        else:
-            for queue in queues:
-                queue.append_varied(templates, first_id, bodies, body_bytes, now_ms)
+                return self.apply(self.judge(plan, bodies, now_ms, templates), now_ms)
+        self._append(plan, queues, bodies, body_bytes, now_ms, templates)
         return ACCEPTED
 
-    def _publish_by_options(
+    # judging
+
+    def judge(
         self,
         plan: PublishPlan,
         bodies: list[bytes],
         now_ms: int,
-        templates: list[EnvelopeTemplate] | None,
-    ) -> int | None:
-        """Stage, publish once or later, as the options of the plan say; None: they do not keep these messages
-        from being published at once.
+        templates: list[EnvelopeTemplate] | None = None,
+        ahead: Ahead = _NOTHING_AHEAD,
+    ) -> Judgement:
+        """Find what becomes of messages at every target of their plan; nothing changes.
+
+        `ahead`: publishes that will have been applied before. Raises InvalidArgument, PreconditionFailed,
+        LimitReached for what no publish may ask.
         """
+        judged = Judgement(plan, bodies, templates)
         options = plan.options
-        if options.stage is not None:
-            return self._stage(plan, bodies, now_ms, templates)
-        if options.is_identified:
-            return self._publish_once(plan, bodies, now_ms)
-        due_ms = options.due_ms(now_ms)
-        return self.publish_later(plan, bodies, due_ms, now_ms) if due_ms > now_ms else None
+        if plan.queues and options is not PLAIN:
+            if options.stage is not None:
+                judged.outcome = self._judge_staged(plan, bodies, now_ms)
+                return judged
+            judged.due_ms = options.due_ms(now_ms)
+            if options.is_identified:
+                self._judge_identity(judged, now_ms, ahead)
+                if judged.outcome != ACCEPTED or not judged.takers:
+                    return judged
+        self._judge_room(judged, now_ms, ahead)
+        return judged
 
-    def first_full(self, wanted: Iterable[tuple[PublishPlan, list[bytes]]], now_ms: int) -> Queue | None:
-        """A queue without room for all that these would bring it together, None if there is none.
-
-        What is due later does not count, as it does not in `publish_later`.
-        """
-        counts: dict[Queue, int] = {}
-        sizes: dict[Queue, int] = {}
+    def judge_all(
+        self, wanted: Iterable[tuple[PublishPlan, list[bytes]]], now_ms: int
+    ) -> Sequence[Judgement]:
+        """As `judge`, for publishes that will be applied one after the other, or none of them."""
+        ahead = Ahead()
+        judged: list[Judgement] = []
         for plan, bodies in wanted:
-            if plan.options is not PLAIN and plan.options.due_ms(now_ms) > now_ms:
-                continue
-            body_bytes = sum(map(len, bodies))
-            for queue in plan.queues:
-                counts[queue] = counts.get(queue, 0) + len(bodies)
-                sizes[queue] = sizes.get(queue, 0) + body_bytes
-        for queue, count in counts.items():
-            if not queue.has_room(count, sizes[queue]) or not queue.has_memory(count, sizes[queue], now_ms):
-                return queue
-        return None
+            one = self.judge(plan, bodies, now_ms, ahead=ahead)
+            judged.append(one)
+            if one.outcome != ACCEPTED:
+                break
+            ahead.add(one, now_ms)
+        return judged
 
-    def _publish_beside(
+    def _judge_staged(self, plan: PublishPlan, bodies: list[bytes], now_ms: int) -> int:
+        """The outcome of rows that are not to be seen before their epoch is committed."""
+        if len(plan.queues) != 1:
+            raise InvalidArgument(
+                f"a staged publish goes to one queue, but {len(plan.queues)} take {plan.topic!r}"
+            )
+        if plan.options.is_identified:
+            raise InvalidArgument("a staged publish has no deduplication or producer ID")
+        queue = plan.queues[0]
+        if max(map(len, bodies)) > queue.policy.message_bytes_max:
+            return REFUSED_SIZE
+        if not queue.durable:
+            raise PreconditionFailed(f"queue {queue.name!r} is kept in memory: nothing can be staged in it")
+        if queue.pause.publish:
+            plan.note_full((queue,))
+            return REFUSED_PAUSED
+        return ACCEPTED
+
+    def _judge_identity(self, judged: Judgement, now_ms: int, ahead: Ahead) -> None:
+        """Each queue takes a publish with an identity once.
+
+        All bodies have the same identity. What was taken before counts as accepted; another body under the
+        same identity is refused. Sent again after some queues were full, it goes to those.
+        """
+        plan, options = judged.plan, judged.plan.options
+        digest = judged.digest = digest_of(judged.bodies[0])
+        if any(digest_of(body) != digest for body in judged.bodies[1:]):
+            judged.outcome = REFUSED_IDENTITY
+            return
+        fresh: list[Queue] = []
+        for queue in plan.queues:
+            verdict = queue.rules.identities.judge(options, digest, now_ms, ahead.identities)
+            if verdict == ACCEPTED:
+                fresh.append(queue)
+            elif verdict != REPEATED:
+                judged.outcome = verdict
+                return
+        judged.is_heard = len(fresh) == len(plan.queues)  # its audience heard it with the first of them
+        judged.repeated_count = len(judged.bodies) - (1 if fresh else 0)
+        judged.bodies = judged.bodies[:1]
+        judged.takers = fresh
+        # made before anything is queued: what cannot be written down cannot be taken
+        judged.records = [(queue, queue.rules.identities.records(options, digest, now_ms)) for queue in fresh]
+
+    def _judge_room(self, judged: Judgement, now_ms: int, ahead: Ahead) -> None:
+        plan, bodies = judged.plan, judged.bodies
+        count, largest = len(bodies), max(map(len, bodies))
+        body_bytes = judged.body_bytes = sum(map(len, bodies))
+        is_later = judged.due_ms > now_ms
+        full: list[Queue] = []
+        for queue in judged.takers:
+            before_count, before_bytes = ahead.extent(queue)
+            verdict = queue.refusal(
+                count + before_count, body_bytes + before_bytes, largest, now_ms, is_later=is_later
+            )
+            if verdict == REFUSED_SIZE:
+                judged.outcome = REFUSED_SIZE
+                return
+            if verdict != ACCEPTED:
+                full.append(queue)
+        audience = plan.audience if judged.is_heard else None
+        if audience is not None and not audience.has_room([*ahead.heard(audience), *bodies]):
+            judged.outcome, judged.takers, judged.is_heard = REFUSED_SESSION, [], False
+            return
+        if not full:
+            return
+        judged.full = tuple(full)
+        plan.note_full(judged.full)
+        takers = [queue for queue in judged.takers if queue not in full]
+        none_took = REFUSED_PAUSED if all(queue.pause.publish for queue in full) else REFUSED_DEPTH
+        if count > 1:
+            judged.outcome, judged.takers = none_took, []
+            return
+        is_in_part = bool(takers) or len(judged.takers) < len(plan.queues)
+        judged.takers = takers
+        judged.outcome = REFUSED_IN_PART if is_in_part else none_took
+
+    # applying
+
+    def apply(self, judged: Judgement, now_ms: int) -> int:
+        """Do what was judged, and give the outcome. Nothing else may have happened since.
+
+        A publish refused by every queue that is full may still be heard by its audience: REFUSED_IN_PART. One
+        that has neither queues nor anybody to hear it is UNROUTED.
+        """
+        plan, outcome = judged.plan, judged.outcome
+        self.repeated_count += judged.repeated_count
+        if outcome not in _APPLIED:
+            return outcome
+        options = plan.options
+        if options.stage is not None and plan.queues:
+            if outcome == ACCEPTED:
+                self._stage(judged, now_ms)
+            return outcome
+        if judged.takers:
+            if judged.due_ms > now_ms:
+                first_id = self._store(plan, judged.takers, judged.bodies, judged.body_bytes)
+                for queue in judged.takers:
+                    queue.rules.schedule.add(plan.template, first_id, judged.bodies, judged.due_ms, now_ms)
+            else:
+                self._append(plan, judged.takers, judged.bodies, judged.body_bytes, now_ms, judged.templates)
+        if options.is_identified:
+            self._remember(judged, now_ms)
+        if judged.full and len(judged.bodies) == 1:
+            self._give_up(judged, now_ms)
+        return self._tell(judged)
+
+    def _append(
         self,
-        full: tuple[Queue, ...],
         plan: PublishPlan,
+        takers: Sequence[Queue],
         bodies: list[bytes],
+        body_bytes: int,
         now_ms: int,
         templates: list[EnvelopeTemplate] | None,
-    ) -> int:
-        """Publish to those queues of the plan that have room, if it is one message."""
-        others = plan.note_full(full)
-        none_took = REFUSED_PAUSED if all(queue.pause.publish for queue in full) else REFUSED_DEPTH
-        if len(bodies) > 1:
-            return none_took
-        template = plan.template if templates is None else templates[0]
-        if others:
-            first_id = self._store(plan, others, bodies, len(bodies[0]))
-            for queue in others:
-                queue.append(template, first_id, bodies, len(bodies[0]), now_ms)
-        for queue in full:
-            if not queue.pause.publish:
-                queue.dead_letters.send_refused(template, bodies[0], now_ms)
-        return REFUSED_IN_PART if others else none_took
+    ) -> None:
+        first_id = self._store(plan, takers, bodies, body_bytes)
+        if templates is None:
+            for queue in takers:
+                queue.append(plan.template, first_id, bodies, body_bytes, now_ms)
+        else:
+            for queue in takers:
+                queue.append_varied(templates, first_id, bodies, body_bytes, now_ms)
 
     def _store(self, plan: PublishPlan, takers: Sequence[Queue], bodies: list[bytes], body_bytes: int) -> int:
         """Store the payloads, once for all takers; give the first message ID.
@@ -186,113 +305,60 @@ class Publisher:
         if durable_count > 1:
             for queue in takers:
                 queue.mix_payloads()
-            if takers is not plan.queues:
-                durable_count = sum(queue.durable for queue in takers)
+        if takers is not plan.queues:
+            durable_count = sum(queue.durable for queue in takers)
         return store_payloads(self._context, bodies, body_bytes, durable_count)
 
-    # later
-
-    def publish_later(self, plan: PublishPlan, bodies: list[bytes], due_ms: int, now_ms: int) -> int:
-        """As `publish`, for messages that are due at `due_ms`. Depth limits do not count them before."""
-        sizes = list(map(len, bodies))
-        body_bytes = sum(sizes)
-        takers = plan.queues
-        full: tuple[Queue, ...] = ()
-        for queue in takers:
-            if max(sizes) > queue.policy.message_bytes_max:
-                return REFUSED_SIZE
-            if queue.pause.publish or not queue.has_memory(len(bodies), body_bytes, now_ms):
-                full = (*full, queue)
-        if full:
-            takers = plan.note_full(full)
-            if not takers or len(bodies) > 1:
-                return REFUSED_PAUSED if all(queue.pause.publish for queue in full) else REFUSED_DEPTH
-        first_id = self._store(plan, takers, bodies, body_bytes)
-        for queue in takers:
-            queue.rules.schedule.add(plan.template, first_id, bodies, due_ms, now_ms)
-        return REFUSED_IN_PART if full else ACCEPTED
-
-    # once
-
-    def _publish_once(self, plan: PublishPlan, bodies: list[bytes], now_ms: int) -> int:
-        """As `publish`, for publishes with an identity: each queue takes it once.
-
-        All `bodies` have the same identity. What was taken before counts as accepted; another body under the
-        same identity is refused. Sent again after some queues were full, it goes to those.
-        """
-        options = plan.options
-        digest = digest_of(bodies[0])
-        if any(digest_of(body) != digest for body in bodies[1:]):
-            return REFUSED_IDENTITY
-        fresh: list[Queue] = []
-        for queue in plan.queues:
-            verdict = queue.rules.identities.judge(options, digest, now_ms)
-            if verdict == ACCEPTED:
-                fresh.append(queue)
-            elif verdict != REPEATED:
-                return verdict
-        self.repeated_count += len(bodies) if not fresh else len(bodies) - 1
-        if not fresh:
-            return ACCEPTED
-        once = self.plan(
-            plan.topic,
-            plan.properties_kind,
-            plan.properties,
-            plan.persistent,
-            options.without_identity(),
-            plan.exchange,
-        )
-        once.aim_at(fresh, sum(queue.durable for queue in fresh))
-        # made before anything is queued: what cannot be written down cannot be taken
-        records = [queue.rules.identities.records(options, digest, now_ms) for queue in fresh]
-        outcome = self.publish(once, bodies[:1], now_ms)
-        if outcome not in (ACCEPTED, *FULL):
-            return outcome
-        full = once.full if outcome != ACCEPTED else ()
-        if full:
-            plan.note_full(full)
-        for queue, rows in zip(fresh, records, strict=True):
-            if queue in full:
-                queue.rules.identities.note_refused(options, now_ms)
+    def _remember(self, judged: Judgement, now_ms: int) -> None:
+        """Remember the identity where it was taken, and for the queues without room that it was refused."""
+        options = judged.plan.options
+        takers = set(judged.takers)
+        for queue, rows in judged.records:
+            identities = queue.rules.identities
+            if queue not in takers:
+                identities.note_refused(options, now_ms)
                 continue
             for row in rows:
                 self._context.commit.put(*row)
-            queue.rules.identities.remember(options, digest, now_ms)
-        return REFUSED_IN_PART if 0 < len(full) < len(plan.queues) else outcome
+            identities.remember(options, judged.digest, now_ms)
 
-    # staged
+    def _give_up(self, judged: Judgement, now_ms: int) -> None:
+        """Send what full queues refused to where their policy has it."""
+        if judged.due_ms > now_ms:
+            return
+        template = judged.plan.template if judged.templates is None else judged.templates[0]
+        for queue in judged.full:
+            if not queue.pause.publish:
+                queue.dead_letters.send_refused(template, judged.bodies[0], now_ms)
 
-    def _stage(
-        self,
-        plan: PublishPlan,
-        bodies: list[bytes],
-        now_ms: int,
-        templates: list[EnvelopeTemplate] | None,
-    ) -> int:
-        """As `publish`, for rows that are not to be seen before their epoch is committed.
+    def _tell(self, judged: Judgement) -> int:
+        """Have the audience hear what was taken, or refused by full queues alone; give the outcome."""
+        plan, outcome = judged.plan, judged.outcome
+        audience = plan.audience
+        if audience is None:
+            return outcome if plan.queues else UNROUTED
+        if not judged.is_heard or (outcome != ACCEPTED and len(judged.bodies) > 1):
+            return outcome
+        if plan.options.is_identified and outcome in FULL and outcome != REFUSED_IN_PART:
+            return outcome  # it comes again, and would be heard twice
+        heard = audience.hear(judged.bodies)
+        plan.durable = plan.durable_count > 0 or heard == STORED
+        if heard == UNHEARD:
+            return outcome if plan.queues else UNROUTED
+        return outcome if outcome == ACCEPTED else REFUSED_IN_PART
 
-        Raises InvalidArgument, PreconditionFailed, LimitReached.
-        """
-        if len(plan.queues) != 1:
-            raise InvalidArgument(
-                f"a staged publish goes to one queue, but {len(plan.queues)} take {plan.topic!r}"
-            )
-        options = plan.options
-        if options.is_identified:
-            raise InvalidArgument("a staged publish has no deduplication or producer ID")
-        queue = plan.queues[0]
-        sizes = list(map(len, bodies))
-        if max(sizes) > queue.policy.message_bytes_max:
-            return REFUSED_SIZE
-        if not queue.durable:
-            raise PreconditionFailed(f"queue {queue.name!r} is kept in memory: nothing can be staged in it")
-        if queue.pause.publish:
-            plan.note_full((queue,))
-            return REFUSED_PAUSED
-        assert options.stage is not None
-        due_ms = options.due_ms(now_ms)
-        queue.rules.stage.stage(options.stage, plan.template, due_ms, bodies, sum(sizes), now_ms, templates)
-        return ACCEPTED
+    def _stage(self, judged: Judgement, now_ms: int) -> None:
+        plan = judged.plan
+        assert plan.options.stage is not None
+        plan.queues[0].rules.stage.stage(
+            plan.options.stage,
+            plan.template,
+            plan.options.due_ms(now_ms),
+            judged.bodies,
+            sum(map(len, judged.bodies)),
+            now_ms,
+            judged.templates,
+        )
 
 
 def is_remembered(plan: PublishPlan, outcome: int) -> bool:
@@ -301,4 +367,5 @@ def is_remembered(plan: PublishPlan, outcome: int) -> bool:
     Told before, a crash could make a queue forget it, take what the producer sends next, and then confirm
     the refused publish as one that was taken before.
     """
-    return plan.durable and bool(plan.options.producer_id) and outcome in (*FULL, REFUSED_ORDER)
+    is_noted = outcome in (*FULL, REFUSED_SESSION, REFUSED_ORDER)
+    return is_noted and plan.durable_count > 0 and bool(plan.options.producer_id)

@@ -27,6 +27,32 @@ def digest_of(body: bytes) -> bytes:
     return blake2b(body, digest_size=DIGEST_BYTES).digest()
 
 
+class IdentitiesAhead:
+    """Identities of publishes that are judged together and come before, as if they had been taken."""
+
+    __slots__ = ("_producers", "_seen")
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[Identities, str], Identified] = {}
+        self._producers: dict[tuple[Identities, str], ProducerProgress] = {}
+
+    def take(self, queue: Identities, options: PublishOptions, digest: bytes, now_ms: int) -> None:
+        """One more will have been taken by a queue."""
+        if options.deduplication_id:
+            self._seen[queue, options.deduplication_id] = Identified(now_ms, digest)
+        if options.producer_id:
+            progress = ProducerProgress(options.producer_sequence, now_ms, digest)
+            self._producers[queue, options.producer_id] = progress
+
+    def seen(self, queue: Identities, name: str) -> Identified | None:
+        """What a queue will know of a deduplication ID."""
+        return self._seen.get((queue, name)) or queue.seen.get(name)
+
+    def producer(self, queue: Identities, name: str) -> ProducerProgress | None:
+        """What a queue will know of a producer."""
+        return self._producers.get((queue, name)) or queue.producers.get(name)
+
+
 class Identities:
     """What one queue remembers, the oldest first in both tables.
 
@@ -42,25 +68,27 @@ class Identities:
         self.seen: dict[str, Identified] = {}
         self.producers: dict[str, ProducerProgress] = {}
 
-    def judge(self, options: PublishOptions, digest: bytes, now_ms: int) -> int:
-        """ACCEPTED if the publish is new, REPEATED, or the outcome that refuses it."""
+    def judge(self, options: PublishOptions, digest: bytes, now_ms: int, ahead: IdentitiesAhead) -> int:
+        """ACCEPTED if the publish is new after `ahead`, REPEATED, or the outcome that refuses it."""
         if options.producer_id:
-            verdict = self._judge_sequence(options, digest, now_ms)
+            verdict = self._judge_sequence(options, digest, now_ms, ahead)
             if verdict != ACCEPTED:
                 return verdict
         name = options.deduplication_id
         if not name:
             return ACCEPTED
-        known = self.seen.get(name)
+        known = ahead.seen(self, name)
         if known is not None and known.seen_ms + self.queue.policy.deduplication_window_ms > now_ms:
             return REPEATED if known.digest == digest else REFUSED_IDENTITY
         if len(self.seen) >= limits.DEDUPLICATION_IDS_MAX:
             return REFUSED_WINDOW
         return ACCEPTED
 
-    def _judge_sequence(self, options: PublishOptions, digest: bytes, now_ms: int) -> int:
+    def _judge_sequence(
+        self, options: PublishOptions, digest: bytes, now_ms: int, ahead: IdentitiesAhead
+    ) -> int:
         name, sequence = options.producer_id, options.producer_sequence
-        known = self.producers.get(name)
+        known = ahead.producer(self, name)
         if known is None:
             if len(self.producers) >= limits.PRODUCERS_PER_QUEUE_MAX:
                 oldest = next(iter(self.producers.values()))

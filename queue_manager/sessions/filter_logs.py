@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
-from queue_manager.sessions.bounds import OLDEST, REJECT
+from queue_manager.sessions.bounds import NEWEST, OLDEST, REJECT
 from queue_manager.sessions.common import Common
 from queue_manager.sessions.filter_log import FilterLog
 from queue_manager.sessions.session import Session
@@ -91,17 +91,16 @@ class FilterLogs:
         publisher: Session | None,
         bodies: list[bytes],
         now_ms: int,
-    ) -> bool:
+    ) -> None:
         """Add messages of QoS 1 or 2 to logs; they are durable once the open commit is. `publisher`: the
-        session they came from, if there is one. False: nothing is taken, as a session has no room and
-        publishers are to be told.
+        session they came from, if there is one. Where publishers are to be told that a session is full they
+        have asked `has_room` before.
         """
         context = self._context
-        if self._bounds.bounds.drop != OLDEST:
-            taking = self._with_room(logs, len(bodies))
-            if not taking:
-                return taking is not None
-            logs = taking
+        if self._bounds.bounds.drop == NEWEST:
+            logs = self._with_room(logs, len(bodies))
+            if not logs:
+                return
         first_id, put = context.message_ids.allocate(len(bodies))
         if put is not None:
             context.commit.put(*put)
@@ -116,6 +115,18 @@ class FilterLogs:
         for log in logs:
             log.append(messages, body_bytes)
             self._trim(log)
+
+    def has_room(self, logs: Sequence[FilterLog], bodies: Sequence[bytes]) -> bool:
+        """Whether all sessions that read these logs take these messages, if publishers are to be told."""
+        bounds = self._bounds.bounds
+        if bounds.drop != REJECT:
+            return True
+        body_bytes = sum(map(len, bodies))
+        for log in logs:
+            for reader in log.readers:
+                queued_count, queued_bytes = cast(Session, cast(SessionSubscription, reader).session).queued
+                if bounds.excess(queued_count + len(bodies), queued_bytes + body_bytes):
+                    return False
         return True
 
     def send(
@@ -123,7 +134,8 @@ class FilterLogs:
     ) -> None:
         """Add retained messages to the log of one session, each given with QoS, time and body."""
         context = self._context
-        if self._bounds.bounds.drop != OLDEST and not self._with_room([log], len(messages)):
+        bounds = self._bounds.bounds
+        if bounds.drop != OLDEST and bounds.is_full(*session.queued):
             session.note_dropped(len(messages))
             return
         first_id, put = context.message_ids.allocate(len(messages))
@@ -149,15 +161,13 @@ class FilterLogs:
         ):
             log.drop_oldest(bounds)
 
-    def _with_room(self, logs: Sequence[FilterLog], count: int) -> Sequence[FilterLog] | None:
-        """The logs that somebody has room in; None: a session has none, and publishers are to be told."""
+    def _with_room(self, logs: Sequence[FilterLog], count: int) -> Sequence[FilterLog]:
+        """The logs that a session has room in; the others have dropped so many messages."""
         bounds = self._bounds.bounds
         taking = []
         for log in logs:
             sessions = [cast(Session, cast(SessionSubscription, reader).session) for reader in log.readers]
             full = [session for session in sessions if bounds.is_full(*session.queued)]
-            if full and bounds.drop == REJECT:
-                return None
             if len(full) < len(sessions):
                 taking.append(log)
             else:

@@ -104,6 +104,10 @@ class LocalSessions:
         """See `SessionClient.send_own`."""
         self._sessions.send_own(cast(Session, session), topic_filter, messages)
 
+    def has_room(self, logs: Sequence[traffic.Log], bodies: Sequence[bytes]) -> bool:
+        """See `SessionClient.has_room`."""
+        return self._sessions.logs.has_room(cast("Sequence[FilterLog]", logs), bodies)
+
     def publish(
         self,
         logs: Sequence[traffic.Log],
@@ -112,7 +116,7 @@ class LocalSessions:
         retain: bool,
         publisher: traffic.Session | None,
         bodies: list[bytes],
-    ) -> bool:
+    ) -> None:
         """See `SessionClient.publish`."""
         kept_in, by = cast("Sequence[FilterLog]", logs), cast("Session | None", publisher)
-        return self._sessions.logs.publish(kept_in, template, qos, retain, by, bodies, self._clock.now_ms())
+        self._sessions.logs.publish(kept_in, template, qos, retain, by, bodies, self._clock.now_ms())

@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast
 from broker.engine import traffic
 from broker.engine.local.queues import find
 from broker.engine.shard import Shard
+from queue_manager.address import DEFAULT_VHOST
 from queue_manager.api import OPERATOR, StreamStart
 from queue_manager.claims.claim import Claim, Consumer, ConsumerGroup, CreditPool
 from queue_manager.filters.consumer_filter import ConsumerFilter
@@ -24,6 +25,7 @@ from queue_manager.queue.queue import Queue
 from queue_manager.queue.stream import Stream
 from queue_manager.routing.bindings import Route, joined
 from queue_manager.routing.exchange_types.base import Headers
+from queue_manager.routing.judgement import Judgement
 from queue_manager.routing.plan import PublishPlan
 from queue_manager.routing.publisher import is_remembered
 from storage.envelope import EnvelopeTemplate
@@ -98,17 +100,25 @@ class LocalPublishing:
         """See `PublishingClient`."""
         return self._manager.plan(topic, properties_kind, properties, persistent, options, exchange)
 
-    def aim(self, plan: traffic.PublishPlan, targets: traffic.Targets) -> None:
+    def aim(self, plan: traffic.PublishPlan, targets: traffic.Targets, keys: Sequence[str] = ()) -> None:
         """See `PublishingClient`."""
-        cast(PublishPlan, plan).aim(cast(Route, targets))
+        self._manager.publisher.aim(cast(PublishPlan, plan), cast(Route, targets), keys)
 
-    def first_full(
-        self, wanted: Iterable[tuple[traffic.PublishPlan, list[bytes]]], now_ms: int
-    ) -> traffic.Source | None:
+    def join(self, topics: traffic.Topics | None, vhost: str = DEFAULT_VHOST) -> None:
         """See `PublishingClient`."""
-        return self._manager.publisher.first_full(
+        self._manager.publisher.topics.join(vhost, topics)
+
+    def judge(
+        self, wanted: Iterable[tuple[traffic.PublishPlan, list[bytes]]], now_ms: int
+    ) -> Sequence[traffic.Judgement]:
+        """See `PublishingClient`."""
+        return self._manager.publisher.judge_all(
             cast("Iterable[tuple[PublishPlan, list[bytes]]]", wanted), now_ms
         )
+
+    def apply(self, judged: traffic.Judgement, now_ms: int) -> int:
+        """See `PublishingClient`."""
+        return self._manager.publisher.apply(cast(Judgement, judged), now_ms)
 
     def is_remembered(self, plan: traffic.PublishPlan, outcome: int) -> bool:
         """See `PublishingClient`."""

@@ -9,7 +9,6 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from broker.access.rights import Action, Kind
-from broker.amqp import permissions
 from broker.engine.traffic import Message
 from broker.http.problems import Problem
 from broker.http.rabbitmq.asking import Asking, answer, table
@@ -43,7 +42,6 @@ class Messages:
         if not isinstance(key, str):
             raise Problem(400, "bad_request", "routing_key is text")
         exchange = exchange_name(asking)
-        permissions.check_publish(identity, exchange, key)
         fields = {**table(body.get("properties"), "properties")}
         headers = table(fields.pop("headers", None), "headers")
         persistent = fields.pop("delivery_mode", 1) == 2
@@ -52,12 +50,12 @@ class Messages:
             raise Problem(400, "bad_request", f"unknown properties: {', '.join(sorted(unknown))}")
         try:
             published = await place.admin.publish_to_exchange(
-                exchange, key, payload, headers=headers, persistent=persistent, **fields
+                exchange, key, payload, headers=headers, persistent=persistent, publisher=identity, **fields
             )
         except ExchangeNotFound as error:
             reason = f"404 NOT_FOUND - {place.no_exchange(error).reason}"
             raise Problem(400, "bad_request", reason) from None
-        return answer({"routed": bool(published.queues)})
+        return answer({"routed": published.is_routed})
 
     async def get(self, asking: Asking) -> Response:
         """Take messages of a queue, and settle them or put them back at once."""

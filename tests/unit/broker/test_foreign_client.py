@@ -34,6 +34,7 @@ from queue_manager.model import Message
 from queue_manager.queue.queue import Queue
 from queue_manager.retained import RetainedMessage
 from queue_manager.routing.bindings import Route
+from queue_manager.routing.judgement import Judgement
 from queue_manager.routing.plan import PublishPlan
 from queue_manager.sessions.filter_log import FilterLog
 from queue_manager.sessions.losses import Losses
@@ -71,6 +72,7 @@ STATED: dict[type, type] = {
     Losses: session_traffic.Losses,
     Matched: session_traffic.Matched,
     Merged: session_traffic.Merged,
+    Judgement: traffic.Judgement,
     PublishPlan: traffic.PublishPlan,
     Queue: traffic.Source,
     Received: session_traffic.Received,

@@ -68,9 +68,10 @@ class Away:
     def publish(self, bodies):
         taken = []
         for body in bodies:
-            taken.append(
-                self.sessions.logs.publish(list(self.sessions.logs), TEMPLATE, 1, False, None, [body], 0)
-            )
+            logs = list(self.sessions.logs)
+            taken.append(self.sessions.logs.has_room(logs, [body]))
+            if taken[-1]:
+                self.sessions.logs.publish(logs, TEMPLATE, 1, False, None, [body], 0)
             self.commit()
         return taken
 

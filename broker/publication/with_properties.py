@@ -1,0 +1,124 @@
+"""Publications with the properties of AMQP 0.9.1: over AMQP itself, HTTP and by administration."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final, NamedTuple
+
+from broker.access.login import Identity
+from broker.access.users import ITSELF
+from broker.engine.client import PublishingClient
+from broker.engine.traffic import PublishPlan, Targets
+from broker.properties import amqp
+from broker.publication.addresses import addressed, check_publish
+from protocols.amqp091 import content
+from queue_manager.address import is_queue_topic, parse
+from queue_manager.errors import InvalidAddress, PreconditionFailed
+from queue_manager.options import PublishOptions
+from storage.envelope import PROPERTIES_AMQP, PROPERTIES_NONE
+
+_USER_ID_FLAG: Final = 0x10
+
+
+class Destination(NamedTuple):
+    """Where a publication goes: queues, found by routing keys; consumers are told the first of these."""
+
+    targets: Targets
+    keys: tuple[str, ...]
+
+
+def check_user_id(raw: bytes, identity: Identity) -> None:
+    """Raise PreconditionFailed if properties name another user than the publisher."""
+    if raw[1] & _USER_ID_FLAG and identity.login.source != ITSELF:
+        user_id = content.decode_properties(raw).user_id or ""
+        if user_id != identity.user:
+            raise PreconditionFailed(
+                f"user_id property set to '{user_id}' but authenticated user was '{identity.user}'"
+            )
+
+
+def find_destination(
+    publishing: PublishingClient,
+    identity: Identity,
+    exchange: str,
+    key: str,
+    raw: bytes,
+    now_ms: int,
+    *,
+    mandatory: bool = False,
+) -> Destination:
+    """Find the queues of a publication with the AMQP properties `raw`, and of its copies (CC, BCC).
+
+    `mandatory`: that there is no queue is an answer, and no error. Raises NotPermitted, ExchangeNotFound,
+    QueueNotFound, InvalidAddress, InvalidArgument.
+    """
+    copies = amqp.copy_keys(raw) if amqp.may_copy(raw) else []
+    keys = (key, *copies)
+    for each in keys:
+        check_publish(identity, exchange, each)
+    if exchange:
+        return Destination(publishing.through(exchange, keys, partial(amqp.headers_of, raw)), keys)
+    targets = _by_key(publishing, identity, key, now_ms, mandatory=mandatory)
+    if copies:
+        others = [_by_key(publishing, identity, copy, now_ms, mandatory=True) for copy in copies]
+        targets = publishing.joined([targets, *others])
+    return Destination(targets, keys)
+
+
+def _by_key(
+    publishing: PublishingClient, identity: Identity, key: str, now_ms: int, *, mandatory: bool
+) -> Targets:
+    """The queues that a routing key on the default exchange stands for."""
+    if not is_queue_topic(key):
+        return publishing.named(key)
+    verb = parse(key).verb
+    if verb:
+        raise InvalidAddress(f"{verb} is for MQTT clients; AMQP has basic.ack and basic.reject")
+    return addressed(publishing, identity, key, now_ms, mandatory=mandatory)
+
+
+def for_consumers(raw: bytes) -> bytes:
+    """AMQP properties without what consumers are not told (BCC) or could take for the broker's own."""
+    return without_blind_copies(amqp.without_shadows(raw))
+
+
+def without_blind_copies(raw: bytes) -> bytes:
+    """AMQP properties as they are given back to the publisher, without BCC."""
+    return amqp.without_headers(raw, (amqp.BLIND_COPIES,)) if amqp.may_copy(raw) else raw
+
+
+def plan_of(
+    publishing: PublishingClient,
+    exchange: str,
+    key: str,
+    raw: bytes,
+    options: PublishOptions,
+    *,
+    persistent: bool,
+) -> PublishPlan:
+    """Return a plan for publications with these AMQP properties, as consumers are to see them."""
+    if raw in (amqp.NONE, amqp.PERSISTENT):
+        return publishing.plan(key, PROPERTIES_NONE, b"", persistent, options, exchange)
+    return publishing.plan(key, PROPERTIES_AMQP, raw, persistent, options, exchange)
+
+
+def plan_publication(
+    publishing: PublishingClient,
+    identity: Identity,
+    exchange: str,
+    key: str,
+    raw: bytes,
+    now_ms: int,
+    *,
+    persistent: bool,
+    mandatory: bool = False,
+) -> PublishPlan:
+    """Return an aimed plan for publications alike; see `find_destination` for what it raises.
+
+    Raises PreconditionFailed, too, where the properties name another user.
+    """
+    destination = find_destination(publishing, identity, exchange, key, raw, now_ms, mandatory=mandatory)
+    check_user_id(raw, identity)
+    plan = plan_of(publishing, exchange, key, for_consumers(raw), amqp.options_of(raw), persistent=persistent)
+    publishing.aim(plan, *destination)
+    return plan
