@@ -13,7 +13,7 @@ from broker.admin import browsing, publishing
 from broker.admin.checking import checks_arguments
 from broker.admin.users import UserAdmin
 from broker.admin.vhosts import Vhosts
-from broker.admin.views import GroupView, Page, Published, QueuePage, QueueView, State
+from broker.admin.views import GroupView, Page, Published, PublishedThrough, QueuePage, QueueView, State
 from broker.clock import Clock
 from broker.configured import declaration_of, groups_of
 from broker.engine.answers import Answer
@@ -264,7 +264,7 @@ class Admin:
         persistent: bool = True,
         publisher: Identity | None = None,
         **properties: Any,
-    ) -> Published:
+    ) -> PublishedThrough:
         """Publish one message to an exchange ("": the default one), which may lead to no queue. As `publish`;
         raises ExchangeNotFound.
         """

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker.access.login import Identity
-from broker.admin.views import Published
+from broker.admin.views import Published, PublishedThrough
 from broker.engine.client import PublishingClient
 from broker.properties import amqp
 from broker.publication import with_properties as publication
@@ -26,7 +26,7 @@ def publish(
     headers: Mapping[str, Any] | None,
     persistent: bool,
     fields: Mapping[str, Any],
-) -> Published:
+) -> PublishedThrough:
     """Publish one message to an exchange ("": the default one); see `Admin.publish_to_exchange`. It is
     durable when the open commit is.
     """
@@ -40,7 +40,7 @@ def publish(
     if outcome not in (ACCEPTED, UNROUTED):
         raise LimitReached(outcomes.REASONS[outcome])
     queues = tuple([addresses.local_name(queue.name) for queue in plan.queues])
-    return Published(queues=queues, is_routed=outcome != UNROUTED)
+    return PublishedThrough(queues=queues, is_routed=outcome != UNROUTED)
 
 
 def publish_to_queue(
@@ -59,4 +59,4 @@ def publish_to_queue(
     published = publish(publishing, now_ms, publisher, "", address, body, headers, persistent, fields)
     if not published.is_routed:
         raise QueueNotFound(f"no queue {address!r}")
-    return published
+    return Published(queues=published.queues)

@@ -56,9 +56,13 @@ class QueuePage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What became of a publish: the queues that took it, durably those that are; `is_routed`: a queue or a
-    subscriber of its topic did.
-    """
+    """What became of a publish: the queues that took it, durably those that are."""
 
     queues: tuple[str, ...]
-    is_routed: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedThrough(Published):
+    """The same through an exchange; `is_routed`: a queue, or a subscriber of the topic, took it."""
+
+    is_routed: bool
