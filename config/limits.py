@@ -70,7 +70,9 @@ SESSION_TOPICS_MATCHED_MAX: Final = 256  # topics of which a session remembers t
 SESSION_TRIM_SLACK_MESSAGES: Final = 256  # beyond an eighth of the bound, before the store is looked through
 SESSION_TRIM_SLACK_BYTES: Final = 1 * MIB
 SESSION_QUEUED_MESSAGES_MAX: Final = 1 << 40  # ceiling of mqtt.sessions.max_queued_messages
-SESSION_PROGRESS_INTERVAL_MS: Final = 1_000  # what was acknowledged is written down so often
+SESSION_PROGRESS_MESSAGES_PER_MS: Final = (
+    5  # in flight, by which writing that down may take longer than others
+)
 FILTER_LOG_ENTRY_MESSAGES_MAX: Final = 1_024  # of one commit that share a record
 FILTER_LOG_ENTRY_BYTES_MAX: Final = 256 * KIB  # and their bodies; one larger message may pass it
 FILTER_LOG_TAIL_BYTES_MAX: Final = 256 * KIB  # durable messages of a filter kept in memory for who is behind
@@ -107,7 +109,9 @@ LATE_CONSUMER_WAIT_MS_MAX: Final = 60_000  # who let a lease end leaves messages
 LOG_ENTRY_MESSAGES_MAX: Final = 1_024  # messages whose metadata share one metadata-log entry
 LOG_ENTRY_BYTES_MAX: Final = 1 * MIB
 UNCOMMITTED_BYTES_MAX: Final = 32 * MIB  # publishers are held back while more waits for the store
-STATE_FLUSH_INTERVAL_MS: Final = 20  # claims and acks of a busy group are written at most this often
+STATE_FLUSH_INTERVAL_MS: Final = (
+    20  # claims and acks of a busy group or session are written at most this often
+)
 SETTLEMENTS_PER_BUCKET_MAX: Final = 1_000  # records of newly settled messages beside those of a bucket
 LOAD_MESSAGES_MAX: Final = 2_048  # messages read back from the store at a time for one group
 LOAD_BYTES_MAX: Final = 16 * MIB

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from storage.records import session_progress
 from storage.records.session_progress import RECEIVED_QOS_2, SENT_QOS_1, SENT_QOS_2, Sent
 
 
 class Unfinished:
-    """Messages by ID, in rising order, with their packet identifiers and states (`session_progress`)."""
+    """Messages by ID, in rising order, with their packet identifiers and states (`session_progress`).
 
-    __slots__ = ("_by_id", "_by_packet")
+    `_encoded` has those that were written and are not finished: all but the last ones.
+    """
+
+    __slots__ = ("_by_id", "_by_packet", "_encoded")
 
     def __init__(self, sent: Iterable[Sent] = ()) -> None:
         self._by_id = {each.message_id: each for each in sent}
         self._by_packet = {each.packet_id: each.message_id for each in self._by_id.values()}
+        self._encoded: dict[int, bytes] = {}
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -57,7 +62,9 @@ class Unfinished:
         for packet_id in packet_ids:
             message_id = self._by_packet.get(packet_id)
             if message_id is not None and self._by_id[message_id].state != SENT_QOS_1:
-                self._by_id[message_id] = Sent(message_id, packet_id, RECEIVED_QOS_2)
+                sent = self._by_id[message_id] = Sent(message_id, packet_id, RECEIVED_QOS_2)
+                if message_id in self._encoded:
+                    self._encoded[message_id] = session_progress.encode_sent(sent)
                 known.append(packet_id)
         return known
 
@@ -68,8 +75,21 @@ class Unfinished:
             message_id = self._by_packet.pop(packet_id, None)
             if message_id is not None:
                 del self._by_id[message_id]
+                self._encoded.pop(message_id, None)
                 count += 1
         return count
+
+    def encode(self, read_to: int) -> bytes:
+        """The session's progress, of which `read_to` is the other half, as it is written."""
+        encoded = self._encoded
+        added = []
+        for message_id in reversed(self._by_id):
+            if message_id in encoded:
+                break
+            added.append(message_id)
+        for message_id in reversed(added):
+            encoded[message_id] = session_progress.encode_sent(self._by_id[message_id])
+        return session_progress.join(read_to, encoded.values())
 
     def give_up(self, message_ids: Iterable[int]) -> tuple[list[int], list[int]]:
         """These cannot be sent again: forgets those of QoS 1, counts those of QoS 2 as received. Gives the

@@ -71,12 +71,12 @@ class Session:
         "_context",
         "_giving_way",
         "_held",
-        "_is_urgent",
         "_key",
         "_losses",
         "_matching",
         "_next_id",
         "_on_end",
+        "_progress_due_ms",
         "_read",
         "_touched",
         "_unrepeated",
@@ -130,7 +130,7 @@ class Session:
         self._touched: dict[FilterLog, None] = {}
         self._read: dict[SessionSubscription, None] = {}  # whose counts are to be written
         self._held: object = None  # what waits for its place in the unfinished to be durable
-        self._is_urgent = False  # whether what is to be written is waited for
+        self._progress_due_ms: int | None = None  # when what changed is written; None: nothing did
         self._unrepeated: set[int] = set()  # unfinished messages this client has not been sent again
 
     @property
@@ -188,7 +188,7 @@ class Session:
                 subscription.log.live.pop(subscription, None)
                 subscription.log.waiting.pop(subscription, None)
         self.write_record()
-        self._progressed(0)
+        self._progressed_now()
 
     def expire_after(self, expiry_s: int) -> None:
         """The client says goodbye, and that it is to end so long after the connection does."""
@@ -326,7 +326,7 @@ class Session:
         """See `queue_manager.sessions.subscription.Subscriber`."""
         self.note_dropped(count)
         self._read[subscription] = None
-        self._progressed(0)
+        self._progressed_now()
 
     def note_dropped(self, count: int) -> None:
         """So many messages had no room."""
@@ -377,7 +377,7 @@ class Session:
             deliveries.append(Delivery(wanted, qos, retain, packet_id))
         if self._next_id > self.read_to:
             self.read_to = self._next_id
-            self._progressed(now_ms + limits.SESSION_PROGRESS_INTERVAL_MS)
+            self._progressed(now_ms)
         return deliveries
 
     def _with_beside(self, merged: Merged) -> Merged:
@@ -400,13 +400,13 @@ class Session:
         link.forget(forgotten)
         if released:
             link.release(released)
-        self._progressed(now_ms + limits.SESSION_PROGRESS_INTERVAL_MS)
+        self._progressed(now_ms)
 
     def _hold(self, deliveries: list[Delivery], link: Link) -> None:
         """Send these once it is durable under which identifiers: after a crash they must be the same."""
         held = _Held(self, link, deliveries)
         self._held = held
-        self._progressed(0)
+        self._progressed_now()
         self._context.commit.wait(held, 0)
 
     def release_held(self, held: object, link: Link, deliveries: list[Delivery]) -> None:
@@ -424,7 +424,7 @@ class Session:
         if self.unfinished.finish(packet_ids):
             if self._unrepeated:
                 self._unrepeated = {i for i in self._unrepeated if self.unfinished.find(i) is not None}
-            self._progressed(now_ms + limits.SESSION_PROGRESS_INTERVAL_MS)
+            self._progressed(now_ms)
             if self._behind:
                 self._context.dispatchable[self] = None
 
@@ -434,28 +434,40 @@ class Session:
         if self._unrepeated:
             self._unrepeated -= {s.message_id for s in self.unfinished if s.state == RECEIVED_QOS_2}
         if known and self.link is not None:
-            self._progressed(0)
+            self._progressed_now()
             self._context.commit.wait_for(_Release(self, self.link), known)
         return known
 
-    def _progressed(self, due_ms: int) -> None:
-        """Have what is done deleted, and the progress written at `due_ms`."""
+    def _progressed(self, now_ms: int) -> None:
+        """Have what is done deleted, and the progress written soon: the more is in flight, all of which that
+        tells, the less often.
+        """
+        self._let_go()
+        if self._progress_due_ms is None:
+            in_flight_ms = len(self.unfinished) // limits.SESSION_PROGRESS_MESSAGES_PER_MS
+            self._progress_due_ms = now_ms + max(limits.STATE_FLUSH_INTERVAL_MS, in_flight_ms)
+            self._context.state_writes.add(self, self._progress_due_ms)
+
+    def _progressed_now(self) -> None:
+        """As `_progressed`, with the open commit: somebody waits for that."""
+        self._let_go()
+        self._progress_due_ms = 0
+        self._context.state_writes.add(self, 0)
+
+    def _let_go(self) -> None:
+        """Have logs look at what this session has done."""
         position = self.position
         for log in list(self._touched):
             self._context.trimmable[log] = None
             if log.last_id < position:
                 del self._touched[log]
-        if not due_ms:
-            self._is_urgent = True
-        self._context.state_writes.add(self, 0 if self._is_urgent else due_ms)
 
     def write(self, commit: Commit, now_ms: int, *, is_part: bool = False) -> None:
         """See `queue_manager.shard.context.Stateful`: it is little, and written whole."""
-        self._is_urgent = False
+        self._progress_due_ms = None
         if self.is_over:
             return
-        value = session_progress.encode(self.read_to, self.unfinished)
-        commit.put(session_progress.key(self.number), value)
+        commit.put(session_progress.key(self.number), self.unfinished.encode(self.read_to))
         for subscription in self._read:
             if self.subscriptions.get(subscription.filter) is subscription:
                 commit.put(*subscription.record())

@@ -50,7 +50,17 @@ def prefix() -> bytes:
 
 
 def encode(read_to: int, sent: Iterable[Sent]) -> bytes:
-    return pack_u64(read_to) + encode_array([_pack_sent(*each) for each in sent])
+    return join(read_to, [encode_sent(each) for each in sent])
+
+
+def encode_sent(sent: Sent) -> bytes:
+    """One element of the array."""
+    return _pack_sent(*sent)
+
+
+def join(read_to: int, sent: Iterable[bytes]) -> bytes:
+    """The value with these elements, each from `encode_sent`."""
+    return pack_u64(read_to) + encode_array(sent)
 
 
 def decode(value: bytes) -> tuple[int, list[Sent]]:

@@ -133,6 +133,32 @@ def test_session_survives_kill_9(own_broker, mqtt, name, version):
     assert again.quiet()
 
 
+@VERSIONS
+def test_little_of_what_was_acknowledged_is_repeated_after_kill_9(own_broker, mqtt, name, version):
+    """Though the messages are kept, for another session that is away."""
+    broker = own_broker()
+    for client_id in ("busy", "away"):
+        client = lasting(mqtt, version, client_id, broker)
+        client.subscribe(f"{name}/t", 1)
+        if client_id == "away":
+            client.disconnect()
+        else:
+            busy = client
+    sender = mqtt(broker)
+    count = 300
+    for number in range(count):
+        sender.publish(f"{name}/t", str(number))
+    assert payloads(busy.take(count)) == [str(number) for number in range(count)]
+    broker.restart(kill=True)
+    mqtt(broker).publish(f"{name}/t", "last")
+    back = lasting(mqtt, version, "busy", broker)
+    repeated = []
+    while (message := back.take_one()).payload != b"last":
+        repeated.append(int(message.payload))
+    assert repeated == list(range(count - len(repeated), count))
+    assert len(repeated) <= count // 4  # those of the last 20 ms, and what a busy machine adds
+
+
 def test_many_sessions_with_one_filter_each_get_everything(own_broker, mqtt, name):
     broker = own_broker()
     ids = [f"{name}-{number}" for number in range(5)]
