@@ -1,4 +1,4 @@
-"""Room in memory for large messages that have come in part, shared by all connections."""
+"""Room in memory for large messages that have come in part, shared by many connections."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ class BodyRoom(Generic[AnySender]):
     """Grants what senders announce, first come first served; who finds no room is not read from until then.
 
     The sender that was granted first always gets what it announces, so that something is finished. What is
-    granted is at most `limits.UNFINISHED_BYTES_MAX`, and what that sender exceeds it by.
+    granted is at most `bytes_max`, and what that sender exceeds it by.
     """
 
-    __slots__ = ("_granted", "_granted_bytes", "_waiting")
+    __slots__ = ("_bytes_max", "_granted", "_granted_bytes", "_waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
         self._granted: dict[AnySender, _Grant] = {}  # oldest first
         self._granted_bytes = 0
         self._waiting: dict[AnySender, int] = {}  # oldest first; what they announce
@@ -70,7 +71,7 @@ class BodyRoom(Generic[AnySender]):
     def _fits(self, sender: AnySender, size_bytes: int) -> bool:
         own = self._granted.get(sender)
         others_bytes = self._granted_bytes - (own.size_bytes if own is not None else 0)
-        if others_bytes + size_bytes <= limits.UNFINISHED_BYTES_MAX:
+        if others_bytes + size_bytes <= self._bytes_max:
             return True
         return not self._granted or next(iter(self._granted)) is sender
 

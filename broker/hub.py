@@ -17,6 +17,7 @@ from broker.engine.client import ShardClient
 from broker.engine.vhosts import VhostClient
 from broker.refusals import RefusalLog
 from broker.vhost import Vhost, VhostNotFound
+from config import limits
 from config.settings import Settings, VhostSettings
 from queue_manager.address import DEFAULT_VHOST
 
@@ -49,7 +50,8 @@ class Hub:
         self.vhost = Vhost(DEFAULT_VHOST)
         self._hubs: Final[dict[str, Hub]] = {DEFAULT_VHOST: self}
         self._vhost_calls: Final[list[VhostCall]] = []
-        self.bodies: BodyRoom[Peer] = BodyRoom()
+        self.bodies: BodyRoom[Peer] = BodyRoom(limits.UNFINISHED_BYTES_MAX)
+        self.bodies_of_strangers: BodyRoom[Peer] = BodyRoom(limits.UNFINISHED_OF_STRANGERS_BYTES_MAX)
         self._connections: Final = Connections(loop, self._settle_left, self._announce)
         self.transports = self._connections.transports
         self.connected = self._connections.connected

@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 import structlog
 
 from broker.access.credentials import Peer, peer_of
+from broker.body_room import BodyRoom
 from broker.connection_views import ConnectionView
 from broker.frontend import Frontend
 from broker.hub import Hub
@@ -35,7 +36,6 @@ class Transport(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_announced",
         "_asked_for",
         "_connected_at_ms",
         "_dissolved",
@@ -47,6 +47,7 @@ class Transport(asyncio.Protocol):
         "_make",
         "_monotonic",
         "_number",
+        "_room",
         "frontend",
         "output",
         "paused",
@@ -64,7 +65,7 @@ class Transport(asyncio.Protocol):
         self._make = make_frontend
         self._monotonic = hub.clock.monotonic
         self._asked_for = ""
-        self._announced = False  # whether a large message has come in part
+        self._room: BodyRoom[Any] | None = None  # where a large message that has come in part was announced
         self._dissolved = False
         self._ended = False
         self._flush_wanted = False
@@ -129,15 +130,23 @@ class Transport(asyncio.Protocol):
             if uncommitted_bytes > limits.UNCOMMITTED_BYTES_MAX and self.reading.block(self._monotonic()):
                 hub.hold_back(self)
         unfinished_bytes = connection.unfinished_bytes
-        if unfinished_bytes or self._announced:
-            self._announced = unfinished_bytes > 0
-            self._hub.bodies.announce(self, unfinished_bytes, self._monotonic())
+        if unfinished_bytes or self._room is not None:
+            self._announce(unfinished_bytes)
             self.reading.took_part(len(data), self._hub.loop, connection.memory_to_take)
         if not self._flush_wanted and (connection.output or connection.closed):
             self._flush_wanted = True
             self._hub.want_answer(self)
         if self.paused:
             self.reading.bound_answers(self.output.buffered_bytes())
+
+    def _announce(self, unfinished_bytes: int) -> None:
+        """So much of large messages has yet to come; who is not known by now has a small room."""
+        hub = self._hub
+        room = hub.bodies if self.frontend.connection.is_let_in else hub.bodies_of_strangers
+        if self._room is not room:
+            self._forget_unfinished()
+        room.announce(self, unfinished_bytes, self._monotonic())
+        self._room = room if unfinished_bytes else None
 
     def _put_off(self, events: list[Any]) -> list[Any]:
         """Give the first of very many events; the others come when all clients have had their turn."""
@@ -218,7 +227,7 @@ class Transport(asyncio.Protocol):
         if self.reading.is_blocked_long(now):
             self.guard(self.frontend.held_back, "the store does not keep up")
             self.want_flush()
-        if self.reading.is_held_by_broker:
+        if self.reading.is_held_by_broker and connection.is_let_in:  # a handshake has its time in any case
             if not self.frontend.sends_heartbeats:
                 return
             connection.receive(b"", now)
@@ -300,9 +309,9 @@ class Transport(asyncio.Protocol):
         self.transport.abort()
 
     def _forget_unfinished(self) -> None:
-        if self._announced:
-            self._announced = False
-            self._hub.bodies.forget(self, self._monotonic())
+        if self._room is not None:
+            self._room.forget(self, self._monotonic())
+            self._room = None
 
     def guard(self, call: Callable[..., None], *arguments: Any) -> bool:
         """Call what acts for this client: our bug must cost one connection, not the broker.

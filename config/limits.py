@@ -198,6 +198,7 @@ AMQP_SHAPE_BYTES_MAX: Final = (
 LOG_INDEX_ENTRIES_MAX: Final = 8_192  # newest metadata-log entries whose place is kept in memory, per queue
 AMQP_ASSEMBLY_BYTES_MAX: Final = 2 * MESSAGE_BYTES_MAX  # announced by bodies in many frames, per connection
 UNFINISHED_BYTES_MAX: Final = 128 * MIB  # announced by large messages that have come in part, all connections
+UNFINISHED_OF_STRANGERS_BYTES_MAX: Final = 8 * MIB  # the same of who has not logged in: large CONNECTs
 LARGE_PAGES_BYTES_MIN: Final = 4 * MIB  # the memory of a larger body is asked for in large pages
 BODY_MEMORY_STEP_BYTES: Final = 4 * MIB  # of a large body's memory, taken together before it is written to
 UNFINISHED_BYTES_FREE: Final = 256 * KIB  # so much of a connection does not count

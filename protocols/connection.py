@@ -50,6 +50,11 @@ class Connection(ABC):
 
     @property
     @abstractmethod
+    def is_let_in(self) -> bool:
+        """Whether the peer is past its handshake: somebody knows who it is."""
+
+    @property
+    @abstractmethod
     def unfinished_bytes(self) -> int:
         """How much the peer has announced of large messages that have come in part; 0 if there are none."""
 

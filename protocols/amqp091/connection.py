@@ -137,6 +137,11 @@ class AmqpConnection(Connection):
         return events
 
     @property
+    def is_let_in(self) -> bool:
+        """See `Connection.is_let_in`."""
+        return self._step == handshake.RUNNING
+
+    @property
     def unfinished_bytes(self) -> int:
         """See `Connection.unfinished_bytes`."""
         return self._channels.unfinished_bytes

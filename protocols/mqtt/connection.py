@@ -93,6 +93,11 @@ class MqttConnection(AnsweringConnection):
         self._wants_response_information = False
         self._publishes = PublishDecoder(c.MQTT_3_1_1, offer)
 
+    @property
+    def is_let_in(self) -> bool:
+        """See `Connection.is_let_in`."""
+        return self._state == _LIVE
+
     def receive(self, data: bytes, now: float) -> list[Any]:
         """See `Connection.receive`; the events are those of `protocols.mqtt.events`."""
         state = self._state

@@ -10,7 +10,6 @@ MAX = 1_000
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr(limits, "UNFINISHED_BYTES_MAX", MAX)
     monkeypatch.setattr(limits, "UNFINISHED_BYTES_FREE", 10)
     monkeypatch.setattr(limits, "UNFINISHED_TIMEOUT_S", 60)
 
@@ -31,7 +30,7 @@ class Peer:
 
 @pytest.fixture
 def room():
-    return BodyRoom()
+    return BodyRoom(MAX)
 
 
 def peers(count: int) -> list[Peer]:
@@ -103,7 +102,7 @@ class Senders(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.room = BodyRoom()
+        self.room = BodyRoom(MAX)
         self.peers = peers(5)
         self.announced = dict.fromkeys(self.peers, 0)
 

@@ -54,6 +54,56 @@ async def test_slow_mqtt_message_is_waited_for_while_nobody_else_needs_its_room(
         slow.drop()
 
 
+LARGE_CONNECT = wire.connect(props=(b"\x26" + wire.string("k") + wire.string("v" * 60_000)) * 2)
+
+
+def half_connects(port: int, count: int) -> list[RawMqtt]:
+    """Strangers who have said all but the last byte of a large CONNECT."""
+    strangers = [RawMqtt(port, version=None) for _ in range(count)]
+    for stranger in strangers:
+        stranger.send_bytes(LARGE_CONNECT[:-1])
+    return strangers
+
+
+async def test_messages_do_not_wait_for_what_strangers_have_not_finished(monkeypatch):
+    monkeypatch.setattr(limits, "UNFINISHED_OF_STRANGERS_BYTES_MAX", 200_000)
+    async with Broker() as broker:
+        port = broker.ports["mqtt"]
+        strangers = await asyncio.to_thread(half_connects, port, 12)
+        assert len(LARGE_CONNECT) * len(strangers) > limits.UNFINISHED_BYTES_MAX
+        await asyncio.sleep(0.2)  # all of it is there
+        with capture_logs() as logged:
+            await asyncio.wait_for(publish(port), 0.9 * limits.MQTT_HANDSHAKE_TIMEOUT_S)
+        assert not logged
+        for stranger in strangers:
+            stranger.drop()
+
+
+async def test_strangers_who_wait_for_room_have_no_more_time_than_others(monkeypatch):
+    monkeypatch.setattr(limits, "UNFINISHED_OF_STRANGERS_BYTES_MAX", 200_000)
+    monkeypatch.setattr(limits, "MQTT_HANDSHAKE_TIMEOUT_S", 0.5)
+    async with Broker() as broker:
+        strangers = await asyncio.to_thread(half_connects, broker.ports["mqtt"], 4)
+        for stranger in strangers:
+            await asyncio.to_thread(stranger.farewell)  # which fails where it stays
+            stranger.drop()
+
+
+async def test_a_client_with_a_large_connect_is_let_in_and_leaves_its_room(monkeypatch):
+    monkeypatch.setattr(limits, "UNFINISHED_OF_STRANGERS_BYTES_MAX", 200_000)
+    async with Broker() as broker:
+        port = broker.ports["mqtt"]
+        for _ in range(4):
+            [client] = await asyncio.to_thread(half_connects, port, 1)
+            await asyncio.sleep(0.05)
+            client.send_bytes(LARGE_CONNECT[-1:] + wire.publish("plain", bytes(100_000), qos=1)[:-1])
+            await asyncio.to_thread(client.expect, wire.CONNACK)
+            client.send_bytes(bytes(1))
+            await asyncio.to_thread(client.expect, wire.PUBACK)
+            client.drop()
+        await asyncio.wait_for(publish(port), 5)
+
+
 FRAME_BYTES = 8_000
 
 
