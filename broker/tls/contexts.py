@@ -38,18 +38,22 @@ class TlsContexts:
 
 def make_context(listener: str, settings: TlsSettings) -> ssl.SSLContext:
     """A server's context; raises ConfigError."""
+    context = _context(listener, settings, settings.cert, settings.key)
+    others = {other.name: _context(listener, settings, other.cert, other.key) for other in settings.names}
+    if others:
+        context.sni_callback = _Chooser(others)
+    return context
+
+
+def _context(listener: str, settings: TlsSettings, cert: str, key: str) -> ssl.SSLContext:
+    """One that shows this certificate, and is as strict as the listener is."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[settings.min_version]
     context.set_ciphers(_CIPHERS)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    _load_pair(context, listener, settings.cert, settings.key)
+    _load_pair(context, listener, cert, key)
     if settings.client_ca:
         _load_authorities(context, listener, settings)
-    others = {
-        other.name: _other_context(listener, settings, other.cert, other.key) for other in settings.names
-    }
-    if others:
-        context.sni_callback = _Chooser(others)
     return context
 
 
@@ -82,13 +86,6 @@ def _contexts_of(settings: Mapping[str, TlsSettings]) -> dict[str, ssl.SSLContex
 
 def _taking_plain(settings: Mapping[str, TlsSettings]) -> frozenset[str]:
     return frozenset(listener for listener, tls in settings.items() if tls.plain)
-
-
-def _other_context(listener: str, settings: TlsSettings, cert: str, key: str) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = _VERSIONS[settings.min_version]
-    _load_pair(context, listener, cert, key)
-    return context
 
 
 def _load_pair(context: ssl.SSLContext, listener: str, cert: str, key: str) -> None:

@@ -260,3 +260,28 @@ def test_documents_have_what_is_in_virtual_hosts(api, mq):
     for methods in mq.get("/").json()["paths"].values():
         for operation in methods.values():
             assert "vhost" in [each["name"] for each in operation["parameters"]]
+
+
+def test_bindings_name_no_queue_that_the_user_may_not_see(api, enter, name):
+    channel = enter("acme")
+    channel.exchange_declare(name, "topic")
+    for queue in ("mine", name):
+        channel.queue_declare(queue, durable=True)
+        channel.queue_bind(queue, name, "key")
+    reader = ("reader", "secret")
+    paths = ["/bindings", "/bindings/acme", f"/exchanges/acme/{name}/bindings/source"]
+    paths.append("/exchanges/acme/amq.default/bindings/source")
+    for path in paths:
+        everything = api.get(path).json()
+        assert {"mine", name} <= {each["destination"] for each in everything}
+        seen = api.get(path, auth=reader).json()
+        assert {each["destination"] for each in seen} == {"mine"}
+    hidden = [f"/queues/acme/{name}/bindings", f"/bindings/acme/e/{name}/q/{name}"]
+    hidden.append(f"/bindings/acme/e/{name}/q/{name}/key")
+    for path in hidden:
+        assert api.get(path).status_code == 200
+        assert api.get(path, auth=reader).status_code == 404
+    assert api.get("/queues/acme/mine/bindings", auth=reader).status_code == 200
+    assert api.get(f"/bindings/acme/e/{name}/q/mine/key", auth=reader).status_code == 200
+    channel.queue_delete(name)
+    channel.exchange_delete(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from broker.access.credentials import VhostRefused
@@ -93,8 +93,16 @@ class Places:
 
 
 def seen_by(asking: Asking, place: Place, views: Sequence[QueueView]) -> Sequence[QueueView]:
-    """Of the queues there those that the user has any right on, or may look at like at everything."""
+    """Of the queues there those whose names the user may see."""
+    sees = seeing(asking, place)
+    return [view for view in views if sees(view.name)]
+
+
+def seeing(asking: Asking, place: Place) -> Callable[[str], bool]:
+    """Tells of the name of a queue there whether the user may see it: who has any right on the queue, or may
+    look at everything.
+    """
     if asking.login.is_monitoring:
-        return views
+        return lambda name: True
     identity = asking.login.enter(place.vhost)
-    return [view for view in views if any(identity.may(action, Kind.QUEUE, view.name) for action in Action)]
+    return lambda name: any(identity.may(action, Kind.QUEUE, name) for action in Action)

@@ -14,7 +14,7 @@ from broker.http.problems import Problem
 from broker.http.rabbitmq import shapes
 from broker.http.rabbitmq.asking import Asking, answer, flag, nothing, table
 from broker.http.rabbitmq.listing import columns_of, listing, with_columns
-from broker.http.rabbitmq.places import Place, Places, seen_by
+from broker.http.rabbitmq.places import Place, Places, seeing, seen_by
 from broker.http.site import Site
 from queue_manager.api import EXCHANGE_TYPES, BindingDefinition, ExchangeDeclaration, ExchangeView, QueueView
 from queue_manager.errors import ExchangeNotFound, QueueNotFound
@@ -183,7 +183,10 @@ class Topology:
     async def binding(self, asking: Asking) -> Response:
         """One binding."""
         place = self._places.of(asking)
-        return answer(_binding_item((place.vhost, await _binding(asking, place))))
+        found = await _binding(asking, place)
+        if found.destination_type == "queue" and not seeing(asking, place)(found.destination):
+            raise Problem(404, "not_found", "Not Found")
+        return answer(_binding_item((place.vhost, found)))
 
 
 DEFAULT_VIEW = ExchangeView(
@@ -214,13 +217,18 @@ def _binding_item(found: tuple[str, BindingDefinition]) -> dict[str, Any]:
 
 
 async def _bindings_of(asking: Asking, place: Place) -> list[BindingDefinition]:
-    """The bindings of a virtual host that the path asks for."""
+    """The bindings of a virtual host that the path asks for, but for those of queues that the user may not
+    see.
+    """
     part, admin = asking.part, place.admin
     source = part("source") or (part("exchange") if part("side") == "source" else "")
     queue = part("queue")
     destination = part("destination") or (part("exchange") if part("side") == "destination" else "")
+    sees = seeing(asking, place)
     if queue:
         await admin.queue(queue)
+        if not sees(queue):
+            raise Problem(404, "not_found", "Not Found")
     if source and source != DEFAULT_EXCHANGE:
         found = await admin.bindings(source=source)
     elif source:
@@ -239,7 +247,7 @@ async def _bindings_of(asking: Asking, place: Place) -> list[BindingDefinition]:
     if not destination and source in ("", DEFAULT_EXCHANGE):
         names = [queue] if queue else [view.name for view in await place.site.queues()]
         found = [*map(_default_binding, names), *found]
-    return found
+    return [each for each in found if each.destination_type != "queue" or sees(each.destination)]
 
 
 async def _binding(asking: Asking, place: Place) -> BindingDefinition:
