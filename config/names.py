@@ -10,6 +10,10 @@ from config import limits
 DEFAULT_VHOST: Final = "/"
 OBJECT_STORE_SCHEMES: Final = ("s3", "gs", "az")
 _INSTANCE_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_APART: Final = "\0\x1d\x1e\x1f"  # between the parts of keys on the store
+_CODE: Final = re.compile("%(2[345BFbf])")
+_READ_AS_CODE: Final = re.compile("%(?=2[345BFbf])")
+_TO_CODE: Final = str.maketrans({"/": "%2F", "#": "%23", "+": "%2B"})
 _HOST_NAME: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*\.?")
 
 
@@ -24,7 +28,7 @@ def check_vhost_name(name: str) -> str:
 
 
 def check_queue_name(name: str) -> str:
-    """Return `name` if it can be one level of a `$queue/<name>` address; raise ValueError saying why not."""
+    """Return `name` if a queue may be called so; raise ValueError saying why not."""
     size_bytes = _utf8_bytes(name)
     if size_bytes == 0:
         raise ValueError("a queue name must not be empty")
@@ -32,14 +36,28 @@ def check_queue_name(name: str) -> str:
         raise ValueError(
             f"a queue name has at most {limits.QUEUE_NAME_BYTES_MAX} bytes of UTF-8, this has {size_bytes}"
         )
-    for character, called in (("\0", "NUL"), ("+", "+"), ("#", "#"), ("/", "/")):
-        if character in name:
-            raise ValueError(f"a queue name must not contain {called}")
-    if any(character in name for character in "\x1d\x1e\x1f"):  # they separate parts of the stored queue ID
-        raise ValueError("a queue name must not contain the control characters 0x1D, 0x1E and 0x1F")
-    if name.startswith("$"):
-        raise ValueError("a queue name must not start with $, which is kept for the broker")
+    if not name.isprintable() and any(character in name for character in _APART):
+        raise ValueError("a queue name must not contain the control characters 0x00, 0x1D, 0x1E and 0x1F")
+    if name.startswith("$queue") and name[6:7] in ("", "/"):
+        raise ValueError("a queue name must not be an address: $queue, or below $queue/")
     return name
+
+
+def queue_level(name: str) -> str:
+    """The name of a queue as a level of its `$queue/<level>` addresses, which `queue_of_level` reads.
+
+    What a level of a topic cannot hold, and a `$` at the beginning, which stands for a verb, are written as
+    `%2F`, `%23`, `%2B` and `%24`; a `%` that would be read as such a one is `%25`.
+    """
+    if "%" in name:
+        name = _READ_AS_CODE.sub("%25", name)
+    level = name.translate(_TO_CODE)
+    return f"%24{level[1:]}" if level.startswith("$") else level
+
+
+def queue_of_level(level: str) -> str:
+    """The name of the queue that a level of an address stands for."""
+    return _CODE.sub(lambda code: chr(int(code[1], 16)), level) if "%" in level else level
 
 
 def check_topic_filter(topic: str) -> str:

@@ -73,7 +73,11 @@ class DlqSettings(Section):
     @field_validator("topic")
     @classmethod
     def _topic_is_a_queue(cls, value: str) -> str:
-        name = value.removeprefix("$queue/")
+        name = value
+        if value.startswith("$queue/"):
+            name = names.queue_of_level(value.removeprefix("$queue/"))
+        elif value.startswith("$"):
+            raise ValueError("is neither the name of a queue nor $queue/<name>")
         return names.check_queue_name(name) if name or value else ""
 
 
@@ -256,7 +260,7 @@ class QueueSettings(Section):
     @classmethod
     def _bind_to_own_address(cls, data: Any) -> Any:
         if isinstance(data, dict) and "topics" not in data and isinstance(data.get("name"), str):
-            return {**data, "topics": (f"$queue/{data['name']}/#",)}
+            return {**data, "topics": (f"$queue/{names.queue_level(data['name'])}/#",)}
         return data
 
     @field_validator("topics")

@@ -1,10 +1,14 @@
-"""`$queue/<name>[/<routing key>]` addresses and the control verbs at their end."""
+"""`$queue/<name>[/<routing key>]` addresses and the control verbs at their end.
+
+The name is one level: what that cannot hold is written as `config.names.queue_level` says.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
 from config import limits
+from config.names import check_queue_name, queue_level, queue_of_level
 from queue_manager.errors import InvalidAddress
 
 DEFAULT_VHOST: Final = "/"
@@ -72,15 +76,31 @@ def validate_queue_name(qualified: str) -> str:
     vhost, separator, name = qualified.rpartition(VHOST_SEPARATOR)
     if separator:
         validate_vhost_name(vhost)
-    size = len(name.encode())
-    if not 1 <= size <= limits.QUEUE_NAME_BYTES_MAX:
-        raise InvalidAddress(f"a queue name has 1 to {limits.QUEUE_NAME_BYTES_MAX} bytes, this one {size}")
-    for character in ("\0", "+", "#", "/", "\x1e", "\x1f"):
-        if character in name:
-            raise InvalidAddress(f"queue name {name!r} contains {character!r}")
-    if name.startswith("$"):
-        raise InvalidAddress(f"queue name {name!r} starts with '$', which is kept for the broker")
+    try:
+        check_queue_name(name)
+    except ValueError as error:
+        raise InvalidAddress(f"queue name {name!r}: {error}") from None
     return qualified
+
+
+def address_of(qualified: str) -> str:
+    """The `$queue/...` address of a queue, in the core if that is how it is called."""
+    vhost, separator, name = qualified.rpartition(VHOST_SEPARATOR)
+    return f"{PREFIX}{vhost}{separator}{queue_level(name)}"
+
+
+def queue_of(topic: str) -> str:
+    """The name of the queue in a topic below `$queue/`, whether or not a queue may be called so."""
+    vhost, separator, level = topic[len(PREFIX) :].partition("/")[0].rpartition(VHOST_SEPARATOR)
+    return f"{vhost}{separator}{queue_of_level(level)}"
+
+
+def canonical(topic: str) -> str:
+    """An address with its queue's name written as `address_of` does; any other topic as it is."""
+    if "%" not in topic or not topic.startswith(PREFIX):
+        return topic
+    _, separator, rest = topic[len(PREFIX) :].partition("/")
+    return f"{address_of(queue_of(topic))}{separator}{rest}"
 
 
 def validate_group_name(name: str) -> str:
@@ -104,8 +124,12 @@ def parse(topic: str) -> Address:
     """Parse a topic under `$queue/`; raise InvalidAddress on an empty name or a misplaced verb."""
     if not topic.startswith(PREFIX):
         raise InvalidAddress(f"{topic!r} is not below {PREFIX!r}")
-    name, _, rest = topic[len(PREFIX) :].partition("/")
-    validate_queue_name(name)
+    level, _, rest = topic[len(PREFIX) :].partition("/")
+    if "+" in level or "#" in level or local_name(level).startswith("$"):
+        raise InvalidAddress(
+            f"{topic!r} names no queue: '+', '#' and a '$' at the beginning of a name are %2B, %23 and %24"
+        )
+    name = validate_queue_name(queue_of(topic))
     if "$" not in rest:
         return Address(name, rest, "")
     levels = rest.split("/")
@@ -127,10 +151,6 @@ def routing_key(topic: str, queue_name: str) -> str:
     """
     if topic == queue_name:
         return ""
-    root = PREFIX + local_name(queue_name)
-    if topic.startswith(root):
-        if len(topic) == len(root):
-            return ""
-        if topic[len(root)] == "/":
-            return topic[len(root) + 1 :]
-    return topic
+    if not topic.startswith(PREFIX) or queue_of(topic) != local_name(queue_name):
+        return topic
+    return topic[len(PREFIX) :].partition("/")[2]

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Set
 from dataclasses import fields as fields_of
 from typing import Any, Final
 
-from queue_manager.address import PREFIX, validate_queue_name
+from queue_manager.address import address_of, validate_queue_name
 from queue_manager.errors import Inequivalent, QueueManagerError, ResourceLocked
 from queue_manager.patterns import MATCH_ALL, validate
 from queue_manager.policy import FOREVER, NOT_PAUSED, Pause, QueuePolicy
@@ -65,7 +65,7 @@ class QueueDefinition:
         self.name = validate_queue_name(name)
         self.durable = durable
         self.policy = policy
-        self.topics = tuple(validate(topic) for topic in topics) or (f"{PREFIX}{name}/#",)
+        self.topics = tuple(validate(topic) for topic in topics) or (f"{address_of(name)}/#",)
         self.arguments = arguments
         self.auto_delete = auto_delete
         self.owner = owner
@@ -139,7 +139,7 @@ def encode_group_spec(
 ) -> bytes:
     """The spec record of another group in a log of a queue."""
     extensions = {"group": _json({"name": name, "pattern": pattern})}
-    filters = () if pattern == MATCH_ALL else (f"{PREFIX}{queue_name}/{pattern}", pattern)
+    filters = () if pattern == MATCH_ALL else (f"{address_of(queue_name)}/{pattern}", pattern)
     return _encode(policy, filters, selector, extensions, awaits_history=awaits_history)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from spark_bridge import wire
+from spark_bridge.address import queue_address
 from spark_bridge.errors import BrokerUnreachable, Refused
 from spark_bridge.link import CHANNEL, NACK, RETURN, Content, Link
 from spark_bridge.settings import ConnectionSettings
@@ -108,7 +109,7 @@ class Connection(Link):
     def commit_offset(self, queue: str, group: str, offset: int) -> None:
         """Say that a group of a stream is done with everything up to an offset."""
         headers = {"x-group-id": group, "x-offset": offset}
-        self.publish("", f"$queue/{queue}/$commit", b"", wire.encode_properties({"headers": headers}))
+        self.publish("", f"{queue_address(queue)}/$commit", b"", wire.encode_properties({"headers": headers}))
 
     # publishing
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from zlib import crc32
 
+from spark_bridge.address import queue_address
 from spark_bridge.client import Connection
 from spark_bridge.errors import BrokerUnreachable, CheckpointTooOld, Refused, SluiceError
 from spark_bridge.settings import WriteSettings
@@ -120,7 +121,7 @@ def stage_headers(part: StagedPart) -> dict[str, Any]:
 
 def control_address(queue: str, verb: str) -> str:
     """Where calls about epochs are published to."""
-    return f"$queue/{queue}/$stage-{verb}"
+    return f"{queue_address(queue)}/$stage-{verb}"
 
 
 def is_committed(connection: Connection, settings: WriteSettings, epoch: Epoch) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_bridge import wire
+from spark_bridge.address import queue_address
 from spark_bridge.errors import BrokerUnreachable, Refused
 from spark_bridge.listed import ListLink, Row
 from spark_bridge.reading import SCHEMA as MESSAGE_SCHEMA
@@ -82,7 +83,7 @@ class _Page:
         if after is not None:
             headers["x-after"] = after
         properties = {"headers": headers, "reply_to": reply_to, "correlation_id": self._mark}
-        link.publish("", f"$queue/{queue}/$browse", b"", wire.encode_properties(properties))
+        link.publish("", f"{queue_address(queue)}/$browse", b"", wire.encode_properties(properties))
         link.flush()
 
     def wait(self) -> tuple[list[Row], str | None]:

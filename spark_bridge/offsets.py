@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from spark_bridge.address import queue_address
 from spark_bridge.client import Connection
 from spark_bridge.errors import BrokerUnreachable, DataLost, Refused, SluiceError
 from spark_bridge.settings import ConnectionSettings, ReadSettings
@@ -84,7 +85,7 @@ class OffsetReader:
     def _ask(self, queue: str, headers: Mapping[str, object]) -> dict[str, int]:
         for is_last in (False, True):
             try:
-                answer = self._connected().ask(f"$queue/{queue}/$stream-status", headers)
+                answer = self._connected().ask(f"{queue_address(queue)}/$stream-status", headers)
                 break
             except BrokerUnreachable:
                 self._connection = None

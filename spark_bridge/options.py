@@ -47,7 +47,6 @@ OFFSET_MAX: Final = (1 << 56) - 1
 # Spark adds these by itself
 SPARK_OPTIONS: Final = ("checkpointLocation", "queryName", "path")
 CONFIRM_WINDOW_MAX: Final = 1_000_000
-QUEUE_PREFIX: Final = "$queue/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +193,7 @@ def write_settings(given: Mapping[str, str]) -> WriteSettings:
     options = Options.of(given, (*CONNECTION_OPTIONS, *WRITE_OPTIONS))
     delivery = options.choice("delivery", (EXACTLY_ONCE, AT_LEAST_ONCE, IDEMPOTENT), EXACTLY_ONCE)
     queue = options.text("queue")
-    if queue.startswith("$") or "/" in queue:
+    if queue == "$queue" or queue.startswith("$queue/"):
         raise OptionError(f"option queue is a queue's name, not the address {queue!r}")
     if queue and options.given("exchange"):
         raise OptionError("options queue and exchange exclude each other")

@@ -10,9 +10,9 @@ from itertools import repeat
 from typing import Any, Final
 
 from spark_bridge import wire
+from spark_bridge.address import queue_address
 from spark_bridge.columns import HEADER_COLUMNS, Layout
 from spark_bridge.errors import SluiceError
-from spark_bridge.options import QUEUE_PREFIX
 from spark_bridge.settings import IDEMPOTENT, WriteSettings
 
 CHANNEL: Final = 1
@@ -86,7 +86,7 @@ class RowEncoder:
     def _publish_frame(self, exchange: str, routing_key: str) -> bytes:
         queue = self._settings.queue
         if queue:
-            routing_key = f"{QUEUE_PREFIX}{queue}/{routing_key}" if routing_key else queue
+            routing_key = f"{queue_address(queue)}/{routing_key}" if routing_key else queue
         flags = bytes((self._settings.mandatory,))
         try:
             return wire.method(

@@ -9,8 +9,8 @@ from enum import Enum
 from typing import Final
 
 from broker.access.patterns import NamePattern, expanded_filter, filter_covers, name_pattern
+from queue_manager.address import queue_of
 
-PREFIX: Final = "$queue/"
 DEFAULT_EXCHANGE: Final = "amq.default"
 TOPIC_EXCHANGE: Final = "amq.topic"
 """The exchange that plain MQTT topics are the routing keys of."""
@@ -95,7 +95,7 @@ class Rights:
         if kind is Kind.GROUP:
             return self._groups.covers(name)
         if kind is Kind.ADDRESS:
-            queue = name.removeprefix(PREFIX).partition("/")[0]
+            queue = queue_of(name)
             return self.cover(action, Kind.QUEUE, queue) or self._are_ruled(action, name)
         return self._cover_topic(action, kind, name)
 

@@ -57,7 +57,9 @@ class Call:
         headers = dict(content.decode_headers(self._properties))
         permissions.check_call(identity, parsed, headers, self._reply_to)
         if parsed.rest:
-            reason = f"{parsed.verb} follows the queue's name: $queue/{parsed.name}/{parsed.verb}"
+            reason = (
+                f"{parsed.verb} follows the queue's name: {address.address_of(parsed.name)}/{parsed.verb}"
+            )
             return Answer.failed(InvalidArgument(reason))
         found = self._channel.hub.client.queues.look(parsed.name, self._channel.client.caller)
         return found.chain(lambda queue: self._begin(body, now_ms))

@@ -15,7 +15,7 @@ from broker.access.login import Identity
 from broker.access.rights import Action, Kind
 from broker.amqp import headers as names
 from protocols.amqp091.names import REPLY_TO, is_reply_key
-from queue_manager.address import BROWSE, STREAM_STATUS, Address, is_queue_topic
+from queue_manager.address import BROWSE, STREAM_STATUS, Address, address_of, is_queue_topic
 
 CONFIGURE, WRITE, READ = Action.CONFIGURE, Action.WRITE, Action.READ
 ANY_KEY: Final = "#"
@@ -79,7 +79,7 @@ def check_group(identity: Identity, group: object) -> None:
 def check_call(identity: Identity, called: Address, headers: Mapping[str, Any], reply_to: str) -> None:
     """Raise NotPermitted unless a control topic may be called, and answered where it says."""
     reads = called.verb in _READING_VERBS
-    identity.check(READ if reads else WRITE, Kind.ADDRESS, f"$queue/{called.name}/{called.verb}")
+    identity.check(READ if reads else WRITE, Kind.ADDRESS, f"{address_of(called.name)}/{called.verb}")
     if called.verb == BROWSE or names.GROUP in headers:
         check_group(identity, headers.get(names.GROUP))
     if reply_to:

@@ -24,6 +24,7 @@ from broker.http.site import Site
 from broker.http.values import plain, shown
 from config import limits
 from config.queue_settings import QueueSettings
+from queue_manager.address import address_of
 from queue_manager.api import STATES
 from queue_manager.errors import QueueManagerError
 from queue_manager.patterns import MATCH_ALL
@@ -342,7 +343,7 @@ class Pages:
             properties: dict[str, Any] = {"content_type": kind} if kind else {}
             await self._admin.queue(name)
             await self._admin.publish(
-                f"$queue/{name}/{rest}" if rest else name,
+                f"{address_of(name)}/{rest}" if rest else name,
                 _field(form, "body", "").encode(),
                 **properties,
             )

@@ -13,7 +13,7 @@ from broker.properties.templates import as_mqtt_delivery
 from config import limits
 from protocols.mqtt import constants as c
 from protocols.mqtt.topics import matches, split_shared
-from queue_manager.address import PREFIX, routing_key
+from queue_manager.address import routing_key
 from storage.envelope import EnvelopeTemplate
 
 _USER_PROPERTY: Final = b"\x26"
@@ -164,7 +164,7 @@ class MqttConsumer:
     def _address_of(self, published_to: str) -> tuple[bytes, bytes]:
         title = self.consumer.group.queue_name
         key = routing_key(published_to, title)
-        root = PREFIX + title
+        root = "/".join(self._topic_filter.split("/", 2)[:2])  # the name as the client writes it
         topic = _valid(f"{root}/{key}") if key else root
         if not matches(self._topic_filter, topic) or len(topic.encode()) > limits.MQTT_TOPIC_BYTES_MAX:
             topic = root

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from config import limits
-from queue_manager.address import PREFIX
+from queue_manager.address import PREFIX, address_of, canonical, queue_of
 from queue_manager.patterns import compile_pattern
 from queue_manager.queue.queue import Queue
 from queue_manager.version import Version
@@ -93,11 +93,12 @@ class Bindings:
         route = None if routes is None else routes.get(topic)
         if route is None:
             found: dict[Queue, None] = {}
+            asked = canonical(topic)
             if name is not None:
                 found.update(
-                    (queue, None) for matches, queue in self._by_name.get(name, ()) if matches(topic)
+                    (queue, None) for matches, queue in self._by_name.get(name, ()) if matches(asked)
                 )
-            found.update((queue, None) for matches, queue in self._others if matches(topic))
+            found.update((queue, None) for matches, queue in self._others if matches(asked))
             route = Route(tuple(found))
             self._keep(name, topic, route)
         return route
@@ -137,8 +138,10 @@ def _always(topic: str) -> bool:
 def _literal_name(topic: str) -> str | None:
     if not topic.startswith(PREFIX):
         return None
-    name = topic[len(PREFIX) :].partition("/")[0]
-    return None if name in ("+", "#", "") else name
+    level = topic[len(PREFIX) :].partition("/")[0]
+    if level in ("+", "#", ""):
+        return None
+    return queue_of(topic) if "%" in level else level
 
 
 def _topic_predicate(pattern: str) -> _Predicate:
@@ -146,7 +149,9 @@ def _topic_predicate(pattern: str) -> _Predicate:
 
     What is below a literal name is only asked of topics with that name, so its own `/#` matches all of them.
     """
-    if pattern.startswith(PREFIX) and pattern == f"{PREFIX}{_literal_name(pattern)}/#":
+    pattern = canonical(pattern)
+    name = _literal_name(pattern)
+    if name is not None and pattern == f"{address_of(name)}/#":
         return _always
     matches = compile_pattern(pattern)
     if pattern[0] not in "+#":

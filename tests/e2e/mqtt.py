@@ -14,6 +14,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from config.names import queue_level
+
 V311, V5 = 4, 5
 QUIET_S = 0.2
 WAIT_S = 5.0
@@ -200,7 +202,7 @@ class MqttClient:
 
     def settle(self, verb: str, message: paho.MQTTMessage, *, user: UserProperties = ()) -> int:
         """Publish `$ack`, `$nack`, `$reject` or `$extend` for a delivery; the reason code of its PUBACK."""
-        queue_name = user_property(message, "queue")
+        queue_name = queue_level(user_property(message, "queue") or "")
         claim = [(key, user_property(message, key) or "") for key in ("message-id", "group-id")]
         return self.publish(f"$queue/{queue_name}/${verb}", b"", 1, user=[*claim, *user])
 

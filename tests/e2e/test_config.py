@@ -59,7 +59,7 @@ queue_manager:
 storage:
   sync: sometimes
 queues:
-  - name: a/b
+  - name: $queue/b
   - name: twice
   - name: twice
 """

@@ -133,7 +133,7 @@ def test_message_beyond_the_delivery_limit_is_dead_lettered(channel, name):
         ({"x-dead-letter-exchange": 1}, "x-dead-letter-exchange"),
         ({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": 5}, "x-dead-letter-routing-key"),
         pytest.param(
-            {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "a/b"},
+            {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "$queue/b"},
             "x-dead-letter-routing-key",
             marks=pytest.mark.extension,
         ),

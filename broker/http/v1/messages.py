@@ -17,6 +17,7 @@ from broker.http.v1.queues import Count
 from broker.http.values import payload, plain, shown
 from broker.properties import amqp
 from config import limits
+from queue_manager.address import address_of
 from queue_manager.errors import InvalidArgument, QueueNotFound
 
 messages: Final = Endpoints("messages")
@@ -161,7 +162,7 @@ async def browse_messages(site: Site, ask: Ask[Browsing, NoBody]) -> MessagePage
 async def publish_message(site: Site, ask: Ask[NoQuery, Message]) -> Published:
     """Publish a message to a queue; it is durable when the answer comes."""
     name, body = ask.path["queue"], ask.body
-    prefix = f"$queue/{name}"
+    prefix = address_of(name)
     if body.topic and body.topic != prefix and not body.topic.startswith(f"{prefix}/"):
         raise InvalidArgument(f"topic: {prefix} or below it, as it goes to queue {name!r}")
     unknown = sorted(set(body.properties) - set(amqp.FIELDS))

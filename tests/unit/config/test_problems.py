@@ -109,7 +109,7 @@ def test_unsupported_key_is_refused_with_reason(problems: Problems, section: str
         ("queues: [{name: q, topics: a}]", "queues[0].topics: must be a list"),
         ("queues: [{name: q, topics: [$queue/a, $queue/a]}]", "names '$queue/a' twice"),
         ("queues: [{name: q, topics: [a/#]}]", "outside $queue/"),
-        ("queues: [{name: a/b}]", "a queue name must not contain /"),
+        ("queues: [{name: $queue/b}]", "a queue name must not be an address"),
         ("queues: [{name: 12}]", "queues[0].name: must be text; put it in quotes"),
         ("queues: [{name: }]", "queues[0].name: has no value"),
         ("queues: [null]", "queues[0]: must be a mapping of keys to values"),

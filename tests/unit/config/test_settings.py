@@ -136,7 +136,7 @@ def test_listeners_that_overlap_on_a_port_are_refused(mqtt_bind: str, amqp_bind:
         {"dlq": "$dlq/orders"},
         {"dlq": "q"},
         {"dlq": {"topic": "$queue/"}},
-        {"dlq": {"topic": "a/b"}},
+        {"dlq": {"topic": "a\0b"}},
         {"dlq": {"enabled": True, "name": "x"}},
         {"name": "n" * 252, "dlq": {}},
         {"retry": {"multiplier": 2}},

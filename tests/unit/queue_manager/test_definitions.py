@@ -139,7 +139,7 @@ def test_the_definition_of_a_queue_agrees_with_it() -> None:
     assert manager.queues.declare(definition, 0) is queue
 
 
-@pytest.mark.parametrize(("name", "topics"), [("a/b", ()), ("", ()), ("a", ("x#",))])
+@pytest.mark.parametrize(("name", "topics"), [("$queue/b", ()), ("", ()), ("a", ("x#",))])
 def test_unusable_names_and_bindings_are_refused(name: str, topics: tuple[str, ...]) -> None:
     with pytest.raises(InvalidAddress):
         QueueDefinition(name, durable=True, policy=POLICY, topics=topics)

@@ -44,6 +44,16 @@ def test_who_may_write_to_the_default_exchange_may_write_to_every_queue():
     assert not may.cover(WRITE, Kind.TOPIC, "any")
 
 
+def test_an_address_is_covered_by_its_queue_whatever_that_is_called():
+    may = rights(Grant(read="^team/orders$"))
+    assert may.cover(READ, Kind.QUEUE, "team/orders")
+    assert may.cover(READ, Kind.ADDRESS, "$queue/team%2Forders/eu")
+    assert may.cover(READ, Kind.ADDRESS, "$queue/team%2forders/eu")
+    assert not may.cover(READ, Kind.ADDRESS, "$queue/team/orders")
+    assert not may.cover(READ, Kind.ADDRESS, "$queue/team%252Forders")
+    assert not rights(Grant(read="^team$")).cover(READ, Kind.ADDRESS, "$queue/team%2Forders")
+
+
 def test_an_address_is_covered_by_its_queue():
     may = rights(Grant(read="^orders$"))
     assert may.cover(READ, Kind.ADDRESS, "$queue/orders")

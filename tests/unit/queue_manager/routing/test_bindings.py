@@ -110,3 +110,16 @@ def test_the_route_to_a_queue_ends_when_the_queue_goes() -> None:
     assert [list(route.queues) for route in routes] == [[queue], [other]]
     bindings.remove(queue)  # type: ignore[arg-type]
     assert [route.is_current for route in routes] == [False, True]
+
+
+@pytest.mark.parametrize("pattern", ["$queue/a%2Fb/#", "$queue/a%2fb/#", "$queue/a%2Fb/+", "$queue/+/x"])
+@pytest.mark.parametrize("topic", ["$queue/a%2Fb/x", "$queue/a%2fb/x"])
+def test_a_name_is_the_same_however_its_code_is_written(pattern: str, topic: str) -> None:
+    bindings = Bindings()
+    queue = FakeQueue([pattern])
+    bindings.add(queue)  # type: ignore[arg-type]
+    assert bindings.route(topic).queues == (queue,)
+    assert not bindings.route("$queue/a/b/x")
+    assert not bindings.route("$queue/a%2Fb2/y")
+    bindings.remove(queue)  # type: ignore[arg-type]
+    assert not bindings.route(topic)
