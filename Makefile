@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help run demo pipeline-demo test test-spark test-wheel coverage bench-spark java setup-spark test-long fuzz audit soak bench bench-quick format lint types check-deploy docs setup setup-dev lock clean
+.PHONY: help run demo pipeline-demo test test-spark test-wheel coverage bench-spark java setup-spark test-long fuzz audit soak bench bench-quick whole format lint types check-deploy docs setup setup-dev lock clean
 
 help:
 	@echo "make run         set up and start the broker (MQTT 1883, AMQP 5672, data under ./data)"
@@ -15,6 +15,7 @@ help:
 	@echo "make coverage    which lines the unit and end-to-end tests run"
 	@echo "make test-long   the same with the long modes of model and crash tests"
 	@echo "make soak        half an hour of mixed load: does anything grow, does anything get lost?"
+	@echo "make whole       random sequences over all protocols against an oracle, fresh seeds (MINUTES=, SEED=, PROCESSES=)"
 	@echo "make fuzz        hammer the decoders with random input for a while"
 	@echo "make audit       known weaknesses of what it depends on (asks public databases; fails where they do not answer)"
 	@echo "make bench       side by side with RabbitMQ and mosquitto where they are installed"
@@ -98,6 +99,9 @@ test-long: setup-dev
 
 soak: setup-dev
 	$(BIN)/python -m benchmarks.soak --minutes $(or $(MINUTES),30)
+
+whole: setup-dev
+	$(BIN)/python -m tests.whole.run --minutes $(or $(MINUTES),60) --processes $(or $(PROCESSES),2) $(if $(SEED),--seed $(SEED))
 
 fuzz: setup-dev
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest tests/unit/protocols -k "fuzz or random or split or truncat" -q

@@ -1,0 +1,225 @@
+"""The operations over HTTP: administration, RabbitMQ's API and MQ-Core."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from tests.whole.known import KNOWN
+from tests.whole.queues import FAILED, HELD, Consumer, Message, Mismatch, Queue
+from tests.whole.world import Skip, World
+
+
+class HttpOperations(World):
+    """`do_...` over HTTP; the client is `H`."""
+
+    def expect(self, wanted: int | tuple[int, ...], method: str, path: str, body: Any = None) -> Any:
+        status, answer = self.http.call(method, path, body)
+        if status not in ((wanted,) if isinstance(wanted, int) else wanted):
+            raise Mismatch(f"{method} {path} {body or ''} answered {status} {answer}, not {wanted}")
+        return answer
+
+    def open_queue(self, q: str) -> Queue:
+        queue = self.need_queue(q)
+        if queue.exclusive:
+            raise Skip
+        return queue
+
+    def do_h_pub(self, name: str, q: str, delay_ms: int = 0, n: int = 1) -> None:
+        """Publish to a queue by /api/v1."""
+        queue = self.open_queue(q)
+        for _ in range(n):
+            message = Message(f"m{self.next_number()}", q)
+            body: dict[str, Any] = {"body": message.body}
+            if delay_ms:
+                body["headers"] = {"x-delay": delay_ms}
+            verdict = queue.verdict(time.time())
+            if delay_ms:
+                verdict = "refuse" if queue.no_publish else "take"
+            status, answer = self.http.call("POST", f"/api/v1/queues/{q}/messages", body)
+            self.counts["messages published"] += 1
+            allowed = {"take": (200,), "refuse": (422, 503), "either": (200, 422, 503)}[verdict]
+            if status not in allowed:
+                raise Mismatch(f"{message.body!r} answered {status} {answer}, the oracle says {verdict}")
+            if status != 200:
+                continue
+            now = time.time()
+            if delay_ms:
+                item = self._item(message, now)
+                queue.scheduled.append((now + delay_ms / 1000, item))
+            else:
+                self.queues.append(queue, message, now)
+
+    @staticmethod
+    def _item(message: Message, now: float) -> Any:
+        from tests.whole.queues import Item
+
+        return Item(message, (0, 0), now)
+
+    def do_h_rpub(self, name: str, x: str, key: str, n: int = 1) -> None:
+        """Publish to an exchange by RabbitMQ's API."""
+        if x not in self.routes.exchanges or self.routes.exchanges[x].internal:
+            raise Skip
+        for _ in range(n):
+            message = Message(f"m{self.next_number()}", key, x)
+            route = self.routes.route(x, [key], {}, set(self.queues.queues))
+            if route.topics and "http to amq.topic" in KNOWN:
+                raise Skip
+            verdicts = {target: self.queues.queues[target].verdict(time.time()) for target in route.queues}
+            refused = "refuse" in verdicts.values()
+            unsure = "either" in verdicts.values()
+            status, answer = self.http.call(
+                "POST",
+                f"/api/exchanges/%2F/{x or 'amq.default'}/publish",
+                {"routing_key": key, "payload": message.body, "payload_encoding": "string", "properties": {}},
+            )
+            self.counts["messages published"] += 1
+            if (status == 200 and refused) or (status != 200 and not refused and not unsure):
+                raise Mismatch(f"{message.body!r} answered {status} {answer}, the oracle says {verdicts}")
+            heard = 0
+            for topic in route.topics:
+                heard += self.sessions.publish(topic, message.body, 3)
+            if status == 200 and answer["routed"] != bool(verdicts or heard):
+                raise Mismatch(f"{message.body!r} says {answer}, the oracle says {verdicts} and {heard}")
+            for target, verdict in verdicts.items():
+                if verdict != "refuse":
+                    sure = verdict == "take" or status == 200
+                    self.queues.append(self.queues.queues[target], message, time.time(), required=sure)
+
+    def do_h_get(self, name: str, q: str, count: int = 1, requeue: bool = False) -> None:
+        """Take messages by RabbitMQ's API."""
+        queue = self.open_queue(q)
+        group = queue.group("", time.time())
+        ready = (
+            [] if queue.no_deliver else [item for item in group.ready() if item.there_and_alive(time.time())]
+        )
+        if requeue and queue.settings.attempts_max:
+            raise Skip
+        mode = "ack_requeue_true" if requeue else "ack_requeue_false"
+        answer = self.expect(
+            200, "POST", f"/api/queues/%2F/{q}/get", {"count": count, "ackmode": mode, "encoding": "auto"}
+        )
+        now = time.time()
+        due = [item for item in ready if item.expires is None or item.expires > now]
+        if len(answer) < min(count, len(due)):
+            raise Mismatch(f"{len(answer)} messages of {q}, {len(due)} wait")
+        reader = Consumer("H", "(get)", queue, group, "hold", lambda: count)
+        taken = []
+        for told in answer:
+            item = self.queues.delivered(reader, told["payload"], now, None)
+            self.queues.check_attempts(item, max(item.attempts[0], 2) if told["redelivered"] else 1)
+            taken.append(item)
+        for item in taken:
+            if requeue:
+                self.queues.back(item, now)
+            else:
+                self.queues.done(item, now)
+
+    def do_pause(self, name: str, q: str, publish: bool = True, deliver: bool = True) -> None:
+        queue = self.open_queue(q)
+        self.expect((200, 204), "POST", f"/api/v1/queues/{q}/pause", {"publish": publish, "deliver": deliver})
+        both = not publish and not deliver
+        queue.no_publish = queue.no_publish or publish or both
+        queue.no_deliver = queue.no_deliver or deliver or both
+
+    def do_resume(self, name: str, q: str) -> None:
+        queue = self.open_queue(q)
+        self.expect((200, 204), "POST", f"/api/v1/queues/{q}/resume", {})
+        queue.no_publish = queue.no_deliver = False
+
+    def do_h_purge(self, name: str, q: str) -> None:
+        queue = self.open_queue(q)
+        self.expect((200, 204), "POST", f"/api/v1/queues/{q}/purge")
+        self.queues.purge(queue, time.time())
+
+    def do_redrive(self, name: str, q: str, i: int = 0) -> None:
+        """Try the failed messages of a group again."""
+        queue = self.open_queue(q)
+        groups = sorted(group for group in queue.groups if group is not None)
+        if not groups:
+            raise Skip
+        group = queue.groups[groups[i % len(groups)]]
+        self.expect(200, "POST", f"/api/v1/queues/{q}/redrive", {"group": group.name})
+        now = time.time()
+        for item in group.items:
+            if item.state == FAILED:
+                item.attempts = (0, 0)
+                self.queues.back(item, now, counted=False)
+                item.loose = True
+
+    def do_counts(self, name: str, q: str) -> None:
+        """What is told of each group agrees with the oracle."""
+        queue = self.queues.queues.get(q)
+        if queue is not None and queue.exclusive:
+            raise Skip
+        self.expect(200 if queue else 404, "GET", f"/api/v1/queues/{q}")
+        if queue is None:
+            return
+        groups = self.expect(200, "GET", f"/api/v1/queues/{q}/groups")
+        told = {group["group_id"]: group for group in groups}
+        wanted = {group for group in queue.groups if group is not None}
+        if wanted - set(told) == {""} and not queue.groups[""].consumers:  # made by a get of nothing
+            wanted.discard("")
+        if set(told) != wanted:
+            raise Mismatch(f"{q} has groups {set(told)}, not {wanted}")
+        for group_name in wanted:
+            self._compare(queue, group_name, told[group_name])
+
+    def _compare(self, queue: Queue, group_name: str | None, told: dict[str, Any]) -> None:
+        items = queue.groups[group_name].items
+        now = time.time()
+        unsure = sum(not item.there(now) for item in items if item.state != "gone")
+        for word, state in (("ready", "ready"), ("in_flight", HELD), ("failed", FAILED)):
+            count = sum(item.state == state and item.there(now) for item in items)
+            if not count <= told[word] <= count + unsure:
+                raise Mismatch(f"{queue.name}/{group_name!r} says {told[word]} {word}, not {count}")
+
+    # ---- MQ-Core
+
+    def do_mq_post(self, name: str, q: str) -> None:
+        queue = self.open_queue(q)
+        if self.mqcore is None:
+            raise Skip
+        verdict = queue.verdict(time.time())
+        message = Message(f"m{self.next_number()}", q)
+        status, answer, _ = self.mqcore.raw("POST", f"/{q}/messages", message.body.encode())
+        self.counts["messages published"] += 1
+        allowed = {"take": (201,), "refuse": (503,), "either": (201, 503)}[verdict]
+        if status not in allowed:
+            raise Mismatch(f"{message.body!r} answered {status} {answer!r}, the oracle says {verdict}")
+        if status == 201:
+            self.queues.append(queue, message, time.time())
+
+    def do_mq_take(self, name: str, q: str, back: bool = False) -> None:
+        """Fetch a message, then delete it, or (`back`) give it back."""
+        queue = self.open_queue(q)
+        if self.mqcore is None:
+            raise Skip
+        group = queue.group("", time.time())
+        ready = (
+            [] if queue.no_deliver else [item for item in group.ready() if item.there_and_alive(time.time())]
+        )
+        status, body, headers = self.mqcore.raw("GET", f"/{q}/messages")
+        now = time.time()
+        if status == 204:
+            due = [item for item in ready if item.expires is None or item.expires > now]
+            if due:
+                raise Mismatch(f"204, {due[0].message.body!r} waits in {q}")
+            return
+        if status != 200:
+            raise Mismatch(f"GET /{q}/messages answered {status} {body!r}")
+        reader = Consumer("H", "(mq)", queue, group, "hold", lambda: 1)
+        item = self.queues.delivered(reader, body.decode(), now, None)
+        told = {key.lower(): value for key, value in headers.items()}
+        self.queues.check_attempts(item, int(told["x-message-attempts"]))
+        path = f"/{q}/messages/{told['x-message-id']}"
+        if back:
+            status, answer, _ = self.mqcore.raw("PATCH", f"{path}?visibility=0")
+        else:
+            status, answer, _ = self.mqcore.raw("DELETE", path)
+        if status != 204:
+            raise Mismatch(f"{path} answered {status} {answer!r}")
+        if back:
+            self.queues.back(item, time.time())
+        else:
+            self.queues.done(item, time.time())

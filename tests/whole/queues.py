@@ -1,0 +1,575 @@
+"""What queues do, one object for each message in each group. Knows nothing of logs, caches and commits.
+
+The oracle is told what was asked and answered, then checks each delivery (`Queues.delivered`) and tells
+what is still due (`Queues.owed`). Where several outcomes are right, an item is not `required`: it may come.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.whole.known import KNOWN
+
+READY, HELD, DONE, FAILED = "ready", "held", "done", "failed"
+BY_QUEUE = None  # the group of a queue that has none yet
+EARLY_S = 0.1  # the broker took a message so much earlier, at most, than its answer was read
+LATE_S = 1.0  # how long after its time something may still be seen to happen
+UNWRITTEN_S = 1.5  # a settlement as old as this survives a crash
+_places = itertools.count(1)
+
+
+class Mismatch(Exception):
+    """The broker did what the oracle does not allow, or left undone what it demands."""
+
+
+@dataclass(eq=False)
+class Message:
+    """One publish: its body is its identity. `headers` are those the publisher set."""
+
+    body: str
+    key: str
+    exchange: str = ""
+    cc: list[str] = field(default_factory=list)
+    bcc: list[str] = field(default_factory=list)
+    headers: dict[str, Any] = field(default_factory=dict)
+    priority: int = 0
+    ttl_ms: int | None = None
+    durable: bool = True
+
+
+@dataclass(eq=False)
+class Either:
+    """Items of which exactly one is there, as after a death that a crash may have undone."""
+
+    items: list[Item] = field(default_factory=list)
+    required: bool = True
+    owed_from: float = 0.0
+
+    def resolve(self, found: Item) -> None:
+        """`found` was seen: the others are not there."""
+        for item in self.items:
+            item.either = None
+            if item is not found:
+                item.state = DONE
+                item.required = False
+
+
+@dataclass(eq=False)
+class Item:
+    """A message in a group of a queue. `place`: what orders it; `loose`: its place is not known exactly."""
+
+    message: Message
+    place: tuple[int, int]
+    entered: float
+    group: Group | None = None
+    state: str = READY
+    required: bool = True
+    loose: bool = False
+    attempts: tuple[int, int] = (0, 0)
+    changed: float = 0.0
+    step: int = -1
+    holder: Consumer | None = None
+    tag: Any = None
+    expires: float | None = None
+    not_before: float = 0.0
+    deaths: tuple[tuple[str, str], ...] = ()
+    either: Either | None = None
+    entry: int = 0
+    copies: list[Item] = field(default_factory=list)
+
+    def copy_for(self, group: Group, *, required: bool) -> Item:
+        return Item(
+            self.message,
+            self.place,
+            self.entered,
+            group,
+            required=required,
+            loose=self.loose,
+            expires=self.expires,
+            not_before=self.not_before,
+            deaths=self.deaths,
+            entry=self.entry,
+        )
+
+    def group_less(self) -> bool:
+        return self.group is not None and self.group.name is BY_QUEUE
+
+    def sure(self) -> bool:
+        return self.required and self.either is None
+
+    def there(self, now: float) -> bool:
+        """Whether it is surely in its queue by now: what was scheduled may be a little late."""
+        return self.sure() and (not self.not_before or now > self.not_before + LATE_S)
+
+    def there_and_alive(self, now: float) -> bool:
+        return self.there(now) and (self.expires is None or now < self.expires - EARLY_S)
+
+
+@dataclass(eq=False)
+class Consumer:
+    """A consumer of a group. `credit`: how many more it may be given now, called each time.
+
+    `takes`: what happens when a message was sent: `hold` until settled, or `done` at once.
+    """
+
+    client: str
+    tag: str
+    queue: Queue
+    group: Group
+    takes: str
+    credit: Callable[[], float]
+    told: bool = False
+    exclusive: bool = False
+    explicit: bool = False
+    last_place: tuple[int, int] | None = None
+
+
+@dataclass(eq=False)
+class Group:
+    """A consumer group: all the items of its queue, in order."""
+
+    queue: Queue
+    name: str | None
+    items: list[Item] = field(default_factory=list)
+    consumers: list[Consumer] = field(default_factory=list)
+    ever_used: bool = True
+
+    def ready(self) -> list[Item]:
+        return [item for item in self.items if item.state == READY]
+
+    def waiting(self) -> tuple[int, int]:
+        """How many wait, at least and at most."""
+        ready, now = self.ready(), time.time()
+        return sum(item.there_and_alive(now) for item in ready), len(ready)
+
+    def find(self, body: str, state: str) -> Item | None:
+        found = [item for item in self.items if item.message.body == body and item.state == state]
+        return min(found, key=lambda item: (not item.sure(), item.place)) if found else None
+
+
+@dataclass
+class Settings:
+    """What a queue was declared with, in milliseconds and counts; 0 is "none" but for `max_length` (None)."""
+
+    durable: bool = True
+    auto_delete: bool = False
+    max_length: int | None = None
+    overflow: str = "drop-head"
+    ttl_ms: int | None = None
+    dead_exchange: str | None = None
+    dead_key: str | None = None
+    attempts_max: int = 0
+    max_priority: int = 0
+    single_active: bool = False
+
+
+@dataclass(eq=False)
+class Queue:
+    """A queue and its groups; before its first group the items are those of the group BY_QUEUE."""
+
+    name: str
+    settings: Settings
+    auto_created: bool = False
+    exclusive: str | None = None
+    no_publish: bool = False
+    no_deliver: bool = False
+    groups: dict[str | None, Group] = field(default_factory=dict)
+    scheduled: list[tuple[float, Item]] = field(default_factory=list)
+    identifiers: dict[str, str] = field(default_factory=dict)
+    had_consumer: bool = False
+
+    def __post_init__(self) -> None:
+        self.groups[BY_QUEUE] = Group(self, BY_QUEUE)
+
+    def group(self, name: str, now: float) -> Group:
+        """The group, made where it is not there, at the oldest message that is kept."""
+        group = self.groups.get(name)
+        if group is not None:
+            return group
+        group = Group(self, name)
+        if BY_QUEUE in self.groups:
+            first = self.groups.pop(BY_QUEUE)
+            group.items = first.items
+            for item in group.items:
+                item.group = group
+        else:
+            group.items = self._kept_for(group, now)
+        self.groups[name] = group
+        return group
+
+    def _kept_for(self, group: Group, now: float) -> list[Item]:
+        """What other groups have not done is kept; what all have done may be, for a while."""
+        by_entry: dict[int, list[Item]] = {}
+        for other in self.groups.values():
+            for item in other.items:
+                by_entry.setdefault(item.entry, []).append(item)
+        kept = []
+        for items in by_entry.values():
+            promised = any(item.state in (READY, HELD) and item.sure() for item in items)
+            if not self.settings.durable and "late group in memory" in KNOWN:
+                promised = False
+            kept.append(items[0].copy_for(group, required=promised))
+        return sorted(kept, key=lambda item: item.place)
+
+    def depth(self) -> tuple[int, int]:
+        counts = [group.waiting() for group in self.groups.values()]
+        return max(low for low, _ in counts), max(high for _, high in counts)
+
+    def verdict(self, now: float, *, burst: bool = False) -> str:
+        """`take`, `refuse` or `either` for one more message."""
+        if self.no_publish:
+            return "refuse"
+        limit = self.settings.max_length
+        if limit is None or self.settings.overflow == "drop-head":
+            return "take"
+        low, high = self.depth()
+        if low >= limit and not (burst and self.served()):
+            return "refuse"
+        if high < limit:
+            return "take"
+        return "either"
+
+    def served(self) -> bool:
+        """Whether a consumer could take messages away meanwhile."""
+        return any(group.consumers for group in self.groups.values())
+
+
+class Queues:
+    """All queues of a virtual host. `dead` routes a dead letter: (settings, message) to names of queues."""
+
+    def __init__(self, dead: Callable[[Queue, Message], list[str]]) -> None:
+        self.queues: dict[str, Queue] = {}
+        self.step = 0
+        self._dead = dead
+        self.touched: dict[Group, list[Item]] = {}
+
+    def __iter__(self) -> Iterator[Queue]:
+        return iter(self.queues.values())
+
+    def items(self) -> Iterator[Item]:
+        for queue in self:
+            for group in queue.groups.values():
+                yield from group.items
+
+    # ---- into a queue
+
+    def append(
+        self,
+        queue: Queue,
+        message: Message,
+        now: float,
+        *,
+        required: bool = True,
+        loose: bool = False,
+        deaths: tuple[tuple[str, str], ...] = (),
+        either: Either | None = None,
+        ttl: bool = True,
+        burst: bool = False,
+    ) -> list[Item]:
+        """Put a message at the end of every group; drops the head where the queue is too long for it."""
+        settings = queue.settings
+        level = min(message.priority, settings.max_priority)
+        place = (-level, next(_places))
+        times = [settings.ttl_ms] if settings.ttl_ms is not None else []
+        if ttl and message.ttl_ms is not None:
+            times.append(message.ttl_ms)
+        expires = now + max(min(times), 1) / 1000 if times else None
+        made = []
+        for group in queue.groups.values():
+            item = Item(message, place, now, group, required=required, loose=loose, expires=expires)
+            item.deaths, item.entry, item.step = deaths, place[1], self.step
+            if either is not None:
+                either.items.append(item)
+                item.either = either
+            group.items.append(item)
+            group.items.sort(key=lambda item: item.place)
+            made.append(item)
+        if settings.max_length is not None and settings.overflow == "drop-head":
+            for group in queue.groups.values():
+                self._drop_head(queue, group, now, burst=burst)
+        return made
+
+    def _drop_head(self, queue: Queue, group: Group, now: float, *, burst: bool) -> None:
+        limit = queue.settings.max_length
+        assert limit is not None
+        low, high = group.waiting()
+        unsure = low != high or (burst and queue.served()) or any(item.loose for item in group.ready())
+        while (ready := [item for item in group.ready() if item.required]) and group.waiting()[1] > limit:
+            lowest = max(item.place[0] for item in ready)
+            if not unsure:
+                head = next(item for item in ready if item.place[0] == lowest)
+                self.die(queue, head, "maxlen", now)
+                continue
+            for item in ready:  # any of them may have given way
+                if item.sure():
+                    self.may_die(queue, item, "maxlen", now)
+            break
+
+    # ---- out of a queue
+
+    def die(self, queue: Queue, item: Item, reason: str, now: float, *, sure: bool = True) -> None:
+        """End an item: dead-lettered where its queue says so, else failed (or dropped: expired, maxlen)."""
+        item.holder = None
+        item.changed, item.step = now, self.step
+        targets = self._targets(queue, item, reason)
+        if targets is None and queue.settings.dead_exchange is not None and item.group_less():
+            item.state, item.required = READY, False  # kept, and offered again later
+            return
+        if targets is None:
+            dropped = queue.settings.dead_exchange is None and reason in ("expired", "maxlen")
+            item.state = DONE if dropped or not queue.settings.durable else FAILED
+            return
+        deaths = (*item.deaths, (queue.name, reason))
+        for target in targets:
+            verdict = target.verdict(now)
+            if verdict == "refuse":
+                item.state = DONE if not queue.settings.durable else FAILED
+                continue
+            item.copies += self.append(
+                target,
+                item.message,
+                now,
+                required=item.sure() and verdict == "take" and sure,
+                deaths=deaths,
+                ttl=False,
+                loose=True,
+            )
+        if item.state != FAILED:
+            item.state = DONE
+
+    def _targets(self, queue: Queue, item: Item, reason: str) -> list[Queue] | None:
+        """Queues that get the dead letter; None: there is none to get it."""
+        if queue.settings.dead_exchange is None:
+            return None
+        found = []
+        for name in self._dead(queue, item.message):
+            target = self.queues.get(name)
+            if target is None:
+                continue
+            if reason != "rejected" and self._circles(item, queue.name, name):
+                continue
+            found.append(target)
+        return found or None
+
+    @staticmethod
+    def _circles(item: Item, source: str, target: str) -> bool:
+        """Whether it died in the target before and was not rejected since."""
+        for queue, reason in reversed((*item.deaths, (source, ""))):
+            if reason == "rejected":
+                return False
+            if queue == target:
+                return True
+        return False
+
+    def may_die(self, queue: Queue, item: Item, reason: str, now: float) -> None:
+        """It may be dead, or not: a copy may be where dead letters go, or it is still here."""
+        either = Either([item], required=item.required, owed_from=now + LATE_S)
+        item.either = either
+        deaths = (*item.deaths, (queue.name, reason))
+        targets = self._targets(queue, item, reason)
+        if targets is None:
+            item.either, item.required = None, False
+            return
+        if len(targets) > 1 or len(queue.groups) > 1:  # too many ways to follow
+            item.either, item.required = None, False
+            for target in targets:
+                self.append(target, item.message, now, required=False, deaths=deaths, ttl=False, loose=True)
+            return
+        for target in targets:
+            made = self.append(target, item.message, now, deaths=deaths, either=either, ttl=False, loose=True)
+            if len(made) > 1:
+                for copy in made:
+                    copy.either, copy.required = None, False
+                item.either, item.required = None, False
+
+    def done(self, item: Item, now: float) -> None:
+        item.state, item.holder, item.changed, item.step = DONE, None, now, self.step
+
+    def back(self, item: Item, now: float, *, counted: bool = True) -> None:
+        """It returns to its place, or fails after its last attempt, or expires where its time is over."""
+        assert item.group is not None
+        queue = item.group.queue
+        limit = queue.settings.attempts_max
+        if limit and counted and item.attempts[0] >= limit:
+            self.die(queue, item, "delivery_limit", now)
+            return
+        maybe_over = limit and counted and item.attempts[1] >= limit
+        item.state, item.holder, item.changed, item.step = READY, None, now, self.step
+        if maybe_over:
+            self.may_die(queue, item, "delivery_limit", now)
+        elif item.expires is not None and now >= item.expires:
+            self.may_die(queue, item, "expired", now)
+        elif queue.settings.max_length is not None and queue.settings.overflow == "drop-head":
+            low, high = item.group.waiting()
+            if high > queue.settings.max_length:  # which one gives way is not promised
+                for other in item.group.ready():
+                    if other.sure():
+                        self.may_die(queue, other, "maxlen", now)
+
+    # ---- time
+
+    def advance(self, now: float) -> None:
+        """Let scheduled messages in, and what expired go (or stay a moment more)."""
+        for queue in list(self):
+            for due, item in list(queue.scheduled):
+                if now >= due - 0.005:
+                    queue.scheduled.remove((due, item))
+                    made = self.append(queue, item.message, due, required=item.required, loose=True)
+                    for entered in made:
+                        entered.not_before = due
+            for group in list(queue.groups.values()):
+                for item in list(group.items):
+                    over = item.expires is not None and now >= item.expires
+                    if over and item.state == READY and item.sure():
+                        self.may_die(queue, item, "expired", now)
+
+    def next_time(self) -> float | None:
+        """When something becomes due, or is over, next."""
+        times = [due for queue in self for due, _ in queue.scheduled]
+        times += [
+            item.expires for item in self.items() if item.state == READY and item.expires and item.sure()
+        ]
+        return min(times) if times else None
+
+    # ---- deliveries
+
+    def delivered(self, consumer: Consumer, body: str, at: float, tag: Any) -> Item:
+        """Check a delivery and take it down. Raises Mismatch."""
+        group, queue = consumer.group, consumer.queue
+        where = f"{body!r} to {consumer.client}/{consumer.tag} of {queue.name}/{group.name!r}"
+        if queue.no_deliver:
+            raise Mismatch(f"delivered {where} although the queue is paused")
+        item = group.find(body, READY)
+        if item is None:
+            states = [found.state for found in group.items if found.message.body == body]
+            raise Mismatch(f"delivered {where}, which has it as {states or 'never had it'}")
+        if item.expires is not None and at > item.expires + LATE_S:
+            raise Mismatch(f"delivered {where}, {at - item.expires:.3f} s after it expired")
+        if item.not_before and at < item.not_before - 0.010:
+            raise Mismatch(f"delivered {where}, {item.not_before - at:.3f} s before it is due")
+        if consumer.credit() <= 0:
+            raise Mismatch(f"delivered {where} beyond its credit")
+        if not item.loose and item.step != self.step:
+            if consumer.last_place is not None and item.place < consumer.last_place:
+                raise Mismatch(f"delivered {where} out of order")
+            consumer.last_place = item.place
+        self.seen(item)
+        item.attempts = (item.attempts[0] + 1, item.attempts[1] + 1)
+        item.changed = at
+        self.touched.setdefault(group, []).append(item)
+        if consumer.takes == "done":
+            item.state = DONE
+        else:
+            item.state, item.holder, item.tag = HELD, consumer, tag
+        return item
+
+    def seen(self, item: Item) -> None:
+        item.required = True
+        if item.either is not None:
+            item.either.resolve(item)
+
+    def check_attempts(self, item: Item, told: int) -> None:
+        """`told`: the number of this attempt. Raises Mismatch."""
+        low, high = item.attempts
+        if not low <= told <= high:
+            raise Mismatch(f"{item.message.body!r} says attempt {told}, it is {low}..{high}")
+        item.attempts = (told, told)
+
+    def end_step(self) -> None:
+        """What was delivered in this step must be the first of what waited. Raises Mismatch."""
+        for group, items in self.touched.items():
+            strict = [item.place for item in items if not item.loose]
+            if not strict:
+                continue
+            last = max(strict)
+            for item in group.ready():
+                if item.place < last and item.sure() and not item.loose and item.step != self.step:
+                    raise Mismatch(
+                        f"{item.message.body!r} of {group.queue.name}/{group.name!r} was overtaken"
+                    )
+        self.touched.clear()
+        for queue in self:
+            for group in queue.groups.values():
+                for consumer in group.consumers:
+                    consumer.last_place = None
+        self.step += 1
+
+    def owed(self, now: float) -> str | None:
+        """What somebody should have been given by now."""
+        for queue in self:
+            if queue.no_deliver:
+                continue
+            for group in queue.groups.values():
+                if not group.consumers:
+                    continue
+                credits = [consumer.credit() for consumer in group.consumers]
+                open_to = min(credits) if queue.settings.single_active else max(credits)
+                if open_to <= 0:
+                    continue
+                for item in group.items:
+                    if item.state == READY and item.sure():
+                        return f"{item.message.body!r} to a consumer of {queue.name}/{group.name!r}"
+        return None
+
+    # ---- ends
+
+    def purge(self, queue: Queue, now: float) -> None:
+        for group in queue.groups.values():
+            for item in group.items:
+                if item.state == READY:
+                    if item.sure() and not item.there(now):
+                        item.required = False  # it may have come a moment after the purge
+                        continue
+                    item.state, item.changed = DONE, now
+                    item.required = False
+                    if item.either is not None:
+                        item.either.required = False
+
+    def leave(self, consumer: Consumer, now: float) -> None:
+        """The consumer ends and what it holds returns."""
+        if consumer in consumer.group.consumers:
+            consumer.group.consumers.remove(consumer)
+        self.give_back(lambda item: item.holder is consumer, now)
+
+    def give_back(self, which: Callable[[Item], bool], now: float) -> None:
+        for item in list(self.items()):
+            if item.state == HELD and which(item):
+                self.back(item, now)
+
+    def restart(self, now: float, *, killed: bool) -> None:
+        """The broker ended: what is in memory is gone, what was held is back."""
+        for queue in [queue for queue in self if not queue.settings.durable or queue.exclusive]:
+            del self.queues[queue.name]
+        for queue in self:
+            for group in queue.groups.values():
+                group.consumers.clear()
+        for item in list(self.items()):
+            assert item.group is not None
+            fresh = killed and now - item.changed < UNWRITTEN_S
+            if item.state == HELD:
+                if fresh:
+                    item.attempts = (0, item.attempts[1])
+                self.back(item, now)
+            elif fresh and item.state in (DONE, FAILED) and item.changed:
+                self._undone(item, now)
+            elif fresh and item.state == READY:
+                item.attempts = (0, item.attempts[1])
+            if killed:
+                item.loose = True
+        self.step += 1
+
+    @staticmethod
+    def _undone(item: Item, now: float) -> None:
+        """Its settlement may not have been written: it may be back, and its dead letter not there."""
+        promised = item.state == DONE and item.sure()
+        item.state, item.attempts, item.required = READY, (0, item.attempts[1]), False
+        copies, item.copies = item.copies, []
+        if promised and len(copies) == 1 and copies[0].state == READY and copies[0].sure():
+            item.either = copies[0].either = Either([item, copies[0]], owed_from=now)
+            return
+        for copy in copies:
+            copy.required = False

@@ -1,0 +1,244 @@
+"""All operations together, the ends of the broker among them, and the end of a sequence."""
+
+from __future__ import annotations
+
+import time
+
+from tests.whole.amqp_operations import AmqpOperations
+from tests.whole.clients import ANSWER_TIMEOUT_S, Amqp, Gone, Http, Mqtt
+from tests.whole.http_operations import HttpOperations
+from tests.whole.mqtt_operations import MqttOperations
+from tests.whole.queues import Either, Mismatch
+from tests.whole.routes import BUILT_IN
+
+DRAIN = "A9"
+EXCHANGES = ("x1", "x2")
+
+
+class Whole(AmqpOperations, MqttOperations, HttpOperations):
+    """Runs sequences against one broker process."""
+
+    # ---- time and the process
+
+    def do_tick(self, name: str, ms: int = 20) -> None:
+        """Let time pass: to what is due next, at most `ms`."""
+        next_time = self.queues.next_time()
+        wait_s = ms / 1000
+        if next_time is not None:
+            wait_s = min(wait_s, max(next_time - time.time(), 0) + 0.002)
+        time.sleep(wait_s)
+
+    def do_restart(self, name: str, kill: bool = False) -> None:
+        """The broker ends, by SIGTERM or by SIGKILL, and comes back with what it had stored."""
+        self._feed()
+        if kill:
+            self.broker.kill9()
+        else:
+            status = self.broker.stop()
+            if status:
+                raise Mismatch(f"SIGTERM: exit status {status}")
+        for client in self.clients():
+            try:
+                client.wait(lambda: False, "end")
+            except Gone:
+                pass
+        for amqp_name in list(self.amqp):
+            self._feed_before_close(amqp_name)
+            self.amqp.pop(amqp_name).drop()
+            self.held[amqp_name].clear()
+        self._feed_mqtt()
+        for mqtt_name, client in list(self.mqtt.items()):
+            client.drop()
+            del self.mqtt[mqtt_name]
+            self.held[mqtt_name].clear()
+            will = self.wills.pop(mqtt_name, None)
+            if will is not None:
+                self.sessions.publish(
+                    will["topic"],
+                    will["body"],
+                    will["qos"],
+                    retain=will.get("retain", False),
+                    by=mqtt_name,
+                    required=False,
+                )
+                self._maybe_queued(will)
+        self.transactions.clear()
+        self.consumers.clear()
+        self.may_end.clear()
+        now = time.time()
+        self.sessions.restart(killed=kill)
+        self.queues.restart(now, killed=kill)
+        self.routes.crash(set(self.queues.queues))
+        self.broker.start()
+        self.connect_http()
+
+    def _maybe_queued(self, will: dict[str, object]) -> None:
+        """A will that may have been published into queues bound to `amq.topic`, or not."""
+        from tests.whole.queues import Message
+
+        key = str(will["topic"]).replace("/", ".")
+        route = self.routes.route("amq.topic", [key], {}, set(self.queues.queues))
+        for target in sorted(route.queues):
+            message = Message(str(will["body"]), key, "amq.topic")
+            self.queues.append(self.queues.queues[target], message, time.time(), required=False, loose=True)
+
+    def connect_http(self) -> None:
+        self.http.close()
+        self.http = Http(self.broker.ports["http"])
+        if self.mqcore is not None:
+            self.mqcore.close()
+            self.mqcore = Http(self.broker.ports["mqcore"])
+
+    def wait_gone(self, name: str) -> None:
+        """Wait until the broker has seen that a connection ended."""
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        wanted = len(self.amqp) + len(self.mqtt)
+        while True:
+            _, answer = self.http.call("GET", "/api/v1/connections")
+            if answer["total"] <= wanted:
+                return
+            if time.monotonic() > deadline:
+                raise Mismatch(f"{answer['total']} connections, not {wanted}, after {name} has gone")
+
+    # ---- the end
+
+    def finish(self) -> None:
+        for queue in list(self.queues):
+            if queue.no_publish or queue.no_deliver:
+                self.do_resume("H", queue.name)
+        self.settle()
+        for name in list(self.amqp):
+            self.do_a_close(name)
+        self.settle()
+        for name in list(self.mqtt):
+            self.do_m_close(name)
+        self.settle()
+        self._drain_sessions()
+        self._drain_queues()
+        self._delete()
+        self._nothing_left()
+
+    def _drain_sessions(self) -> None:
+        for name, session in list(self.sessions.sessions.items()):
+            session.queue_filters = dict(session.queue_filters)
+            self.do_m_open(name, session.version, clean=False, lasting=True)
+            self.settle()
+        for name in list(self.mqtt):
+            self.do_m_close(name)
+            self.settle()
+        for name in self.client_names:
+            if name in self.sessions.sessions:
+                self.do_m_open(name, 5, clean=True)
+                self.settle()
+                self.do_m_close(name)
+                self.settle()
+
+    def _drain_queues(self) -> None:
+        last = [due for queue in self.queues for due, _ in queue.scheduled]
+        if last:
+            time.sleep(max(0.0, max(last) - time.time()) + 0.01)
+            self.settle()
+        if not len(self.queues.queues):
+            return
+        drain = self.amqp[DRAIN] = Amqp(DRAIN, self.broker.amqp_port, "plain")
+        self.held[DRAIN] = {}
+        for queue in list(self.queues):
+            if self.queues.queues.get(queue.name) is not queue:
+                continue
+            for group in [group or "" for group in queue.groups]:
+                self.do_consume(DRAIN, queue.name, group, no_ack=True)
+        self.settle()
+        self._wait_either()
+        for consumer in [consumer for key, consumer in self.consumers.items() if key[0] == DRAIN]:
+            del self.consumers[consumer.client, consumer.tag]
+            consumer.group.consumers.remove(consumer)
+        drain.close()
+        del self.amqp[DRAIN]
+        self.wait_gone(DRAIN)
+        for queue in list(self.queues):
+            if queue.settings.auto_delete:
+                self.left(queue)
+
+    def _wait_either(self) -> None:
+        """What is in one of two places has to show up in one of them."""
+        deadline = time.monotonic() + 4.0
+        while True:
+            open_ = {item.either for item in self.queues.items() if item.either is not None}
+            due: list[Either] = [either for either in open_ if either is not None and either.required]
+            if not due:
+                return
+            if time.monotonic() > deadline:
+                bodies = sorted({item.message.body for either in due for item in either.items})
+                raise Mismatch(f"lost: {bodies} came neither from their queue nor where dead letters go")
+            time.sleep(0.02)
+            self.settle()
+
+    def _delete(self) -> None:
+        for queue in list(self.queues):
+            self.expect((200, 204), "DELETE", f"/api/v1/queues/{queue.name}")
+            self.forget_queue(queue.name)
+        for exchange in list(self.routes.exchanges):
+            if exchange not in BUILT_IN:
+                self.expect((200, 204), "DELETE", f"/api/v1/exchanges/{exchange}")
+                self.routes.drop_exchange(exchange)
+        if self.routes.bindings:  # between exchanges that are always there
+            self.do_a_open(DRAIN)
+            for binding in list(self.routes.bindings):
+                self.do_unbind(
+                    DRAIN, binding.source, binding.key, to=binding.target, args=dict(binding.arguments)
+                )
+            self.do_a_close(DRAIN)
+        if self.sessions.retained:
+            self.do_m_open("M9")
+            for topic in list(self.sessions.retained):
+                self.do_mpub("M9", topic, retain=True, empty=True)
+            self.do_m_close("M9")
+            self.settle()
+
+    def _nothing_left(self) -> None:
+        for what in ("queues", "sessions", "retained"):
+            answer = self.expect(200, "GET", f"/api/v1/{what}")
+            if answer["total" if "total" in answer else "items"]:
+                raise Mismatch(f"left over: {what} {answer['items']}")
+        if answer := self.expect(200, "GET", "/api/v1/bindings"):
+            raise Mismatch(f"left over: bindings {answer}")
+        left = [found["name"] for found in self.expect(200, "GET", "/api/v1/exchanges")]
+        if set(left) - set(BUILT_IN):
+            raise Mismatch(f"left over: exchanges {left}")
+
+    def clear_away(self) -> bool:
+        """After a mismatch: delete all there is; whether nothing is left."""
+        try:
+            for client in self.clients():
+                client.drop()
+            self.amqp.clear()
+            self.mqtt.clear()
+            self.wait_gone("everybody")
+            for name in self.client_names:
+                Mqtt(name, self.broker.mqtt_port, 5, clean=True).disconnect()
+            self.wait_gone("everybody")
+            for queue in self.expect(200, "GET", "/api/v1/queues")["items"]:
+                self.http.call("DELETE", f"/api/v1/queues/{queue['name']}")
+            for binding in self.expect(200, "GET", "/api/v1/bindings"):
+                self.http.call("POST", "/api/v1/bindings/remove", binding)
+            for exchange in EXCHANGES:
+                self.http.call("DELETE", f"/api/v1/exchanges/{exchange}")
+            cleaner = Mqtt("M9", self.broker.mqtt_port, 5, clean=True)
+            for topic in self.retained_topics:
+                cleaner.reason_of(cleaner.publish(topic, b"", 1, retain=True), 1)
+            cleaner.disconnect()
+            self.wait_gone("everybody")
+            self._nothing_left()
+        except Exception:
+            return False
+        finally:
+            self.reset()
+        return True
+
+    def reset(self) -> None:
+        """Close what is open."""
+        for client in self.clients():
+            client.drop()
+        self.http.close()
+        if self.mqcore is not None:
+            self.mqcore.close()

@@ -1,0 +1,309 @@
+"""One broker, the clients of a sequence, and the oracle beside them: runs operations and compares.
+
+An operation is `(name, client, arguments)`, plain data, so that a sequence is a list that can be written down
+and cut. An operation that makes no sense where it stands (its client is not there) does nothing: any part of
+a sequence is a sequence. After each the world is settled: everything owed has come, and a question to each
+client's connection has been answered, so that what should not come had its chance.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections import Counter
+from typing import Any
+
+from tests.e2e.broker_process import BrokerProcess
+from tests.whole.clients import Amqp, Client, Event, Gone, Http, Mqtt, Silent, pump
+from tests.whole.queues import HELD, Consumer, Item, Message, Mismatch, Queue, Queues
+from tests.whole.routes import Routes
+from tests.whole.sessions import Sessions
+
+Operation = tuple[str, str, dict[str, Any]]
+OWED_TIMEOUT_S = 4.0
+
+
+class Skip(Exception):
+    """The operation makes no sense here."""
+
+
+class World:
+    """State of one sequence: `broker` serves many of them, one after the other."""
+
+    def __init__(self, broker: BrokerProcess, counts: Counter[str] | None = None) -> None:
+        self.broker = broker
+        self.counts: Counter[str] = Counter() if counts is None else counts
+        self.amqp: dict[str, Amqp] = {}
+        self.mqtt: dict[str, Mqtt] = {}
+        self.http = Http(broker.ports["http"])
+        self.mqcore = Http(broker.ports["mqcore"]) if "mqcore" in broker.ports else None
+        self.routes = Routes()
+        self.queues = Queues(self._dead)
+        self.sessions = Sessions()
+        self.consumers: dict[tuple[str, str], Consumer] = {}
+        self.held: dict[str, dict[int, Item]] = {}
+        self.returned: list[tuple[str, Event]] = []
+        self.cancelled: list[tuple[str, str]] = []
+        self.may_cancel: set[tuple[str, str]] = set()
+        self.may_end: set[str] = set()
+        self.retained_topics: set[str] = set()
+        self.client_names: set[str] = set()
+        self.number = 0
+        self.effective: list[Operation] = []
+        self.attempted: Operation | None = None
+
+    # ---- running
+
+    def run(self, sequence: list[Operation]) -> None:
+        """All of it, then drain and clean up. Raises Mismatch with the place where it happened."""
+        for position, operation in enumerate(sequence):
+            self._guarded(
+                f"operation {position}, {operation}", lambda operation=operation: self.step(operation)
+            )
+        self._guarded("at the end", self.finish)
+
+    def _guarded(self, where: str, work: Any) -> None:
+        try:
+            work()
+        except Mismatch as mismatch:
+            raise Mismatch(f"{where}: {mismatch}") from mismatch
+        except Exception as error:  # an oracle that fails must not end hours of work
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            place = "" if isinstance(error, Gone | Silent) else f" ({frame.name}, line {frame.lineno})"
+            raise Mismatch(f"{where}: {type(error).__name__}: {error}{place}") from error
+
+    def step(self, operation: Operation) -> None:
+        name, client, arguments = operation
+        self.queues.advance(time.time())
+        self.attempted = operation
+        try:
+            getattr(self, f"do_{name}")(client, **arguments)
+        except Skip:
+            self.counts[f"{name} (nothing to do)"] += 1
+            return
+        self.counts[name] += 1
+        self.effective.append(operation)
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until everything owed has come, ask each connection something, and check what came."""
+        deadline = time.monotonic() + OWED_TIMEOUT_S
+        self._feed()
+        while True:
+            self.queues.advance(time.time())
+            owed = self.queues.owed(time.time()) or self.sessions.owed()
+            if owed is None:
+                self._barrier()
+                self._feed()
+                owed = self.queues.owed(time.time()) or self.sessions.owed()
+                if owed is None:
+                    break
+            if time.monotonic() > deadline:
+                raise Mismatch(f"owed and not given: {owed}")
+            pump(self.clients(), 0.05)
+            self._feed()
+        if self.returned:
+            raise Mismatch(f"returned for no reason: {self.returned[0]}")
+        for client, tag in self.cancelled:
+            if (client, tag) not in self.may_cancel:
+                raise Mismatch(f"consumer {client}/{tag} was cancelled for no reason")
+        self.cancelled.clear()
+        self.queues.end_step()
+        self.sessions.step += 1
+
+    def clients(self) -> list[Client]:
+        return [*self.amqp.values(), *self.mqtt.values()]
+
+    def _barrier(self) -> None:
+        waiting = [(client, client.barrier()) for client in self.clients()]
+        for client, answered in waiting:
+            try:
+                client.wait(answered, "answer to a barrier")
+            except Gone:
+                pass
+
+    # ---- what came
+
+    def _feed(self) -> None:
+        for name, amqp in self.amqp.items():
+            events, amqp.events = amqp.events, []
+            for event in events:
+                self._amqp_event(name, event)
+            if amqp.gone is not None or amqp.closed is not None:
+                raise Mismatch(f"{name} was sent away: {amqp.closed or amqp.gone}")
+        for name, mqtt in list(self.mqtt.items()):
+            events, mqtt.events = mqtt.events, []
+            for event in events:
+                self._mqtt_event(name, mqtt, event)
+            if mqtt.gone is not None:
+                if name not in self.may_end:
+                    raise Mismatch(f"{name} was sent away: {mqtt.gone}")
+                self.lost_mqtt(name)
+
+    def _amqp_event(self, name: str, event: Event) -> None:
+        fields = event.fields
+        if event.kind == "return":
+            self.returned.append((name, event))
+        elif event.kind == "cancel":
+            self.cancelled.append((name, fields["consumer"]))
+        else:
+            consumer = self.consumers.get((name, fields["consumer"]))
+            if consumer is None:
+                raise Mismatch(f"{fields['body']!r} to {name}/{fields['consumer']}, which is cancelled")
+            item = self.queues.delivered(consumer, fields["body"], event.at, fields["tag"])
+            self.check_delivery(item, fields)
+            if consumer.takes == "hold":
+                self.held[name][fields["tag"]] = item
+
+    def check_delivery(self, item: Item, fields: dict[str, Any]) -> None:
+        """`redelivered`, `x-delivery-count`, the routing key and the headers that tell of a death."""
+        low, high = item.attempts
+        if fields["redelivered"]:
+            if high < 2:
+                raise Mismatch(f"{fields['body']!r} says redelivered at its first attempt")
+            item.attempts = (max(low, 2), high)
+        elif low > 1:
+            raise Mismatch(f"{fields['body']!r} does not say redelivered at attempt {low}")
+        headers = fields["headers"]
+        told = headers.get("x-delivery-count")
+        if told is not None:
+            self.queues.check_attempts(item, told + 1)
+        elif fields["redelivered"] or low > 1:
+            raise Mismatch(f"{fields['body']!r} does not say its x-delivery-count")
+        if "BCC" in headers:
+            raise Mismatch(f"{fields['body']!r} shows BCC")
+        deaths = headers.get("x-death")
+        if item.deaths:
+            if not deaths or (deaths[0]["queue"], deaths[0]["reason"]) != item.deaths[-1]:
+                raise Mismatch(f"{fields['body']!r} died {item.deaths}, x-death says {deaths}")
+        elif deaths:
+            raise Mismatch(f"{fields['body']!r} has x-death and never died: {deaths}")
+
+    def _mqtt_event(self, name: str, mqtt: Mqtt, event: Event) -> None:
+        session = self.sessions.sessions[name]
+        fields = event.fields
+        if event.kind == "released":
+            return
+        if not fields["topic"].startswith("$queue/"):
+            self.sessions.delivered(session, fields, event.at)
+            if fields["qos"] and not mqtt.hold:
+                self.sessions.acknowledged(session, fields["packet_id"])
+            return
+        queue = fields["topic"].split("/")[1]
+        consumer = self.consumers.get((name, queue))
+        if consumer is None:
+            raise Mismatch(f"{fields['body']!r} to {name}, which is not subscribed to {queue}")
+        item = self.queues.delivered(consumer, fields["body"], event.at, fields["packet_id"])
+        if mqtt.version == 5:
+            user = fields["user"]
+            self.queues.check_attempts(item, int(user["attempts"]))
+            if user["group-id"] != consumer.group.name or user["queue"] != queue:
+                raise Mismatch(f"{fields['body']!r} says {user}, it is {queue}/{consumer.group.name}")
+            event.fields["item"] = item
+        if consumer.takes == "hold":
+            if mqtt.hold and fields["qos"]:
+                session.queue_in_flight += 1
+                self.held[name][fields["packet_id"]] = item
+            elif consumer.explicit:
+                self.held[name][-event.fields["packet_id"] - (self.next_number() << 16)] = item
+            else:
+                self.queues.done(item, time.time())
+        if consumer.explicit:
+            item.tag = (user["message-id"], user["group-id"], user["attempts"])
+
+    # ---- help for operations
+
+    def next_number(self) -> int:
+        self.number += 1
+        return self.number
+
+    def need_amqp(self, name: str) -> Amqp:
+        if name not in self.amqp:
+            raise Skip
+        return self.amqp[name]
+
+    def need_mqtt(self, name: str) -> Mqtt:
+        if name not in self.mqtt:
+            raise Skip
+        return self.mqtt[name]
+
+    def need_queue(self, name: str) -> Queue:
+        if name not in self.queues.queues:
+            raise Skip
+        return self.queues.queues[name]
+
+    def _dead(self, queue: Queue, message: Message) -> list[str]:
+        settings = queue.settings
+        assert settings.dead_exchange is not None
+        keys = [settings.dead_key] if settings.dead_key else [message.key, *message.cc]
+        if settings.dead_exchange not in self.routes.exchanges:
+            return []
+        names = set(self.queues.queues)
+        route = self.routes.route(settings.dead_exchange, keys, message.headers, names)
+        for topic in route.topics:
+            self.sessions.publish(topic, message.body, 3, required=False)
+        return sorted(route.queues)
+
+    def forget_queue(self, name: str) -> None:
+        """The queue is deleted: its consumers end."""
+        queue = self.queues.queues.pop(name)
+        self.routes.drop_queue(name)
+        for group in queue.groups.values():
+            for consumer in list(group.consumers):
+                self.consumers.pop((consumer.client, consumer.tag), None)
+                if consumer.client in self.mqtt:
+                    self.may_end.add(consumer.client)
+                else:
+                    self.may_cancel.add((consumer.client, consumer.tag))
+            for item in group.items:
+                item.state = "gone"
+
+    def forget_channel(self, name: str, *, connection: bool = False) -> None:
+        """The consumers of an AMQP client end, what it holds returns; with `connection` exclusive queues."""
+        now = time.time()
+        gone = [consumer for key, consumer in self.consumers.items() if key[0] == name]
+        held = [item for item in self.held[name].values() if item.state == HELD]
+        for consumer in gone:
+            del self.consumers[consumer.client, consumer.tag]
+            consumer.group.consumers.remove(consumer)
+        for item in sorted(held, key=lambda item: item.place):
+            self.queues.back(item, now)
+        self.held[name].clear()
+        for queue in list(self.queues):
+            if connection and queue.exclusive == name:
+                self.forget_queue(queue.name)
+        for consumer in gone:
+            self.left(consumer.queue)
+
+    def left(self, queue: Queue) -> None:
+        """A consumer has left: an auto-delete queue goes with the last one."""
+        used = any(group.consumers for group in queue.groups.values())
+        if queue.settings.auto_delete and not used and self.queues.queues.get(queue.name) is queue:
+            self.forget_queue(queue.name)
+
+    def lost_mqtt(self, name: str, *, will: bool = True) -> None:
+        """The connection of an MQTT client has ended, by either side."""
+        client = self.mqtt.pop(name)
+        client.drop()
+        self.may_end.discard(name)
+        self._will(name, published=will)
+        now = time.time()
+        for key in [key for key in self.consumers if key[0] == name]:
+            consumer = self.consumers.pop(key)
+            if self.queues.queues.get(consumer.queue.name) is consumer.queue:
+                self.queues.leave(consumer, now)
+                self.left(consumer.queue)
+        self.held[name].clear()
+        session = self.sessions.sessions.get(name)
+        if session is not None:
+            session.queue_in_flight = 0
+        self.sessions.lose(name)
+
+    def _will(self, name: str, *, published: bool) -> None:
+        """Nothing yet: see the operations of MQTT."""
+
+    # ---- the end
+
+    def finish(self) -> None:
+        """Drain every queue and session, delete everything, and see that nothing is left."""
+        raise NotImplementedError
