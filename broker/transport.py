@@ -113,10 +113,11 @@ class Transport(asyncio.Protocol):
         connection = frontend.connection
         events = connection.receive(data, self._monotonic())
         if events:
-            if len(events) > limits.EVENTS_PER_TURN_MAX:
-                events = self._put_off(events)
             try:  # as `guard`, without its calls: every message of a lone device comes this way
-                frontend.handle(events)
+                if len(events) == 1:
+                    frontend.handle(events)
+                else:
+                    self._act(events)
             except Exception:
                 self._fail()
             hub = self._hub
@@ -148,23 +149,42 @@ class Transport(asyncio.Protocol):
         room.announce(self, unfinished_bytes, self._monotonic())
         self._room = room if unfinished_bytes else None
 
-    def _put_off(self, events: list[Any]) -> list[Any]:
-        """Give the first of very many events; the others come when all clients have had their turn."""
-        count = limits.EVENTS_PER_TURN_MAX
-        self._later = events[count:]
-        self.reading.hold()
-        self._hub.loop.call_soon(self._go_on)
-        return events[:count]
+    def _act(self, events: list[Any]) -> None:
+        """Act on the first of several events, as many as do not take long; the others come when all clients
+        have had their turn.
+        """
+        count = self._handle_some(events)
+        if count < len(events):
+            self._later = events[count:]
+            self.reading.hold()
+            self._hub.loop.call_soon(self._go_on)
+
+    def _handle_some(self, events: list[Any]) -> int:
+        """Act on some events, ever more at a time as long as they take no time; give how many it were."""
+        handle = self.frontend.handle
+        monotonic = self._monotonic
+        most = min(len(events), limits.EVENTS_PER_TURN_MAX)
+        until = monotonic() + limits.EVENTS_TURN_MS / 1000
+        count = 0
+        while count < most:
+            part = events[count : min(2 * count + 1, most)]
+            count += len(part)
+            handle(part)
+            if monotonic() > until:
+                break
+        return count
 
     def _go_on(self) -> None:
         """Act on more of what the client said before."""
-        if not self._later:
+        later = self._later
+        if not later:
             return  # the connection was lost
-        count = limits.EVENTS_PER_TURN_MAX
-        events = self._later[:count]
-        del self._later[:count]
-        self.guard(self.frontend.handle, events)
-        if self._later:
+        try:
+            del later[: self._handle_some(later)]
+        except Exception:
+            later.clear()
+            self._fail()
+        if later:
             self._hub.loop.call_soon(self._go_on)
         else:
             self.reading.release()

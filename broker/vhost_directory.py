@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeVar
 
 import structlog
 from pydantic import ValidationError
@@ -25,6 +25,8 @@ from queue_manager.errors import (
     QueueNotFound,
 )
 from storage.envelope import EnvelopeTemplate
+
+T = TypeVar("T")
 
 _log: Final = structlog.get_logger("sluicemq")
 
@@ -147,21 +149,41 @@ def _settings(name: str, kept: StoredVhost) -> VhostSettings:
 async def _empty(client: ShardClient) -> None:
     """Delete everything in a virtual host."""
     await _end_sessions(client.sessions)
-    for queue in await client.queues.names():
-        try:
-            await client.queues.delete(queue)
-        except QueueNotFound:
-            pass  # it went with its last consumer, or its owner
-    for binding in await client.exchanges.bindings():
-        await client.exchanges.unbind(binding)
-    for exchange in await client.exchanges.views():
-        try:
-            await client.exchanges.delete(exchange.name)
-        except (AccessRefused, ExchangeNotFound):
-            pass  # it is always there, or went with its last binding
-    for topic in client.retained.topics():
-        client.retained.keep(EnvelopeTemplate(topic), 0, b"")
+    for step in _steps(await client.queues.names()):
+        for queue in step:
+            try:
+                await client.queues.delete(queue)
+            except QueueNotFound:
+                pass  # it went with its last consumer, or its owner
+        await _let_others(client)
+    for bindings in _steps(await client.exchanges.bindings()):
+        for binding in bindings:
+            await client.exchanges.unbind(binding)
+        await _let_others(client)
+    for exchanges in _steps(await client.exchanges.views()):
+        for exchange in exchanges:
+            try:
+                await client.exchanges.delete(exchange.name)
+            except (AccessRefused, ExchangeNotFound):
+                pass  # it is always there, or went with its last binding
+        await _let_others(client)
+    for topics in _steps(client.retained.topics()):
+        for topic in topics:
+            client.retained.keep(EnvelopeTemplate(topic), 0, b"")
+        await _let_others(client)
     await client.commits.durable()
+
+
+def _steps(things: Sequence[T]) -> Iterator[Sequence[T]]:
+    """The things, a part at a time."""
+    for begin in range(0, len(things), limits.VHOST_THINGS_ENDED_PER_STEP):
+        yield things[begin : begin + limits.VHOST_THINGS_ENDED_PER_STEP]
+
+
+async def _let_others(client: ShardClient) -> None:
+    """Let everybody else have their turn, and what was done so far be written."""
+    client.turns.settle()
+    await asyncio.sleep(0)
 
 
 async def _end_sessions(sessions: SessionClient) -> None:

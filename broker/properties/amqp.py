@@ -175,7 +175,9 @@ def may_copy(raw: bytes) -> bool:
 
 
 def copy_keys(raw: bytes) -> list[str]:
-    """The routing keys of the headers CC and BCC; raises InvalidArgument where they are no list."""
+    """The routing keys of the headers CC and BCC; raises InvalidArgument where they are no list, or too
+    many.
+    """
     headers = headers_of(raw)
     keys: list[str] = []
     for name in (COPIES, BLIND_COPIES):
@@ -185,6 +187,8 @@ def copy_keys(raw: bytes) -> list[str]:
                 f'invalid message: {{unacceptable_type_in_header,"{name}",{field_type_name(value)}}}'
             )
         keys += [key for key in value if isinstance(key, str)]
+    if len(keys) > limits.COPY_KEYS_MAX:
+        raise InvalidArgument(f"CC and BCC have at most {limits.COPY_KEYS_MAX} routing keys")
     return keys
 
 

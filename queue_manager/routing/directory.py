@@ -89,7 +89,10 @@ class QueueDirectory:
             through = self.exchanges.get(exchange)
             if through is None:
                 return ()
-            return self.exchanges.routes.through(through, keys, lambda: self._headers_of(template)).queues
+            try:
+                return self.exchanges.routes.through(through, keys, lambda: self._headers_of(template)).queues
+            except LimitReached:
+                return ()
         return [self._queues[name] for name in dict.fromkeys(keys) if name in self._queues]
 
     def read_headers_by(self, headers_of: HeadersOf) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from config import limits
+from queue_manager.address import local_name
+from queue_manager.errors import LimitReached
 from queue_manager.queue.queue import Queue
 from queue_manager.routing.binding import Binding
 from queue_manager.routing.bindings import Route
@@ -42,7 +45,9 @@ class ExchangeRoutes:
                 del self._for_unrouted[alternate]
 
     def through(self, exchange: Exchange, keys: Sequence[str], headers: Callable[[], Headers]) -> Route:
-        """The queues that take a message published to an exchange; see `Exchanges.route`."""
+        """The queues that take a message published to an exchange; see `Exchanges.route`. Raises LimitReached
+        where the message would pass through too many exchanges.
+        """
         is_single = len(keys) == 1
         route = exchange.route_of(keys[0]) if is_single else None
         if route is not None:
@@ -107,6 +112,11 @@ class _Walk:
                 onward = [] if alternate is None else [alternate]
             for following in onward:
                 if following not in seen:
+                    if len(seen) >= limits.EXCHANGES_PER_ROUTE_MAX:
+                        raise LimitReached(
+                            f"a message to exchange {local_name(start.name)!r} would pass through more than "
+                            f"{limits.EXCHANGES_PER_ROUTE_MAX} exchanges"
+                        )
                     seen.add(following)
                     pending.append(following)
 

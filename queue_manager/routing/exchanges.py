@@ -208,7 +208,7 @@ class Exchanges:
         """The queues that take a message published to an exchange, each once; see `Matcher.match`.
 
         The route stays current until bindings change; not at all if the next message may take another.
-        Raises ExchangeNotFound, InternalExchange when clients may not publish there.
+        Raises ExchangeNotFound, LimitReached, InternalExchange when clients may not publish there.
         """
         exchange = self.find(name)
         if exchange.definition.internal:
@@ -220,7 +220,10 @@ class Exchanges:
         exchange = self.get(name)
         if exchange is None or exchange.definition.internal:
             return NOWHERE
-        self.routes.through(exchange, (key,), lambda: NO_HEADERS)
+        try:
+            self.routes.through(exchange, (key,), lambda: NO_HEADERS)
+        except LimitReached:
+            return NOWHERE
         return exchange.route_of(key) or NOWHERE
 
     # after a start

@@ -18,11 +18,14 @@ def words_of(key: str) -> list[str]:
 
 
 class _Node:
-    """What follows a number of words: further words, and the bindings whose pattern ends here."""
+    """What follows a number of words: further words, and the bindings whose pattern ends here. `takes_any`:
+    after `#`, where it stays whatever words come.
+    """
 
-    __slots__ = ("bindings", "following")
+    __slots__ = ("bindings", "following", "takes_any")
 
-    def __init__(self) -> None:
+    def __init__(self, *, takes_any: bool = False) -> None:
+        self.takes_any = takes_any
         self.following: dict[str, _Node] = {}
         self.bindings: dict[Binding, None] = {}
 
@@ -43,7 +46,11 @@ class TopicMatcher:
         """See `Matcher`."""
         node = self._root
         for word in words_of(binding.key):
-            node = node.following.setdefault(word, _Node())
+            following = node.following
+            child = following.get(word)
+            if child is None:
+                child = following[word] = _Node(takes_any=word == ANY_WORDS)
+            node = child
         node.bindings[binding] = None
 
     def remove(self, binding: Binding) -> None:
@@ -66,24 +73,31 @@ class TopicMatcher:
         return found
 
     def _match(self, words: list[str], found: dict[Binding, None]) -> None:
-        count = len(words)
-        # a set of places, so that several `#` in a pattern do not try the same words over and over
-        places = [(self._root, 0)]
-        seen = {(self._root, 0)}
-        while places:
-            node, position = places.pop()
-            following = node.following
-            nexts: list[tuple[_Node, int]] = []
-            if position < count:
-                for word in {words[position], ONE_WORD} - {ANY_WORDS}:
-                    child = following.get(word)
-                    if child is not None:
-                        nexts.append((child, position + 1))
-            else:
-                found.update(node.bindings)
-            if (rest := following.get(ANY_WORDS)) is not None:
-                nexts += [(rest, end) for end in range(position, count + 1)]
-            for place in nexts:
-                if place not in seen:
-                    seen.add(place)
-                    places.append(place)
+        # word by word, with all places that the words so far lead to: however many `#` there are in patterns,
+        # a place is looked at once for each word
+        places: dict[_Node, None] = {}
+        _enter(self._root, places)
+        for word in words:
+            before, places = places, {}
+            for node in before:
+                if node.takes_any:
+                    _enter(node, places)
+                following = node.following
+                if word != ANY_WORDS and (child := following.get(word)) is not None:
+                    _enter(child, places)
+                if (child := following.get(ONE_WORD)) is not None:
+                    _enter(child, places)
+            if not places:
+                return
+        for node in places:
+            found.update(node.bindings)
+
+
+def _enter(node: _Node, places: dict[_Node, None]) -> None:
+    """Come to a place, and to what follows it by `#`, which may be no word."""
+    while node not in places:
+        places[node] = None
+        following = node.following.get(ANY_WORDS)
+        if following is None:
+            return
+        node = following

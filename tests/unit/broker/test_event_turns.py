@@ -100,3 +100,21 @@ async def test_what_was_said_before_the_end_is_done(broker, parts, closes):
                 last = connect(broker)
 
     assert await asyncio.to_thread(run) == f"q{QUEUES - 1}"
+
+
+async def test_what_takes_long_is_handled_one_by_one_and_what_does_not_ever_more_at_a_time(
+    broker, parts, monkeypatch
+):
+    def run():
+        client = connect(broker)
+        parts.clear()
+        client.send_bytes(declares(nowait=True))
+        client.call(1, commands.Basic.Qos(0, 1), commands.Basic.QosOk)
+        client.drop()
+        return list(parts)
+
+    monkeypatch.setattr(limits, "EVENTS_PER_TURN_MAX", 64)
+    monkeypatch.setattr(limits, "EVENTS_TURN_MS", 60_000)
+    assert max(await asyncio.to_thread(run)) >= 16
+    monkeypatch.setattr(limits, "EVENTS_TURN_MS", -1)
+    assert set(await asyncio.to_thread(run)) == {1}
