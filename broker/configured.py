@@ -15,7 +15,7 @@ from queue_manager import address
 from queue_manager.address import DEFAULT_VHOST
 from queue_manager.api import BindingDefinition, GroupDefinition, QueueDeclaration, QueuePolicy, read_start
 from queue_manager.errors import InvalidArgument
-from queue_manager.policy import FOREVER, REJECT
+from queue_manager.policy import FOREVER, KEEP_UNMATCHED, REJECT
 
 _CAPTURE: Final = {"x-capture": True}  # tells the bindings of the configuration from those of clients
 
@@ -44,6 +44,7 @@ def policy_of(settings: Settings, queue: QueueSettings) -> QueuePolicy:
         depth_max=queue.limits.max_depth,
         bytes_max=queue.limits.max_bytes,
         overflow=REJECT if queue.overflow == "reject-publish" else queue.overflow,
+        unmatched=KEEP_UNMATCHED if queue.unmatched == "keep" else queue.unmatched,
         message_ttl_ms=queue.limits.message_ttl_ms,
         single_active=queue.single_active_consumer,
         priority_max=queue.max_priority,

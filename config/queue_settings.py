@@ -17,7 +17,8 @@ from config.fields import (
 )
 
 _NOT_FOR_STREAMS = (
-    "done_retention_ms", "bucket_size", "retry", "dlq", "overflow", "max_priority", "message_groups"
+    "done_retention_ms", "bucket_size", "retry", "dlq", "overflow", "max_priority", "message_groups",
+    "unmatched",
 )  # fmt: skip
 _STREAM_LIMITS: Final = {
     "max_depth": "max_length_messages",
@@ -196,6 +197,8 @@ class QueueSettings(Section):
     """Only for streams: the group whose progress the readers of all groups are told; "" is none."""
     overflow: Literal["reject-publish", "reject-publish-dlx", "drop-head"] = "reject-publish"
     """Beyond `max_depth` or `max_bytes`: the publish is refused, and dead-lettered, or the oldest go."""
+    unmatched: Literal["keep", "dead_letter", "drop"] = "keep"
+    """What becomes of messages that no group of those there are wants: kept for groups to come, or not."""
 
     @field_validator("dlq", mode="before")
     @classmethod
@@ -241,6 +244,8 @@ class QueueSettings(Section):
             names.check_queue_name(self.dead_letter)
             if self.dead_letter == self.name:
                 raise ValueError("dlq must be another queue")
+        elif self.unmatched == "dead_letter":
+            raise ValueError("unmatched: dead_letter needs a dlq")
         return self
 
     @model_validator(mode="after")

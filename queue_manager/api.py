@@ -151,7 +151,9 @@ class QueueView:
     """One queue. `pause` is what an operator has stopped in it.
 
     `ready` is what `message_count` of AMQP says (of a stream: all there is); `unmatched`,
-    `delayed`, `in_flight`, `failed` and `done` are sums over its groups.
+    `delayed`, `in_flight`, `failed` and `done` are sums over its groups. `unwanted` are those that no group
+    wanted, kept for groups to come; `unwanted_dropped` were not taken, or dead-lettered, for that since the
+    start of the broker.
 
     Offsets `first_offset` up to `next_offset` are kept, or were when some group last let go of one (with
     priorities: those of priority 0, each has its own). `retained_bytes` is the payload a stream keeps, 0 for
@@ -184,6 +186,8 @@ class QueueView:
     retained_bytes: int
     memory_bytes: int
     groups: tuple[str, ...]
+    unwanted: int = 0
+    unwanted_dropped: int = 0
     arguments: Mapping[str, object] = field(default_factory=dict)
     published: int = 0
     delivered: int = 0

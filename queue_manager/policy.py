@@ -14,6 +14,10 @@ REJECT: Final = ""  # overflow: what is too much is refused
 REJECT_DLX: Final = "reject-publish-dlx"  # and dead-lettered
 DROP_HEAD: Final = "drop-head"  # the oldest goes instead
 
+KEEP_UNMATCHED: Final = ""  # unmatched: what no group wants is kept for groups to come
+DEAD_LETTER_UNMATCHED: Final = "dead_letter"  # it is dead-lettered
+DROP_UNMATCHED: Final = "drop"  # it is let go of, and its publisher told so
+
 
 @dataclass(frozen=True, slots=True)
 class Pause:
@@ -55,7 +59,8 @@ class QueuePolicy:
     given a message `message_ttl_ms` after it was appended. `overflow` says what happens beyond `depth_max`
     messages or `bytes_max` of payload that wait. `expires_ms` is for queues in memory, `unused_max_ms` for
     durable ones: how long they stay without consumers. Leases are `visibility_timeout_ms` for MQTT consumers,
-    `consumer_timeout_ms` for AMQP ones if it is set.
+    `consumer_timeout_ms` for AMQP ones if it is set. `unmatched` says what becomes of messages that none
+    of the groups there are wants.
     """
 
     visibility_timeout_ms: int
@@ -86,6 +91,7 @@ class QueuePolicy:
     overflow: str = ""
     unused_max_ms: int = 0
     consumer_timeout_ms: int = 0
+    unmatched: str = ""
 
     def binds_keys(self) -> bool:
         """Whether keys are bound to consumers; a single active consumer has all of them anyway."""

@@ -35,6 +35,13 @@ _QUEUES: Final[tuple[_QueueMetric, ...]] = (
     ("scheduled", "gauge", "Messages published for later.", lambda v: v.scheduled),
     ("failed", "gauge", "Messages that failed and are kept.", lambda v: v.failed),
     ("unmatched", "gauge", "Ready messages that no consumer's filter wants.", lambda v: v.unmatched),
+    ("unwanted", "gauge", "Messages no group wanted, kept for groups to come.", lambda v: v.unwanted),
+    (
+        "unwanted_dropped_total",
+        "counter",
+        "Messages dropped or dead-lettered because no group wanted them.",
+        lambda v: v.unwanted_dropped,
+    ),
     ("consumers", "gauge", "Consumers.", lambda v: v.consumers),
     ("publish_paused", "gauge", "Whether publishes are refused, by an operator.", lambda v: v.pause.publish),
     ("deliver_paused", "gauge", "Whether consumers are given nothing.", lambda v: v.pause.deliver),

@@ -220,6 +220,7 @@ class Pages:
             ("Delayed", view.delayed),
             ("Scheduled", view.scheduled),
             ("Failed", view.failed),
+            ("Wanted by no group", view.unwanted),
             ("Consumers", view.consumers),
             ("Published", view.published),
             ("Redelivered", view.redelivered),

@@ -275,6 +275,8 @@ class Cursor:
         else's would be, what it took is claimed done.
         """
         self.log.context.budget.spend(limits.DELIVERY_COST + len(messages))
+        if self.retention.has_keeper:  # which is past these, and never moves on itself
+            self.retention.release_tail(self, [message.offset for message in messages])
         if not consumer.no_ack:
             claims = self.claims.claim(messages, consumer, IN_FLIGHT, now_ms)
             consumer.sink.deliver(consumer, messages, claims)

@@ -11,6 +11,7 @@ from queue_manager.address import local_name
 from queue_manager.claims.claim import Claim, Consumer
 from queue_manager.claims.consumers import Consumers
 from queue_manager.cursor.cursor import Cursor
+from queue_manager.cursor.failures import DeadLetters
 from queue_manager.dispatch.by_key.keys import GroupKeyOf
 from queue_manager.group.condition import condition_of
 from queue_manager.group.serving import Serving
@@ -75,6 +76,10 @@ class Group:
     def cursor_at(self, offset: int) -> Cursor:
         """The cursor of the log that has this offset."""
         return self.cursors[-1 - priority_of(offset)] if len(self.cursors) > 1 else self.cursors[0]
+
+    def dead_letters_of(self, queue: DeadLetters) -> DeadLetters:
+        """Where what the group gives up goes: where its queue says."""
+        return queue
 
     def note_spec(self) -> None:
         """Its spec records are written."""

@@ -79,6 +79,10 @@ class Serving:
             cursor.serve_by(by_selector)
         return by_selector
 
+    def go_out_of_order(self, cursor: Cursor) -> None:
+        """Messages beyond the position of a cursor were claimed, or are gone."""
+        self.select(cursor)
+
     def _selection_ended(self, cursor: Cursor) -> None:
         rest = {other: by for other, by in self.by_selector.items() if other is not cursor}
         self.by_selector = rest or _NOTHING_SELECTED

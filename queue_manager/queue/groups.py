@@ -11,11 +11,14 @@ from queue_manager.cursor.cursor import Cursor
 from queue_manager.cursor.reset_keep import keep_passed
 from queue_manager.dispatch.by_key.keys import GroupKeyOf
 from queue_manager.errors import GroupNotFound, InvalidAddress, LimitReached, PreconditionFailed
+from queue_manager.group.audience import Audience
 from queue_manager.group.group import Group, group_id_of
+from queue_manager.group.keeper import KEPT, Keeper
 from queue_manager.log.members import others_than, released_by_all
 from queue_manager.log.ranges import RangeSet
 from queue_manager.log.removals import GroupRemoval
 from queue_manager.model import Message
+from queue_manager.policy import DROP_UNMATCHED
 from queue_manager.queue.part import Part
 from storage.layout import GROUP_SEPARATOR, QUEUE_ID_BYTES_MAX
 from storage.records import claim_state, group_position, log_cursor, queue_spec, skipped_offsets
@@ -33,20 +36,26 @@ class Owner(Protocol):
     def write_spec(self) -> None:
         """Put its specs into the open commit, which the default group is part of."""
 
+    def note_dropped(self, count: int) -> None:
+        """So many messages were let go of because no group wanted them."""
+
 
 class Groups:
     """The groups by ID (name, or `name@pattern`).
 
-    `parts` are the logs of the queue, that of priority 0 first.
+    `parts` are the logs of the queue, that of priority 0 first. `audience` knows what the groups want.
+    `keeper` holds what none of them wants, while that can be; it is none of those that can be asked for.
     """
 
-    __slots__ = ("_groups", "_key_of", "_parts", "_queue")
+    __slots__ = ("_groups", "_key_of", "_parts", "_queue", "audience", "keeper")
 
     def __init__(self, queue: Owner, parts: list[Part], key_of: GroupKeyOf) -> None:
         self._queue = queue
         self._parts = parts
         self._key_of = key_of
         self._groups: dict[str, Group] = {}
+        self.audience = Audience(parts[0].log, self)
+        self.keeper: Keeper | None = None
 
     def __iter__(self) -> Iterator[Group]:
         return iter(self._groups.values())
@@ -65,6 +74,10 @@ class Groups:
         """The IDs of all groups."""
         return list(self._groups)
 
+    def with_keeper(self) -> list[Group]:
+        """All groups, and the keeper if there is one."""
+        return [*self._groups.values()] if self.keeper is None else [*self._groups.values(), self.keeper]
+
     def find(self, group_id: str) -> Group:
         """The group of that ID; raises GroupNotFound."""
         group = self._groups.get(group_id)
@@ -76,6 +89,8 @@ class Groups:
 
     def blank(self, name: str, pattern: str, selector: str) -> Group:
         """A group that is not known yet, without cursors."""
+        if name == KEPT:
+            return self._blank_keeper()
         return Group(self._parts[0].log, name, pattern, selector, self._key_of)
 
     def ensure(self, name: str, pattern: str, selector: str, places: Sequence[Place] | None = None) -> Group:
@@ -109,6 +124,14 @@ class Groups:
 
     def _make(self, name: str, pattern: str, selector: str) -> Group:
         group = self.blank(name, pattern, selector)
+        self._join(group)
+        self._groups[group.group_id] = group
+        self.audience.changed()
+        self._follow(is_new=True)
+        return group
+
+    def _join(self, group: Group) -> None:
+        """Have a group begin at the oldest message kept."""
         cursors = [
             part.new_cursor(group, part.log.head_offset, part.log.head_sequence) for part in self._parts
         ]
@@ -116,8 +139,74 @@ class Groups:
         for part, cursor in zip(self._parts, cursors, strict=True):
             part.adopt(group.group_id, cursor)
             _pass_places(group, part, cursor)
-        self._groups[group.group_id] = group
-        return group
+
+    # what no group wants
+
+    def policy_changed(self) -> None:
+        """Keep what no group wants, or do so no more, as the queue's policy says."""
+        self._follow(is_new=True)
+
+    def _follow(self, *, is_new: bool = False) -> None:
+        """Have a keeper as long as there may be something that no group wants, and it is not dropped.
+
+        `is_new`: what was left for groups to come may be wanted now.
+        """
+        policy = self._parts[0].log.policy
+        if policy.stream:
+            return
+        is_needed = policy.unmatched != DROP_UNMATCHED and not self.audience.wants_all()
+        keeper = self.keeper
+        if keeper is None:
+            if is_needed:
+                self._make_keeper()
+        elif not is_needed and self._can_do_without(keeper):
+            self._give_keeper_up(keeper)
+        elif is_new:
+            keeper.begin_again()
+
+    def _make_keeper(self) -> None:
+        keeper = self._blank_keeper()
+        self._join(keeper)
+        self._take_keeper(keeper)
+        self.write_group_spec(keeper)
+        keeper.want_dispatch()
+
+    def _blank_keeper(self) -> Keeper:
+        return Keeper(self._parts[0].log, self.audience, self._key_of, self._queue.note_dropped)
+
+    def _take_keeper(self, keeper: Keeper) -> None:
+        self.keeper = keeper
+        for part, keeping in zip(reversed(self._parts), keeper.keepings, strict=True):
+            part.keep_unmatched(keeping)
+
+    def _can_do_without(self, keeper: Keeper) -> bool:
+        """Whether nothing but the log tells what the keeper has: it is known what was let go of, and no dead
+        letter of it was refused.
+        """
+        return not keeper.failed_count() and all(part.retention.is_known for part in self._parts)
+
+    def _give_keeper_up(self, keeper: Keeper) -> None:
+        """Have none any more beside the groups there are: what none of those needs goes."""
+        self._remove_keeper(keeper)
+        for part, cursor in zip(reversed(self._parts), keeper.cursors, strict=True):
+            if not part.log.durable:
+                part.retention.trim_tail(0)
+                continue
+            free = released_by_all(part.cursors.values())
+            free.discard_all(part.retention.payloads.released)
+            part.retention.release_ranges(cursor.storage_id, free)
+
+    def _remove_keeper(self, keeper: Keeper) -> None:
+        self.keeper = None
+        keeper.retire()
+        for part, cursor in zip(reversed(self._parts), keeper.cursors, strict=True):
+            part.keep_unmatched(None)
+            del part.cursors[KEPT]
+            part.farewell(cursor)
+            if part.log.durable:
+                self._forget_records(cursor)
+
+    # specs
 
     def write_group_spec(self, group: Group) -> None:
         """Put the specs of a group into the open commit, if that was not done."""
@@ -136,7 +225,11 @@ class Groups:
     def restore(self, group: Group) -> None:
         """Take in a group that was made before the start."""
         group.note_spec()
-        self._groups[group.group_id] = group
+        self.audience.changed()
+        if isinstance(group, Keeper):
+            self._take_keeper(group)
+        else:
+            self._groups[group.group_id] = group
 
     def _begin_at(self, group: Group, places: Sequence[Place]) -> None:
         """Have a group that was just made begin at `places`, one for each log of the queue."""
@@ -159,7 +252,7 @@ class Groups:
         if not log.durable:
             return
         cursor.stored.mark_dirty()
-        if len(self._groups) == 1:
+        if len(part.cursors) == 1:
             # no other group wants what it passes; of several groups the others keep it
             behind.discard_all(part.retention.payloads.released)
             part.retention.release_ranges(cursor.storage_id, behind)
@@ -170,10 +263,13 @@ class Groups:
         for part in self._parts:
             if not part.retention.is_known:
                 waiting.update(dict.fromkeys(cursor.group_id for cursor in part.history_known()))
-        for group_id in waiting:
-            group = self._groups[group_id]
-            self._put_spec(group)
-            group.loaded(now_ms)
+        for group in self.with_keeper():
+            if group.group_id in waiting:
+                self._put_spec(group)
+                group.loaded(now_ms)
+        self._follow()
+        if self.keeper is not None:
+            self.keeper.want_dispatch()
 
     # ending
 
@@ -197,10 +293,17 @@ class Groups:
     def delete(self, group_id: str, now_ms: int, *, force: bool) -> None:
         """Remove a group: its consumers are cancelled, its claims end, what only it kept goes.
 
-        Of the queue's last group what it had not done stays with the queue. Raises as `check_idle`.
+        Of the queue's last group what it had not done stays with the queue, with what it did not want. Raises
+        as `check_idle`.
         """
         group = self.check_idle(group_id, force=force)
         group.serving.end_message_groups()
+        keeper = self.keeper if len(self._groups) == 1 else None
+        kept: list[tuple[Cursor, GroupRemoval | None] | None] = [None] * len(self._parts)
+        if keeper is not None:
+            cursors = reversed(keeper.cursors)
+            kept = [(cursor, _begin_removal(cursor, DELETE, now_ms)) for cursor in cursors]
+            self._remove_keeper(keeper)
         ended: list[tuple[Part, Cursor, GroupRemoval | None, list[Message]]] = []
         for part in self._parts:
             cursor = part.cursors[group_id]
@@ -208,17 +311,21 @@ class Groups:
             ended.append((part, cursor, _begin_removal(cursor, DELETE, now_ms), unfinished))
             del part.cursors[group_id]
         del self._groups[group_id]
+        self.audience.changed()
         group.retire()
         for part, cursor, _, _ in ended:
             part.farewell(cursor)
         group.dismiss(f"consumer group {group_id!r} of queue {local_name(self._queue.name)!r} was deleted")
-        for part, cursor, removal, unfinished in ended:
+        for (part, cursor, removal, unfinished), left in zip(ended, kept, strict=True):
             if not part.log.durable:
                 part.retention.trim_tail(0)
                 continue
             self._forget_records(cursor)
             if removal is not None:
-                _let_go_of_all(part, cursor, removal, unfinished)
+                _let_go_of_all(part, cursor, removal, unfinished, None if left is None else left[0])
+            if left is not None and left[1] is not None:
+                _let_go_of_failed(part, left[0], left[1])
+        self._follow()
 
     def _forget_records(self, cursor: Cursor) -> None:
         commit = cursor.log.context.commit
@@ -254,6 +361,7 @@ class Groups:
         new.join(cursors[::-1])
         group.retire()
         self._groups[group.group_id] = new
+        self.audience.changed()
         for part, cursor, removal in zip(self._parts, cursors, removals, strict=True):
             old = part.cursors[group.group_id]
             part.farewell(old)
@@ -279,7 +387,7 @@ def _pass_places(group: Group, part: Part, cursor: Cursor) -> None:
     gone = [] if part.log.durable else part.log.tail.released()
     gone = [offset for offset in gone if offset >= cursor.position]
     if gone:
-        group.serving.select(cursor)
+        group.serving.go_out_of_order(cursor)
         cursor.progress.claim(gone)
 
 
@@ -305,8 +413,12 @@ def _begin_removal(cursor: Cursor, mode: int, now_ms: int) -> GroupRemoval | Non
     )
 
 
-def _let_go_of_all(part: Part, cursor: Cursor, removal: GroupRemoval, unfinished: list[Message]) -> None:
-    """Of a deleted group: what no other group needs goes."""
+def _let_go_of_all(
+    part: Part, cursor: Cursor, removal: GroupRemoval, unfinished: list[Message], kept: Cursor | None
+) -> None:
+    """Of a deleted group: what no other group needs goes. `kept`: of the queue's last group, what of it the
+    keeper was not past stays.
+    """
     retention = part.retention
     log = part.log
     others = list(part.cursors.values())
@@ -314,6 +426,11 @@ def _let_go_of_all(part: Part, cursor: Cursor, removal: GroupRemoval, unfinished
         free = released_by_all(others)
     else:
         free = cursor.progress.taken()
+        if kept is not None:
+            passed = kept.progress.taken()
+            free = free.intersection(passed)
+            # the keeper's own release of it may have been for the next commit
+            retention.payloads.release_all(cursor.progress.failed.intersection(passed))
         free.drop_before(log.head_offset)
         for message in unfinished:
             free.discard(message.offset, message.offset + 1)
@@ -328,6 +445,14 @@ def _let_go_of_all(part: Part, cursor: Cursor, removal: GroupRemoval, unfinished
         row_free.discard_all(other.progress.failed)
     removal.free_rows(row_free)
     retention.let_go(removal, free)
+
+
+def _let_go_of_failed(part: Part, cursor: Cursor, removal: GroupRemoval) -> None:
+    """Of the keeper that goes with the last group: dead letters that were refused."""
+    gone = part.retention.payloads.released.copy()
+    gone.add(0, part.log.head_offset)
+    removal.free_rows(cursor.progress.failed.intersection(gone))
+    part.retention.let_go(removal, RangeSet())
 
 
 def _divide(part: Part, old: Cursor, new: Cursor, removal: GroupRemoval, now_ms: int) -> None:

@@ -8,6 +8,7 @@ from queue_manager.cursor.cursor import Cursor, Rules
 from queue_manager.cursor.no_rules import NO_RULES
 from queue_manager.definitions import encode_group_spec, encode_queue_spec
 from queue_manager.group.group import Group
+from queue_manager.group.keeper import Keeping
 from queue_manager.log.levels import first_offset, priority_of
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.removals import QueueRemoval
@@ -30,6 +31,7 @@ class Part:
 
     __slots__ = (
         "_levels",
+        "_keeping",
         "_lets_expire",
         "_purging",
         "_rules",
@@ -55,6 +57,7 @@ class Part:
         self._lets_expire = lets_expire  # messages that ask for it
         self._rules: LogRules | None = None
         self._purging: Purging | None = None  # once something was purged
+        self._keeping: Keeping | None = None
         self._follow_policy()
 
     # rules
@@ -114,7 +117,11 @@ class Part:
             context.appended[self] = None
         context.tailed[self.retention] = None
         if self._rules is not None or (template.expires_at_ms and self._lets_expire):
-            self.use_rules().appended(template, first_id, offset, bodies, now_ms)
+            self.use_rules().count(template, first_id, offset, bodies, now_ms)
+        if self._keeping is not None:
+            self._keeping.appended(offset)
+        if self._rules is not None:
+            self._rules.appended(len(bodies), now_ms)
         self.appended()
 
     def tell_offsets(self) -> None:
@@ -151,6 +158,13 @@ class Part:
 
     # groups
 
+    def keep_unmatched(self, keeping: Keeping | None) -> None:
+        """Have what is appended judged by this from now on: whether any group wants it (None: there is no
+        need to).
+        """
+        self._keeping = keeping
+        self.retention.note_keeper(is_there=keeping is not None)
+
     def new_cursor(self, group: Group, position: int, sequence: int) -> Cursor:
         """A cursor for a group; it is not known yet."""
         cursor = Cursor(
@@ -162,7 +176,7 @@ class Part:
             sequence=sequence,
             wants=group.wants,
             rules=self.rules,
-            dead_letters=self.dead_letters,
+            dead_letters=group.dead_letters_of(self.dead_letters),
             dispatcher=group.serving.in_order,
         )
         if self.log.tells_offsets:

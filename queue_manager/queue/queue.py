@@ -15,7 +15,7 @@ from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.retention import Retention
 from queue_manager.outcomes import ACCEPTED, REFUSED_DEPTH, REFUSED_PAUSED, REFUSED_SIZE
 from queue_manager.patterns import MATCH_ALL
-from queue_manager.policy import DROP_HEAD, NOT_PAUSED, Pause
+from queue_manager.policy import DROP_HEAD, DROP_UNMATCHED, NOT_PAUSED, Pause
 from queue_manager.queue.groups import Groups, Place
 from queue_manager.queue.memory import EphemeralMemory
 from queue_manager.queue.part import Part
@@ -58,7 +58,8 @@ class Surroundings:
 class Queue:
     """A classic (durable) or ephemeral queue.
 
-    `topics` are its bindings. `owner` is the connection an exclusive queue belongs to. `parts` are its logs,
+    `topics` are its bindings; `dropped_count` messages were dropped because none of its groups wanted them.
+    `owner` is the connection an exclusive queue belongs to. `parts` are its logs,
     that of priority 0 first: more than one if it has priorities.
 
     It has one method for each thing that publishers, rules (`rules.host.Host`), dead letters (`Target`), the
@@ -75,6 +76,7 @@ class Queue:
         "context",
         "deleted",
         "description",
+        "dropped_count",
         "durable",
         "groups",
         "is_bounded",
@@ -105,6 +107,7 @@ class Queue:
         self.auto_delete = definition.auto_delete
         self.auto_created = definition.auto_created
         self.deleted = False
+        self.dropped_count = 0
         self.use = Use(self, self.context.timers, now_ms)
         self._levels = Levels(log)
         self.parts: list[Part] = [self.make_part(log)]
@@ -158,8 +161,9 @@ class Queue:
         self.policy = definition.policy
         for part in self.parts:
             part.set_policy(definition.policy)
-        for group in self.groups:
+        for group in self.groups.with_keeper():
             group.policy_changed()
+        self.groups.policy_changed()
         self._follow_policy()
         if self.durable:
             self.write_spec()
@@ -241,9 +245,9 @@ class Queue:
         default = self.groups.get("")
         if default is not None:
             return default.ready_count()
-        return max((group.ready_count() for group in self.groups), default=None) or (
-            0 if len(self.groups) else self.kept_count()
-        )
+        if not len(self.groups):
+            return self.kept_count()
+        return max(group.ready_count() for group in self.groups.with_keeper())
 
     def waiting_count(self) -> int:
         """As `ready_count`, with the messages that came back and wait for their next attempt."""
@@ -256,7 +260,12 @@ class Queue:
         """Messages the slowest group has still to claim."""
         if not len(self.groups):
             return self.kept_count()
-        return max(group.waiting_count() for group in self.groups)
+        return max(group.waiting_count() for group in self.groups.with_keeper())
+
+    def unwanted_count(self) -> int:
+        """Messages that none of its groups wanted, kept for groups to come."""
+        keeper = self.groups.keeper
+        return 0 if keeper is None else keeper.waiting_count()
 
     def memory_bytes(self) -> int:
         """What its messages take in memory."""
@@ -265,6 +274,19 @@ class Queue:
         return sum(part.log.tail.memory_bytes for part in self.parts) + self.rules.scheduled_bytes()
 
     # room
+
+    def drops(self, template: EnvelopeTemplate) -> bool:
+        """Whether a message like this is let go of at once: there are groups, none of them wants it, and such
+        messages are dropped. What a group's selector says of a field that each message has for itself (an
+        offset, a time) is not known before: it counts as wanted.
+        """
+        if self.policy.unmatched != DROP_UNMATCHED or self.groups.audience.wants_all():
+            return False
+        return not self.groups.audience.may_want(template)
+
+    def note_dropped(self, count: int) -> None:
+        """So many messages were not taken, as `drops` said, or were dead-lettered for that."""
+        self.dropped_count += count
 
     def has_room(self, count: int, body_bytes: int) -> bool:
         """Whether it takes so many messages of so many bytes in all."""
@@ -383,5 +405,5 @@ class Queue:
         for part in self.parts:
             storage_ids = [part.log.name, *(cursor.storage_id for cursor in part.cursors.values())]
             part.delete(tuple(dict.fromkeys(storage_ids)), now_ms, is_untouched=is_untouched)
-        for group in self.groups:
+        for group in self.groups.with_keeper():
             group.delete(f"queue {local_name(self.name)!r} was deleted")

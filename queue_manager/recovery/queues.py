@@ -140,7 +140,7 @@ def _place(part: Part, stored: StoredCursor) -> tuple[int, int]:
 def restore_claimed(group: Group, cursor: Cursor, chunk: int, bitmap: bytes) -> None:
     """What the group had claimed out of order."""
     cursor.progress.restore_claimed(chunk, bitmap)
-    group.serving.select(cursor)
+    group.serving.go_out_of_order(cursor)
 
 
 def restore_gaps(part: Part, ranges: Ranges) -> None:

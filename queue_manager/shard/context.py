@@ -202,6 +202,10 @@ class Context:
         self.deferred.update(self.dispatchable)
         self.dispatchable.clear()
 
+    def put_off(self, group: Dispatched) -> None:
+        """The group goes on with a step; the others have their turn now."""
+        self.deferred[group] = None
+
     def resume_one(self) -> None:
         """Have the group dispatched that was deferred first, if there is one."""
         for group in self.deferred:

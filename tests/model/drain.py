@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.model.harness import Harness
 from tests.model.leaks import all_rows, check_memory, check_store
-from tests.model.oracle import DONE
+from tests.model.oracle import DONE, topic_matches
 
 MINUTE_MS = 60_000
 
@@ -18,6 +18,14 @@ def drain(h: Harness) -> None:
     for queue in list(h.oracle.queues.values()):
         for group in list(queue.groups.values()) or [queue.group("")]:
             h.subscribe(queue, group.name, group.pattern, credit_max=50)
+        unmatched = queue.unmatched()
+        if unmatched:  # but for an empty routing key there is a pattern that does not match all
+            rest = (
+                "#"
+                if any(topic_matches(message.topic, f"$queue/{queue.name}") for message in unmatched)
+                else "+/#"
+            )
+            h.subscribe(queue, "rest", rest, credit_max=50)
     while True:
         h.quiesce()
         held = h.held_items()
@@ -51,6 +59,7 @@ def clean_up(h: Harness) -> None:
         h.commit(everything=True)
         h.clock.ms += MINUTE_MS + 1_000
         h.sweep()
+        h.quiesce()  # it may be known only now what was let go of
         h.commit(everything=True)
         before, rows = rows, all_rows(h.store)
         unchanged = unchanged + 1 if rows == before else 0

@@ -278,9 +278,9 @@ class Harness:
         high += self._returning_count(queue)
         count = self.manager.queues.find(queue.name).purge(self.clock.ms)
         assert low <= count <= high
-        if not queue.groups:
-            for message in queue.messages:
-                message.purged = True
+        for message in queue.unmatched():
+            message.purged = not queue.groups
+            message.passed = True
         for group in queue.groups.values():
             group.purge()
 
@@ -500,6 +500,7 @@ class Harness:
         else:
             raise AssertionError("loading never ends")
         for queue in self.oracle.queues.values():
+            self._check_unmatched(queue)
             for group in queue.groups.values():
                 if any(c.credit() > 0 for c in group.consumers if not (c.puller or self._stands_back(c))):
                     must = [offset for offset in group.ready if not group.items[offset].optional]
@@ -508,6 +509,12 @@ class Harness:
                     assert not must, (
                         f"{queue.name}:{group.group_id} keeps {must[:5]} from consumers with credit"
                     )
+
+    def _check_unmatched(self, queue: OracleQueue) -> None:
+        """What no group wants is kept, as far as that is known already, and counted as such."""
+        real = self.manager.queues.find(queue.name)
+        if queue.groups and all(part.retention.is_known for part in real.parts):
+            assert real.unwanted_count() == len(queue.unmatched()), f"{queue.name} counts others"
 
     def _stands_back(self, consumer: OracleConsumer) -> bool:
         return any(model is consumer and stands_back(real) for model, real, _ in self.consumers)

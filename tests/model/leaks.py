@@ -140,7 +140,7 @@ def check_memory(manager: QueueManager) -> None:
         context.dispatchable,
         context.appended,
     ):
-        assert not table
+        assert not table, table
     for queue in manager.queues:
         if queue.policy.done_retention_ms == FOREVER:
             continue

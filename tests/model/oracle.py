@@ -30,6 +30,8 @@ class Published:
         self.confirmed = False
         self.purged = False
         self.purged_durably = False
+        self.passed = False  # purged while there were groups: one that comes soon may still be given it
+        self.passed_durably = False
 
 
 class Item:
@@ -301,7 +303,8 @@ class OracleQueue:
         for message in self.messages:
             if message.purged:
                 continue
-            fleeting = bool(others) and all(other.is_done_with(message.offset) for other in others)
+            was_wanted = message.passed or any(other.wants(message.topic) for other in others)
+            fleeting = was_wanted and all(other.is_done_with(message.offset) for other in others)
             group.add(message, fleeting=fleeting)
         self.groups[group.group_id] = group
         return group
@@ -309,14 +312,23 @@ class OracleQueue:
     def consumers(self) -> list[OracleConsumer]:
         return [c for g in self.groups.values() for c in g.consumers if c.active and not c.puller]
 
+    def unmatched(self) -> list[Published]:
+        """What there is that none of its groups wants."""
+        groups = self.groups.values()
+        return [
+            m for m in self.messages if not (m.purged or m.passed or any(g.wants(m.topic) for g in groups))
+        ]
+
     def ready_bounds(self) -> tuple[int, int]:
-        """Of the default group, else of the longest."""
+        """Of the default group, else of the longest; what no group wants is one of its own."""
         if "" in self.groups:
             return self.groups[""].ready_bounds()
         if not self.groups:
             count = sum(not message.purged for message in self.messages)
             return count, count
         bounds = [group.ready_bounds() for group in self.groups.values()]
+        if all(group.pattern != "#" for group in self.groups.values()):
+            bounds.append((0, len(self.messages)))
         return max(low for low, _ in bounds), max(high for _, high in bounds)
 
 
@@ -392,6 +404,7 @@ class Oracle:
                 group.durable = queue.durable
             for message in queue.messages:
                 message.purged_durably = message.purged
+                message.passed_durably = message.passed
 
     def committed_everything(self, is_coming_back: Callable[[OracleGroup], bool]) -> None:
         """A commit that held the state of every group is durable. Groups to which claims are still coming
@@ -420,6 +433,7 @@ class Oracle:
             queue.messages = [message for message in queue.messages if message.confirmed]
             for message in queue.messages:
                 message.purged = message.purged_durably
+                message.passed = message.passed_durably
             queue.groups = {g.group_id: g for g in queue.groups.values() if g.durable}
             queue.unused_since_ms = now_ms
             for group in queue.groups.values():

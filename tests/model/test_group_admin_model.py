@@ -18,6 +18,7 @@ from broker.engine.operations.redrive import redrive_failed
 from queue_manager.claims.claim import IN_FLIGHT, Claim, Consumer
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.definitions import QueueDefinition
+from queue_manager.group.keeper import KEPT
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.retention import Retention
 from queue_manager.patterns import compile_pattern
@@ -144,6 +145,33 @@ class GroupModel(ShardModel):
                 return MUST
         return MAY
 
+    # what no group wants is the keeper's, which is one of the groups here while it is there
+
+    def _group_ids(self) -> list[str]:
+        """The groups that can be asked for."""
+        return [group_id for group_id in self.groups if group_id != KEPT]
+
+    def _is_unmatched(self, offset: int) -> bool:
+        return not any(self._matches(group_id, offset) for group_id in self._group_ids())
+
+    def _follow_keeper(self, needs: dict[int, str | None]) -> None:
+        """The groups are others; `needs`: what a group was to be given that began before that."""
+        group_ids = self._group_ids()
+        if group_ids and all("@" in group_id for group_id in group_ids):
+            if KEPT not in self.groups:
+                unmatched = [offset for offset in needs if self._is_unmatched(offset)]
+                self.groups[KEPT] = {o: Item(need) for o in unmatched if (need := needs[o]) is not None}
+        elif KEPT in self.groups:
+            self.groups[KEPT] = {}  # it goes once it is known what was let go of
+            self._forget_keeper()
+
+    def _forget_keeper(self) -> None:
+        if KEPT in self.groups and not self.groups[KEPT] and self.queue.groups.keeper is None:
+            del self.groups[KEPT]
+
+    def _needs(self) -> dict[int, str | None]:
+        return {offset: self._need(offset) for offset in range(self.log.head_offset, len(self.bodies))}
+
     def _back(self, offset: int) -> None:
         """A group has a failed message again; the log may show it to others that had not come so far."""
         self.gone.discard(offset)
@@ -179,6 +207,11 @@ class GroupModel(ShardModel):
             self.bodies.append((body, root + key if self.shared else key))
         for group_id, items in self.groups.items():
             for offset in range(len(self.bodies) - count, len(self.bodies)):
+                if group_id == KEPT:
+                    if "" in self.groups or not self._is_unmatched(offset):
+                        continue
+                    items[offset] = Item(MUST)
+                    continue
                 items[offset] = Item(MUST if self._matches(group_id, offset) else PASS)
         self.rest()
 
@@ -206,10 +239,13 @@ class GroupModel(ShardModel):
             elif need == MUST:
                 items[offset] = Item(PASS)
         lone = not self.groups
+        needs = self._needs()
         self.manager.create_group(self.queue, name, pattern or "#", None if start is None else [(start, 0)])
-        if lone and self.ledger.is_known:
+        if lone and self.ledger.is_known and "@" not in group_id:
             self.gone |= set(range(first))
         self.groups[group_id] = items
+        self._follow_keeper(needs)
+        self.rest()
 
     @rule(group=st.sampled_from(GROUPS), to=st.integers(0, 40))
     def reset(self, group: str, to: int) -> None:
@@ -283,26 +319,30 @@ class GroupModel(ShardModel):
         items = self.groups[group_id]
         position = self._real(group_id).position
         self.manager.delete_group(self.queue, group_id, self.clock.ms, force=True)
-        if len(self.groups) == 1:
+        if len(self._group_ids()) == 1:
+            kept = self.groups.pop(KEPT, {})
             for offset in range(position):
-                if offset not in items or not items[offset].is_open:
+                if offset not in kept and (offset not in items or not items[offset].is_open):
                     self.gone.add(offset)
             rest = set(range(position, len(self.bodies)))
             self.perhaps = {o for o in rest if o not in items or items[o].state == MAY}
+            self.perhaps -= {o for o, item in kept.items() if item.is_open}
+            self.perhaps |= {o for o, item in kept.items() if item.state == MAY}
         else:
             for offset in range(len(self.bodies)):
                 self._nobody_else(group_id, offset)
         del self.groups[group_id]
+        self._follow_keeper(self._needs())
         self._drop_entries(group_id)
         self.takers.pop(group_id, None)
 
-    @precondition(lambda self: len(self.groups) < 2)
+    @precondition(lambda self: len(self._group_ids()) < 2)
     @rule(group=st.sampled_from(GROUPS), count=st.integers(1, 6), heir=st.sampled_from(GROUPS))
     def inherit(self, group: str, count: int, heir: str) -> None:
         """The only group goes while it has something in flight, and another comes."""
         if not self.groups:
             self.create(group, None)
-        [last] = self.groups
+        [last] = self._group_ids()
         self.claim(last, count)
         self.delete(last.partition("@")[0])
         self.create(heir, None)
@@ -442,7 +482,7 @@ class GroupModel(ShardModel):
         self.claims = {}
         self.takers = {}
         self.attach(self.store.crash())
-        for group_id in unborn - set(self.queue.groups.ids()):  # it had seen nothing
+        for group_id in unborn - {*self.queue.groups.ids(), KEPT}:  # it had seen nothing
             self.groups.pop(group_id, None)
             self.durable[3].pop(group_id, None)
         self.rest()
@@ -450,8 +490,11 @@ class GroupModel(ShardModel):
     @invariant()
     def counts_agree(self) -> None:
         queue = self.queue
-        assert set(queue.groups.ids()) == set(self.groups)
+        assert set(queue.groups.ids()) == set(self._group_ids())
+        self._forget_keeper()
         for group_id, items in self.groups.items():
+            if group_id == KEPT:
+                continue
             group = queue.groups.find(group_id)
             assert group.in_flight_count() == sum(item.state == HELD for item in items.values())
             if self.shard.done_records.are_known:
@@ -460,10 +503,10 @@ class GroupModel(ShardModel):
     # the end
 
     def _drain(self) -> None:
-        if not self.groups:
+        if not self.groups or KEPT in self.groups:
             self.create("a", None)
         self.wait(30_000)
-        for group_id in self.groups:
+        for group_id in self._group_ids():
             while self.claim(group_id, 20) == 20:
                 pass
             for name, offset in list(self.claims):

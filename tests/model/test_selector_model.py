@@ -61,6 +61,7 @@ class Item:
         self.lease_end_ms = 0
         self.is_audited = qty == 3
         self.may_be_gone = False
+        self.is_unmatched = False
 
 
 class Taker(QuietSink):
@@ -93,6 +94,21 @@ class Auditor(QuietSink):
             assert not item.is_audited or item.may_be_gone
             item.is_audited = True
             item.may_be_gone = False
+        return True
+
+
+class Latecomer(QuietSink):
+    """The consumer of a group that comes last: of what no group wanted, all is there."""
+
+    def __init__(self, model: SelectorModel) -> None:
+        self.model = model
+        self.left = {i.number for i in model.items if i.is_unmatched}
+
+    def deliver(self, consumer: Consumer, messages: list[Message], claims: list[Claim] | None) -> bool:
+        for message in messages:
+            item = self.model.items[int(message.body or b"")]
+            assert item.state != "waiting", "the group has not taken it yet"
+            self.left.discard(item.number)
         return True
 
 
@@ -208,6 +224,7 @@ class SelectorModel(ShardModel):
             self.items.append(Item(len(self.items), region, qty))
             if self.group_selector and qty == 7:
                 self.items[-1].state = "passed"
+                self.items[-1].is_unmatched = not self.audit_group
         if commit:
             self.commit_all()  # so that the tail lets go of them
         self._commit() if commit else self.rest()
@@ -307,6 +324,7 @@ class SelectorModel(ShardModel):
                 item.state = "done"
             item.is_audited = True
             item.may_be_gone = False
+            item.is_unmatched = False
         self.queue.purge(self.clock.ms)
         self.rest()
 
@@ -393,6 +411,13 @@ class SelectorModel(ShardModel):
         self.audit()
         self.join("", 1_000, True)
         assert not self._waiting()
+        assert self.queue.unwanted_count() == sum(item.is_unmatched for item in self.items)
+        if self.group_selector and not self.audit_group:
+            late = Latecomer(self)
+            consumer = self.add_consumer(self.queue, late, "late", no_ack=True)
+            self.rest()
+            self.remove_consumer(consumer)
+            assert not late.left, late.left
         self._commit()
         self._commit()
         assert self.group.cursors[0].progress.claimed is None or not self.is_durable

@@ -137,17 +137,20 @@ class LogRules:
             self.bytes = ByteCount(self, self.log)
         self.call_at(0)
 
-    def appended(
+    def count(
         self, template: EnvelopeTemplate, first_id: int, first_offset: int, bodies: list[bytes], now_ms: int
     ) -> None:
-        """Messages were appended to the log."""
+        """Messages were appended to the log; `appended` follows once the groups have looked at them."""
         if template.expires_at_ms:
             self._own.add(template, first_id, first_offset, bodies, now_ms)
+        if self.bytes is not None:
+            self.bytes.add(self.fronts.holders(), sum(map(len, bodies)))
+
+    def appended(self, count: int, now_ms: int) -> None:
+        """So many messages were counted: give up what is too much now, and have time looked after."""
         policy = self.log.policy
         if policy.message_ttl_ms:
             self.call_at(now_ms + policy.message_ttl_ms)
-        if self.bytes is not None:
-            self.bytes.add(self.fronts.holders(), sum(map(len, bodies)))
         is_retained = policy.retains() and not self.retention.members
         if is_retained and policy.retention_age_ms:
             self.call_at(now_ms + policy.retention_age_ms)
@@ -160,7 +163,7 @@ class LogRules:
         if policy.keeps_nothing():  # consumers have the first chance
             self.call_at(now_ms)
             return
-        self.budget.give_up(self._levels, now_ms, len(bodies))
+        self.budget.give_up(self._levels, now_ms, count)
 
     def log_written(self) -> None:
         """The log was put into the open commit up to its end."""
