@@ -6,18 +6,16 @@ import re
 from functools import lru_cache
 from typing import Final
 
+from broker.access.key_cover import KeyCover, TooHard
 from config import limits
 
 _EVERYTHING: Final = frozenset((".*", "^.*$", "^.*", ".*$", "^"))
-_LOOKS_AROUND: Final = re.compile(r"\(\?(?:[=!]|<[=!])|\\[bB]")
-_PROBES: Final = ("", "q", "0", "-", "Zk8vQw3nT5", "~!@%&", "\u00fc\u6f22", "a b", "x" * 200)
-"""What is put in the place of a wildcard: a pattern has to cover a name whatever stands there."""
 
 
 class NamePattern:
     """A regular expression, found anywhere in a name unless anchored; the empty one covers nothing."""
 
-    __slots__ = ("_looks_around", "_regex", "covers_all")
+    __slots__ = ("_cover", "_regex", "covers_all")
 
     def __init__(self, text: str) -> None:
         """Raises ValueError, saying why, for what is no regular expression."""
@@ -28,7 +26,7 @@ class NamePattern:
             self._regex = re.compile(text) if text else None
         except (re.error, OverflowError, RecursionError) as error:
             raise ValueError(f"{text!r} is no regular expression: {error}") from None
-        self._looks_around = _LOOKS_AROUND.search(text) is not None
+        self._cover: KeyCover | None = None  # made when it is first needed
 
     def covers(self, name: str) -> bool:
         """Whether the pattern is for this name."""
@@ -40,23 +38,21 @@ class NamePattern:
     def covers_keys(self, binding_key: str) -> bool:
         """Whether the pattern is for every routing key that a topic binding (`*`, `#`) matches.
 
-        That is tried with words of all kinds, so an expression that looks around is never for a binding with
-        wildcards.
+        An expression that looks around or back, or is too large, is never for a binding with wildcards.
         """
         if self.covers_all:
             return True
         words = binding_key.split(".")
         if "*" not in words and "#" not in words:
             return self.covers(binding_key)
-        if self._looks_around or not self.covers(binding_key):
+        if self._regex is None or "\n" in binding_key:
             return False
-        return all(self.covers(_filled(words, probe)) for probe in _PROBES)
-
-
-def _filled(words: list[str], probe: str) -> str:
-    """A routing key that the binding matches; an empty probe takes the `#` away."""
-    filled = [probe if word in ("*", "#") else word for word in words if probe or word != "#"]
-    return ".".join(filled)
+        try:
+            if self._cover is None:
+                self._cover = KeyCover(self._regex.pattern)
+            return self._cover.uncovered(binding_key) is None
+        except (TooHard, RecursionError):
+            return False
 
 
 @lru_cache(maxsize=limits.ACCESS_PATTERNS_KEPT_MAX)

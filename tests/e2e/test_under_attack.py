@@ -99,7 +99,7 @@ def test_who_is_not_in_may_send_little(guarded):
     with socket.create_connection(("127.0.0.1", guarded.amqp_port), timeout=10) as client:
         client.sendall(b"AMQP\x00\x00\x09\x01")
         client.recv(10_000)
-        size = limits.AMQP_HANDSHAKE_FRAME_BYTES_MAX
+        size = limits.AMQP_HANDSHAKE_FRAME_BYTES_MAX + 1
         client.sendall(b"\x01\x00\x00" + size.to_bytes(4, "big"))
         assert b"FRAME_ERROR" in client.recv(10_000)
     for name in ("http", "mqcore"):
