@@ -1,0 +1,333 @@
+"""What a publisher's connection keeps of earlier publishes is as a new connection would find it.
+
+Every way to publish is used, so that whatever is kept about it is kept; then something changes; then the
+publisher of before and a new one publish. Answers and receivers have to be the same for both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pika
+import pytest
+
+from tests.e2e import amqp
+from tests.e2e.broker_process import BrokerProcess
+from tests.e2e.mqtt import V5, V311, MqttClient
+
+Publish = Callable[[str], str]
+_numbers = itertools.count(1)
+
+
+class World:
+    """A queue bound to a topic, an exchange with an alternate, and subscribers that come and go."""
+
+    def __init__(self, broker: BrokerProcess, name: str, stack: contextlib.ExitStack) -> None:
+        self.broker = broker
+        self.stack = stack
+        self.is_full = False
+        self.queue, self.other, self.left = name, f"{name}-other", f"{name}-left"
+        self.exchange, self.alternate = f"{name}-x", f"{name}-ae"
+        self.topic, self.key = f"{name}/t", f"{name}.t"
+        self.http = stack.enter_context(
+            httpx.Client(base_url=broker.http_url, auth=("guest", "guest"), trust_env=False)
+        )
+        self.admin = self.amqp()
+        self.barrier = self.mqtt()
+        self.subscribers: dict[str, MqttClient] = {}
+        channel = self.admin
+        for queue in (self.queue, self.other, self.left):
+            channel.queue_declare(queue, durable=True)
+        channel.queue_bind(self.queue, "amq.topic", self.key)
+        channel.exchange_declare(self.alternate, "fanout", durable=True)
+        channel.exchange_declare(
+            self.exchange, "direct", durable=True, arguments={"alternate-exchange": self.alternate}
+        )
+        channel.queue_bind(self.queue, self.exchange, "k")
+        self.subscribe("first")
+
+    def amqp(self) -> amqp.BlockingChannel:
+        connection = amqp.connect(self.broker.amqp_port)
+        self.stack.callback(amqp.close_quietly, connection)
+        return connection.channel()
+
+    def mqtt(self, **options: Any) -> MqttClient:
+        client = MqttClient(self.broker.mqtt_port, **options).connect()
+        self.stack.callback(client.drop)
+        return client
+
+    def subscribe(
+        self, who: str, topic_filter: str = "{}", qos: int = 1, how: Any = None, **options: Any
+    ) -> None:
+        client = self.mqtt(**options)
+        client.subscribe(f"barrier/{self.queue}/{who}", 1)
+        client.subscribe(topic_filter.format(self.topic), qos, **(how or {}))
+        self.subscribers[who] = client
+
+    def unsubscribe(self, who: str) -> None:
+        self.subscribers[who].unsubscribe(self.topic)
+
+    def received(self) -> list[tuple[str, str]]:
+        """Who got what since the last call."""
+        found: list[tuple[str, str]] = []
+        for queue in (self.queue, self.other, self.left):
+            channel = self.amqp()
+            with contextlib.suppress(amqp.ChannelClosedByBroker):
+                while (got := channel.basic_get(queue, auto_ack=True))[0] is not None:
+                    found.append((queue.removeprefix(self.queue), got[2].decode()))
+        for who, client in self.subscribers.items():
+            self.barrier.publish(f"barrier/{self.queue}/{who}", "", 1)
+            while not (message := client.take_one()).topic.startswith("barrier/"):
+                found.append((who, message.payload.decode()))
+        return sorted(found)
+
+    # ways to publish; each makes a publisher of its own, which gives its answer
+
+    def confirmed(self, exchange: str, key: str, *, tx: bool = False, varied: bool = False) -> Publish:
+        channel = self.amqp()
+        returned: list[str] = []
+        channel.add_on_return_callback(lambda *got: returned.append("returned"))
+        if tx:
+            channel.tx_select()
+        else:
+            channel.confirm_delivery()
+
+        def publish(body: str) -> str:
+            properties = pika.BasicProperties(
+                delivery_mode=2, message_id=str(next(_numbers)) if varied else None
+            )
+            try:
+                channel.basic_publish(exchange, key, body, properties, mandatory=not varied)
+                if tx:
+                    channel.tx_commit()
+                    channel.connection.process_data_events(0)
+            except pika.exceptions.UnroutableError:
+                return "returned"
+            except pika.exceptions.NackError:
+                return "nack"
+            except amqp.ChannelClosedByBroker as error:
+                return str(error.reply_code)
+            return returned.pop() if returned else "ack"
+
+        return publish
+
+    def device(self, topic: str, version: int = V5, *, retain: bool = False) -> Publish:
+        client = self.mqtt(version=version)
+
+        def publish(body: str) -> str:
+            try:
+                return hex(client.publish(topic, body, 1, retain=retain))
+            except AssertionError:
+                return "connection closed"
+
+        return publish
+
+    def by_http(self, exchange: str, key: str) -> Publish:
+        path = f"/api/exchanges/%2F/{exchange}/publish"
+
+        def publish(body: str) -> str:
+            message = {
+                "routing_key": key,
+                "payload": body,
+                "payload_encoding": "string",
+                "properties": {"delivery_mode": 2},
+            }
+            answer = self.http.post(path, json=message)
+            return f"{answer.status_code} {answer.json().get('routed')}"
+
+        return publish
+
+    def by_mqcore(self) -> Publish:
+        url = f"http://127.0.0.1:{self.broker.ports['mqcore']}/{self.queue}/messages"
+        return lambda body: str(httpx.post(url, content=body, trust_env=False).status_code)
+
+    def publishers(self) -> dict[str, Publish]:
+        return {
+            "queue": self.confirmed("", self.queue),
+            "queue varied": self.confirmed("", self.queue, varied=True),
+            "queue address": self.confirmed("", f"$queue/{self.queue}/eu"),
+            "queue transaction": self.confirmed("", self.queue, tx=True),
+            "exchange": self.confirmed(self.exchange, "k"),
+            "exchange varied": self.confirmed(self.exchange, "k", varied=True),
+            "topic": self.confirmed("amq.topic", self.key),
+            "topic varied": self.confirmed("amq.topic", self.key, varied=True),
+            "topic transaction": self.confirmed("amq.topic", self.key, tx=True),
+            "device": self.device(self.topic),
+            "device 3.1.1": self.device(self.topic, V311),
+            "device to queue": self.device(f"$queue/{self.queue}/eu"),
+            "device retaining": self.device(f"{self.topic}", retain=True),
+            "http topic": self.by_http("amq.topic", self.key),
+            "http queue": self.by_http("amq.default", self.queue),
+            "mq-core": self.by_mqcore(),
+        }
+
+
+# changes, each of the world when publishers know it already
+
+
+def pause(world: World) -> None:
+    world.http.post(f"/api/v1/queues/{world.queue}/pause", json={"publish": True}).raise_for_status()
+
+
+def pause_and_resume(world: World) -> None:
+    pause(world)
+    world.http.post(f"/api/v1/queues/{world.queue}/resume", json={"publish": True}).raise_for_status()
+
+
+def delete_queue(world: World) -> None:
+    world.admin.queue_delete(world.queue)
+
+
+def replace_queue(world: World) -> None:
+    delete_queue(world)
+    world.admin.queue_declare(world.queue, durable=True)
+
+
+def limit_queue(world: World) -> None:
+    settings = {"limits": {"max_depth": 1}, "overflow": "reject-publish"}
+    world.http.put(f"/api/v1/queues/{world.queue}", json=settings).raise_for_status()
+    world.is_full = True
+
+
+def bind_other_queue(world: World) -> None:
+    world.admin.queue_bind(world.other, "amq.topic", world.key)
+    world.admin.queue_bind(world.other, world.exchange, "k")
+
+
+def bind_and_unbind_other_queue(world: World) -> None:
+    bind_other_queue(world)
+    world.admin.queue_unbind(world.other, "amq.topic", world.key)
+    world.admin.queue_unbind(world.other, world.exchange, "k")
+
+
+def unbind(world: World) -> None:
+    world.admin.queue_unbind(world.queue, "amq.topic", world.key)
+    world.admin.queue_unbind(world.queue, world.exchange, "k")
+
+
+def unbind_with_alternate(world: World) -> None:
+    unbind(world)
+    world.admin.queue_bind(world.left, world.alternate, "")
+
+
+def bind_exchange(world: World) -> None:
+    world.admin.exchange_bind(world.alternate, "amq.topic", world.key)
+    world.admin.exchange_bind(world.alternate, world.exchange, "k")
+    world.admin.queue_bind(world.left, world.alternate, "")
+
+
+def bind_to_topics(world: World) -> None:
+    unbind(world)
+    world.admin.exchange_bind("amq.topic", world.exchange, "k")
+    world.subscribe("of the exchange", "k")
+
+
+def delete_exchange(world: World) -> None:
+    world.admin.exchange_delete(world.exchange)
+
+
+def delete_alternate(world: World) -> None:
+    unbind_with_alternate(world)
+    world.admin.exchange_delete(world.alternate)
+
+
+def all_unsubscribe(world: World) -> None:
+    world.unsubscribe("first")
+
+
+def nobody_is_left(world: World) -> None:
+    all_unsubscribe(world)
+    unbind(world)
+
+
+def unbound_and_joined(world: World, **options: Any) -> None:
+    """No queue takes it, and a subscriber of another kind joins."""
+    unbind(world)
+    world.subscribe("second", **options)
+
+
+CHANGES: dict[str, Callable[[World], None]] = {
+    "nothing": lambda world: None,
+    "queue paused": pause,
+    "queue paused and resumed": pause_and_resume,
+    "queue deleted": delete_queue,
+    "queue replaced": replace_queue,
+    "queue full": limit_queue,
+    "other queue bound": bind_other_queue,
+    "other queue bound and unbound": bind_and_unbind_other_queue,
+    "unbound": unbind,
+    "alternate takes over": unbind_with_alternate,
+    "exchange bound to exchange": bind_exchange,
+    "exchange leads to topics": bind_to_topics,
+    "exchange deleted": delete_exchange,
+    "alternate deleted": delete_alternate,
+    "subscriber leaves": all_unsubscribe,
+    "nobody left": nobody_is_left,
+    "subscriber joins": lambda world: world.subscribe("second"),
+    "subscriber of 3.1.1 joins": lambda world: world.subscribe("second", version=V311),
+    "subscriber of QoS 0 joins": lambda world: world.subscribe("second", qos=0),
+    "wildcard joins": lambda world: world.subscribe("second", world.queue + "/#"),
+    "identifier joins": lambda world: world.subscribe("second", how={"identifier": 3}),
+    "share joins": lambda world: world.subscribe("second", "$share/g/{}"),
+    "session joins": lambda world: world.subscribe("second", clean=False, SessionExpiryInterval=60),
+    "unbound, subscriber of 3.1.1 joins": lambda world: unbound_and_joined(world, version=V311),
+    "unbound, identifier joins": lambda world: unbound_and_joined(world, how={"identifier": 3}),
+    "unbound, share joins": lambda world: unbound_and_joined(world, topic_filter="$share/g/{}"),
+    "unbound, session joins": lambda world: unbound_and_joined(world, clean=False, SessionExpiryInterval=60),
+}
+
+OF_SUBSCRIBERS = [change for change in CHANGES if change.endswith(("joins", "leaves")) and "," not in change]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    config = {"queue_manager": {"auto_create": False}}  # what one publish makes, the next would find
+    process = BrokerProcess(tmp_path_factory.mktemp("kept"), config, arguments=["--mqcore", "0"])
+    process.start()
+    yield process
+    assert process.stop() == 0
+
+
+@pytest.fixture
+def world(broker: BrokerProcess, name: str) -> Iterator[World]:
+    with contextlib.ExitStack() as stack:
+        world = World(broker, name, stack)
+        yield world
+        channel = world.amqp()
+        for queue in (world.queue, world.other, world.left):
+            channel.queue_delete(queue)
+        for exchange in (world.exchange, world.alternate):
+            channel.exchange_delete(exchange)
+
+
+def outcomes(world: World, publishers: dict[str, Publish]) -> dict[str, Any]:
+    """The answer and the receivers of a publish by each way."""
+    found = {}
+    for way, publish in publishers.items():
+        if world.is_full:
+            amqp.publish(world.admin, world.queue, "full")
+        found[way] = publish("x"), world.received()
+    return found
+
+
+@pytest.mark.timeout(120, method="signal")
+@pytest.mark.parametrize(
+    ("change", "is_bound"),
+    [*((change, True) for change in CHANGES), *((change, False) for change in OF_SUBSCRIBERS)],
+)
+def test_after_a_change_a_publisher_of_before_does_as_a_new_one(
+    world: World, change: str, is_bound: bool
+) -> None:
+    if not is_bound:
+        unbind(world)
+    before = world.publishers()
+    for _ in range(2):  # what is kept is used
+        outcomes(world, before)
+    CHANGES[change](world)
+    world.received()
+    kept = outcomes(world, before)
+    assert kept == outcomes(world, world.publishers())
