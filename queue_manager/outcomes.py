@@ -3,7 +3,7 @@
 from typing import Final
 
 ACCEPTED: Final = 0  # by all it was routed to; durable once the open commit is
-UNROUTED: Final = 1  # no queue or subscriber is there for it
+UNROUTED: Final = 1  # no queue takes it and no subscriber is there
 REFUSED_DEPTH: Final = 2  # the queue is full, or all of them are (`PublishPlan.full`)
 REFUSED_SIZE: Final = 3  # larger than a queue takes
 REFUSED_IDENTITY: Final = 4  # a queue took another body under the same identity
@@ -15,6 +15,7 @@ REFUSED_SESSION: Final = 9  # a session that lasts has no room, and publishers a
 FULL: Final = (REFUSED_DEPTH, REFUSED_IN_PART, REFUSED_PAUSED)
 
 REASONS: Final = {
+    UNROUTED: "no queue takes the message",
     REFUSED_DEPTH: "the queue is full",
     REFUSED_SIZE: "message is larger than the queue takes",
     REFUSED_IDENTITY: "another body was published under the same identity",

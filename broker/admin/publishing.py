@@ -12,7 +12,7 @@ from broker.properties import amqp
 from broker.publication import with_properties as publication
 from queue_manager import address as addresses
 from queue_manager import outcomes
-from queue_manager.errors import InvalidAddress, LimitReached, QueueNotFound
+from queue_manager.errors import InvalidAddress, LimitReached, PreconditionFailed, QueueNotFound
 from queue_manager.outcomes import ACCEPTED, UNROUTED
 
 
@@ -58,5 +58,7 @@ def publish_to_queue(
         raise InvalidAddress(f"{address!r} is a control topic")
     published = publish(publishing, now_ms, publisher, "", address, body, headers, persistent, fields)
     if not published.is_routed:
+        if published.queues:
+            raise PreconditionFailed(f"no consumer group of {address!r} wants it: such messages are dropped")
         raise QueueNotFound(f"no queue {address!r}")
     return Published(queues=published.queues)

@@ -170,7 +170,9 @@ class Queue:
         self.watch_use()
 
     def _follow_policy(self) -> None:
-        self.is_bounded = self.policy.depth_max != 0 or self.policy.bytes_max != 0 or self.pause.publish
+        policy = self.policy
+        has_limit = policy.depth_max != 0 or policy.bytes_max != 0
+        self.is_bounded = has_limit or self.pause.publish or policy.unmatched == DROP_UNMATCHED
 
     def write_spec(self) -> None:
         """Put its specs into the open commit."""

@@ -15,8 +15,8 @@ from storage.envelope import EnvelopeTemplate
 class Judgement:
     """The outcome of one publish, for `Publisher.apply`.
 
-    `takers` are the queues that take it (at `due_ms`, if that is later), `full` those without room. Of an
-    identified publish `records` are the queues that do not know it yet, each with what the store is to
+    `takers` are the queues that take it (at `due_ms`, if that is later), `full` those without room, `dropping`
+    those that keep nothing no consumer group wants. Of an identified publish `records` are the queues that do not know it yet, each with what the store is to
     remember, and `bodies` only the first. `is_heard`: the audience is to hear it.
     """
 
@@ -24,6 +24,7 @@ class Judgement:
         "bodies",
         "body_bytes",
         "digest",
+        "dropping",
         "due_ms",
         "full",
         "is_heard",
@@ -47,6 +48,7 @@ class Judgement:
         self.body_bytes = 0
         self.due_ms = 0
         self.digest = b""
+        self.dropping: Sequence[Queue] = ()
         self.records: list[tuple[Queue, list[tuple[bytes, bytes]]]] = []
         self.repeated_count = 0
         self.is_heard = True

@@ -121,7 +121,9 @@ class Publisher:
             size_max = queue.policy.message_bytes_max
             if (
                 (body_bytes > size_max and max(map(len, bodies)) > size_max)
-                or (queue.is_bounded and not queue.has_room(count, body_bytes))
+                or (
+                    queue.is_bounded and (queue.drops(plan.template) or not queue.has_room(count, body_bytes))
+                )
                 or (not queue.durable and not queue.has_memory(count, body_bytes, now_ms))
             ):
                 return self.apply(self.judge(plan, bodies, now_ms, templates), now_ms)
@@ -221,6 +223,9 @@ class Publisher:
         body_bytes = judged.body_bytes = sum(map(len, bodies))
         is_later = judged.due_ms > now_ms
         full: list[Queue] = []
+        self._leave_out_unmatched(judged)
+        if judged.outcome != ACCEPTED:
+            return
         for queue in judged.takers:
             before_count, before_bytes = ahead.extent(queue)
             verdict = queue.refusal(
@@ -244,9 +249,19 @@ class Publisher:
         if count > 1:
             judged.outcome, judged.takers = none_took, []
             return
-        is_in_part = bool(takers) or len(judged.takers) < len(plan.queues)
         judged.takers = takers
-        judged.outcome = REFUSED_IN_PART if is_in_part else none_took
+        # one that is not heard any more was taken by some of the queues before
+        judged.outcome = REFUSED_IN_PART if takers or not judged.is_heard else none_took
+
+    def _leave_out_unmatched(self, judged: Judgement) -> None:
+        """Leave out the queues that drop what no consumer group of theirs wants."""
+        templates = judged.templates or [judged.plan.template]
+        dropping = [queue for queue in judged.takers if queue.is_bounded and any(map(queue.drops, templates))]
+        if dropping:
+            judged.dropping = dropping
+            judged.takers = [queue for queue in judged.takers if queue not in dropping]
+            if len(templates) > 1:  # some of them may be wanted: one by one
+                judged.outcome = UNROUTED
 
     # applying
 
@@ -272,6 +287,8 @@ class Publisher:
                     queue.rules.schedule.add(plan.template, first_id, judged.bodies, judged.due_ms, now_ms)
             else:
                 self._append(plan, judged.takers, judged.bodies, judged.body_bytes, now_ms, judged.templates)
+        for queue in judged.dropping:
+            queue.note_dropped(len(judged.bodies))
         if options.is_identified:
             self._remember(judged, now_ms)
         if judged.full and len(judged.bodies) == 1:
@@ -314,6 +331,8 @@ class Publisher:
         options = judged.plan.options
         takers = set(judged.takers)
         for queue, rows in judged.records:
+            if queue in judged.dropping:
+                continue
             identities = queue.rules.identities
             if queue not in takers:
                 identities.note_refused(options, now_ms)
@@ -335,8 +354,9 @@ class Publisher:
         """Have the audience hear what was taken, or refused by full queues alone; give the outcome."""
         plan, outcome = judged.plan, judged.outcome
         audience = plan.audience
+        untaken = UNROUTED if len(judged.dropping) == len(plan.queues) else outcome
         if audience is None:
-            return outcome if plan.queues else UNROUTED
+            return untaken
         if not judged.is_heard or (outcome != ACCEPTED and len(judged.bodies) > 1):
             return outcome
         if plan.options.is_identified and outcome in FULL and outcome != REFUSED_IN_PART:
@@ -344,7 +364,7 @@ class Publisher:
         heard = audience.hear(judged.bodies)
         plan.durable = plan.durable_count > 0 or heard == STORED
         if heard == UNHEARD:
-            return outcome if plan.queues else UNROUTED
+            return untaken
         return outcome if outcome == ACCEPTED else REFUSED_IN_PART
 
     def _stage(self, judged: Judgement, now_ms: int) -> None:

@@ -252,3 +252,23 @@ def test_publish_taken_by_subscribers_and_refused_by_a_full_queue_is_told(mqtt, 
     assert payloads(subscriber.take(2)) == ["1", "2"]
     assert take_all(channel, name) == ["1"]
     channel.queue_delete(name)
+
+
+@pytest.mark.parametrize("unmatched", ["keep", "drop"])
+def test_publish_that_no_group_wants_is_kept_or_its_publisher_is_told(http, mqtt, channel, name, unmatched):
+    http.put(f"/api/v1/queues/{name}", json={"unmatched": unmatched}).raise_for_status()
+    eu, device = mqtt(), mqtt()
+    eu.subscribe(f"$queue/{name}/eu/#", 1, user=[("consumer-group", "eu")])
+    codes = [device.publish(f"$queue/{name}/us/{number}", str(number)) for number in range(3)]
+    if unmatched == "drop":
+        assert codes == [0x10] * 3
+        with pytest.raises(pika.exceptions.UnroutableError):
+            channel.basic_publish("", f"$queue/{name}/us", "x", mandatory=True)
+        assert http.post(f"/api/v1/queues/{name}/messages", json={"body": "x"}).status_code == 409
+    else:
+        assert codes == [0] * 3
+        us = mqtt()
+        us.subscribe(f"$queue/{name}/us/#", 1, user=[("consumer-group", "us")])
+        assert payloads(us.take(3)) == ["0", "1", "2"]
+    assert eu.quiet()
+    channel.queue_delete(name)

@@ -20,11 +20,11 @@ from queue_manager.outcomes import (
     REFUSED_SIZE,
     UNROUTED,
 )
-from queue_manager.policy import REJECT, Pause
+from queue_manager.policy import DROP_UNMATCHED, REJECT, Pause
 from queue_manager.queue.queue import Queue
 from queue_manager.routing.plan import PublishPlan
 from storage.records import payload, payload_refs
-from tests.unit.queue_manager.managers import NOW_MS, make_manager, make_policy, make_queue
+from tests.unit.queue_manager.managers import NOW_MS, consume, make_manager, make_policy, make_queue
 
 
 class Subscribers:
@@ -191,6 +191,50 @@ def test_without_queues_the_audience_decides(
     plan = plan_to(manager)
     plan.accompany(Subscribers(result))
     assert (manager.publish(plan, [b"x"], NOW_MS), plan.durable) == (outcome, is_stored)
+
+
+# queues that drop what no consumer group wants
+
+
+def wanting(manager: QueueManager, pattern: str, **fields: object) -> Queue:
+    """A queue with one group, which drops what that does not want."""
+    queue = make_queue(manager, f"only {pattern}", unmatched=DROP_UNMATCHED, **fields)
+    consume(manager, queue, "g", pattern)
+    return queue
+
+
+def test_publish_that_no_group_wants_is_unrouted_where_such_messages_are_dropped(
+    manager: QueueManager,
+) -> None:
+    queue = wanting(manager, "eu/#")
+    assert manager.publish(plan_to(manager, queue), [b"1", b"2"], NOW_MS) == UNROUTED
+    assert (queue.log.next_offset, queue.dropped_count) == (0, 2)
+    both = plan_to(manager, queue, make_queue(manager, "all"))
+    assert manager.publish(both, [b"x"], NOW_MS) == ACCEPTED
+    both.accompany(Subscribers())
+    assert manager.publish(plan_to(manager, queue), [b"x"], NOW_MS) == UNROUTED
+    heard = plan_to(manager, queue)
+    heard.accompany(Subscribers())
+    assert manager.publish(heard, [b"x"], NOW_MS) == ACCEPTED
+    assert (queue.log.next_offset, queue.dropped_count) == (0, 5)
+
+
+def test_queue_that_drops_a_publish_beside_a_full_one_makes_it_no_refusal_in_part(
+    manager: QueueManager,
+) -> None:
+    full = make_queue(manager, "full", depth_max=1, overflow=REJECT)
+    manager.publish(plan_to(manager, full), [b"x"], NOW_MS)
+    plan = plan_to(manager, wanting(manager, "eu/#"), full)
+    assert manager.publish(plan, [b"x"], NOW_MS) == REFUSED_DEPTH
+
+
+def test_identity_of_a_publish_that_was_dropped_is_not_remembered(manager: QueueManager) -> None:
+    queue = wanting(manager, "eu/#")
+    options = PublishOptions(producer_id="p", producer_sequence=1, deduplication_id="d")
+    assert manager.publish(plan_to(manager, queue, options=options), [b"1"], NOW_MS) == UNROUTED
+    consume(manager, queue, "all")
+    assert manager.publish(plan_to(manager, queue, options=options), [b"2"], NOW_MS) == ACCEPTED
+    assert queue.log.next_offset == 1
 
 
 # together
