@@ -15,9 +15,10 @@ from storage.envelope import EnvelopeTemplate
 class Judgement:
     """The outcome of one publish, for `Publisher.apply`.
 
-    `takers` are the queues that take it (at `due_ms`, if that is later), `full` those without room, `dropping`
-    those that keep nothing no consumer group wants. Of an identified publish `records` are the queues that do not know it yet, each with what the store is to
-    remember, and `bodies` only the first. `is_heard`: the audience is to hear it.
+    `takers` are the queues that take it (at `due_ms`, if that is later), `full` those without room,
+    `dropping` those that keep nothing no consumer group wants. Of an identified publish `records` are the
+    queues that do not know it yet, each with what the store is to remember, and `bodies` only the first.
+    `is_heard`: the audience is to hear it.
     """
 
     __slots__ = (
