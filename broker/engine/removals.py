@@ -45,16 +45,6 @@ class Removals:
         elif isinstance(removal, QueueRemoval):
             await self._queues.remove(removal)
 
-    async def finish_queues(self) -> None:
-        """After a start: do the removals of queues first.
-
-        A name must be wholly free before records are written under it again.
-        """
-        removals = self._manager.context.take_removals()
-        while removals and isinstance(removals[0], QueueRemoval):
-            await self.perform(removals.pop(0))
-        self._manager.context.put_back_removals(removals)
-
     async def perform_due(self) -> None:
         """Do what is to be removed now; what a StorageError keeps from being done stays to be done."""
         due = _distinct(self._manager.context.take_removals())

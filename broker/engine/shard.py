@@ -104,7 +104,6 @@ class Shard:
         if readers is not None:
             readers.install(manager)
         shard = cls(store, manager, clock, await start.recover(store, manager, clock.now_ms()))
-        await shard.removals.finish_queues()
         manager.queues.resume_removals()
         return shard
 

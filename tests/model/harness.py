@@ -13,7 +13,8 @@ from queue_manager.claims.purge import NO_BUCKET
 from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import AccessRefused, QueueBusy
 from queue_manager.group.group import Group
-from queue_manager.log.removals import RangeRemoval
+from queue_manager.log.levels import split_level_name
+from queue_manager.log.removals import QueueRemoval, RangeRemoval
 from queue_manager.model import Message
 from queue_manager.outcomes import ACCEPTED
 from queue_manager.policy import QueuePolicy
@@ -551,6 +552,12 @@ class Harness:
         if bucket_size is not None:
             self._change_bucket_size(store, bucket_size)
         self._attach(store)
+        self.oracle.busy = {
+            split_level_name(removal.name)[0]
+            for removal in self.manager.context.removals
+            if isinstance(removal, QueueRemoval)
+        }
+        assert not self.oracle.busy & set(self.oracle.queues)
         assert {queue.name for queue in self.manager.queues} == set(self.oracle.queues)
         for name, queue in self.oracle.queues.items():
             assert set(self.manager.queues.find(name).groups.ids()) == set(queue.groups)

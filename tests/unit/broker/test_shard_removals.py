@@ -260,3 +260,29 @@ def test_a_deleted_queue_is_searched_only_if_there_was_something_in_it(is_touche
         drive(shard.commit_once(everything=True))
     assert {key for key, _ in all_rows(store)} == before
     assert not manager.queues.removing
+
+
+async def test_a_start_does_not_wait_until_a_deleted_queue_is_removed() -> None:
+    """However much there was in it; its name is free again only then."""
+    store = MemoryStore()
+    clock = FakeClock()
+    shard = open_shard(store, clock)
+    manager = shard.manager
+    definition = QueueDefinition("large", durable=True, policy=managers.make_policy(), topics=("shop/#",))
+    queue = manager.queues.declare(definition, clock.ms)
+    managers.publish(manager, 1_000, "shop/x")
+    drive(shard.commit_once(everything=True))
+    manager.queues.delete(queue, clock.ms)
+    drive(shard.commit_once(everything=True))
+    store = store.crash()
+
+    shard = open_shard(store, clock)
+    payloads = [key for key, _ in all_rows(store) if key.startswith(payload.PREFIX)]
+    assert len(payloads) == 1_000
+    with pytest.raises(QueueBusy):
+        shard.manager.queues.declare(definition, clock.ms)
+    for _ in range(3):
+        drive(shard.sweep_once())
+        drive(shard.commit_once(everything=True))
+    assert not [key for key, _ in all_rows(store) if key.startswith(payload.PREFIX)]
+    assert shard.manager.queues.declare(definition, clock.ms).name == "large"
