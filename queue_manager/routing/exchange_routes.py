@@ -17,15 +17,17 @@ from queue_manager.routing.exchange_types.base import NO_HEADERS, Headers
 class ExchangeRoutes:
     """Works out routes, which exchanges keep, and expires them where an exchange on their way changes.
 
-    `_for_unrouted`: by the name of an alternate exchange, who has it.
+    `_for_unrouted`: by the name of an alternate exchange, who has it. `_keeping` are the exchanges that keep
+    routes: without any a change costs nothing, as at a start, however long the ways are.
     """
 
-    __slots__ = ("_exchanges", "_for_unrouted")
+    __slots__ = ("_exchanges", "_for_unrouted", "_keeping")
 
     def __init__(self, exchanges: Mapping[str, Exchange]) -> None:
         """`exchanges` are all that are there, by name."""
         self._exchanges = exchanges
         self._for_unrouted: dict[str, dict[Exchange, None]] = {}
+        self._keeping: set[Exchange] = set()
 
     def enter(self, exchange: Exchange) -> None:
         """An exchange is there."""
@@ -59,6 +61,7 @@ class ExchangeRoutes:
             route = Route(queues, walk.topics_of)
             route.expire()
             return route
+        self._keeping.add(exchange)
         route = exchange.route_to(queues, walk.topics_of)
         if is_single and not walk.read_headers:
             exchange.keep(keys[0], route)
@@ -68,9 +71,11 @@ class ExchangeRoutes:
         """What an exchange leads to changed: expire the routes through it."""
         seen = {exchange}
         pending = [exchange]
-        while pending:
+        while pending and self._keeping:
             current = pending.pop()
-            current.expire_routes()
+            if current in self._keeping:
+                self._keeping.discard(current)
+                current.expire_routes()
             before = [*current.incoming.values(), *self._for_unrouted.get(current.name, ())]
             for source in before:
                 if source not in seen:
