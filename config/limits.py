@@ -102,6 +102,7 @@ PART_COST_MAX: Final = 4_096  # settled claims, and BUCKET_COST a bucket, of one
 BUCKET_COST: Final = 20  # writing a bucket takes as long as writing so many settled claims
 PART_BUCKETS_MIN: Final = 16  # so few buckets are always written together
 RETURNED_PER_STEP_MAX: Final = 512  # claims put back in their places before others have their turn
+RETURNED_PER_LOOK: Final = 8  # before it is looked whether their dead letters were enough for a turn
 RETURNED_PER_COMMIT_MAX: Final = 2_048  # by one cursor: what changes is written whole with the commit
 CLAIMS_PER_CONSUMER_MAX: Final = 65_535  # unsettled messages of a consumer that set no prefetch
 DONE_BODY_BYTES_MAX: Final = 16 * KIB  # done messages with larger bodies go at once; unless kept for ever
@@ -128,7 +129,7 @@ EXPIRY_RETRY_MS: Final = 5_000  # what no dead-letter queue took, and no group k
 EXPIRY_RETURNED_PER_MS: Final = 200  # of many claims that came back those that expire are given up together
 EXPIRY_READ_INTERVAL_MS: Final = 1_000  # a group without consumers looks so often at what the store holds
 DISCARDED_PER_TURN_MAX: Final = 8_192  # messages given up by themselves before others have their turn
-DEAD_LETTER_COST: Final = 32  # a dead letter in a queue counts as so many more
+DEAD_LETTER_COST: Final = 32  # a dead letter counts as so many more, and each queue that it goes to
 DEAD_LETTER_COPIES_MAX: Final = (
     100  # of one message, where dead letters of dead letters multiply by themselves
 )
@@ -171,7 +172,7 @@ DELAYED_BYTES_PER_GROUP_MAX: Final = 16 * MIB  # their payload kept in memory; t
 REDRIVEN_MESSAGES_PER_CALL_MAX: Final = 100_000  # one redrive; the next call takes the next ones
 MOVED_MESSAGES_PER_CALL_MAX: Final = 100_000  # moved or copied from queue to queue in one call
 REDRIVE_HELD_MESSAGES_MAX: Final = 10_000  # dead letters that could not go back, held until the redrive ends
-REDRIVE_STEP_MESSAGES_MAX: Final = 256  # redriven between two looks at everything else
+REDRIVE_STEP_MESSAGES_MAX: Final = 128  # redriven between two looks at everything else
 
 # configuration (ceilings of settings)
 RETRY_MULTIPLIER_MAX: Final = 1_000

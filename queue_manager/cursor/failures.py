@@ -47,6 +47,11 @@ class Failures(Generic[H]):
         self._stored = stored
         self._dead_letters = dead_letters
 
+    @property
+    def are_dead_lettered(self) -> bool:
+        """Whether what is given up goes to another queue."""
+        return self._dead_letters.is_wanted()
+
     def give_up(self, claim: Claim, reason: str, now_ms: int) -> None:
         """End an available claim: dead-lettered it is done, else kept as failed."""
         if self._send(claim.message, claim.attempts, reason, now_ms):

@@ -8,7 +8,7 @@ commit has all of it to write, each takes a part, and the next part waits until 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Generic, NamedTuple, Protocol
 
@@ -85,12 +85,16 @@ class Returning(Generic[H]):
         more) are passed over. Of very many only the first are there at once.
         """
         verdict = Verdict(now_ms, failed, delay_ms)
-        count = limits.RETURNED_PER_STEP_MAX
-        if len(claims) > count:
+        is_much = len(claims) > limits.RETURNED_PER_STEP_MAX
+        if is_much:
             claims = self._claims.part_with(claims)
-            self._put_off(claims[count:], verdict)
-            claims = claims[:count]
-        self._put_back(claims, verdict)
+        count = 0
+        for part in self._parts_within_budget(len(claims)):
+            self._put_back(claims[count : count + part], verdict)
+            count += part
+        if count < len(claims):
+            rest = claims[count:]
+            self._put_off(rest if is_much else self._claims.part_with(rest), verdict)
         self._home.want_dispatch()
 
     def unclaim(self, claim: Claim, now_ms: int) -> None:
@@ -143,6 +147,19 @@ class Returning(Generic[H]):
 
     # very many
 
+    def _parts_within_budget(self, count: int) -> Iterator[int]:
+        """How many to put back at a time: as many as one turn may have, fewer where it is dead letters."""
+        most = min(count, limits.RETURNED_PER_STEP_MAX)
+        if not self._failures.are_dead_lettered:
+            yield most
+            return
+        discards = self._log.context.discards
+        while most > 0:
+            yield min(most, limits.RETURNED_PER_LOOK)
+            most -= limits.RETURNED_PER_LOOK
+            if discards.is_spent:
+                return
+
     def _put_off(self, claims: Sequence[Claim], verdict: Verdict) -> None:
         """Have claims that nobody holds any more get their places in steps."""
         if not claims:
@@ -154,7 +171,8 @@ class Returning(Generic[H]):
 
     def step(self, now_ms: int) -> bool:
         """See `queue_manager.shard.steps.Work`."""
-        self._go_on(limits.RETURNED_PER_STEP_MAX)
+        for part in self._parts_within_budget(self.count):
+            self._go_on(part)
         if not self.count:
             self._home.all_back(now_ms)
         elif self._put_count >= limits.RETURNED_PER_COMMIT_MAX and self._stored.is_dirty:

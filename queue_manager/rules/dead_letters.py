@@ -225,7 +225,7 @@ class DeadLetters:
             else:
                 takers.append(target)
         if takers:
-            self._log.context.discards.spend(limits.DEAD_LETTER_COST * len(takers))
+            self._log.context.discards.spend(limits.DEAD_LETTER_COST)
             death = self._death(group_id, message, attempts, reason, now_ms, takers)
             kind, properties, avoided = book.stamp(death)
             if avoided:
@@ -241,8 +241,13 @@ class DeadLetters:
                 priority=original.priority,
                 exchange=exchange,
             )
-            for target in takers:
-                target.append_one(template, message.body, now_ms)
+            body = message.body
+
+            def append() -> None:
+                for target in takers:
+                    target.append_one(template, body, now_ms)
+
+            self._log.context.discards.dead_letters(len(takers), append, now_ms)
             book.sent(name)
             return True
         if is_loop and reason in (EXPIRED, MAXLEN):

@@ -7,6 +7,7 @@ turn's budget is spent. So one publish costs everybody else no more than that, w
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from config import limits
@@ -55,13 +56,27 @@ class Discards:
         if self._is_busy:
             self._waiting[owner] = None
             return
-        self._left = max(self._left, published_count * (limits.DEAD_LETTER_COST + 1))
+        self._left = max(self._left, published_count * (2 * limits.DEAD_LETTER_COST + 1))
         if self.is_spent:
             self.put_off(owner)
             return
         self._is_busy = True
         try:
             owner.give_up(now_ms)
+        finally:
+            self._is_busy = False
+        if self._waiting:
+            self._go_on(now_ms)
+
+    def dead_letters(self, target_count: int, append: Callable[[], None], now_ms: int) -> None:
+        """Call what appends a dead letter to so many queues; what that makes too much goes afterwards."""
+        self._left -= target_count * limits.DEAD_LETTER_COST
+        if self._is_busy:
+            append()
+            return
+        self._is_busy = True
+        try:
+            append()
         finally:
             self._is_busy = False
         if self._waiting:
