@@ -88,7 +88,7 @@ def groups_of(queue: QueueSettings) -> list[GroupDefinition]:
     return wanted
 
 
-async def _capture(client: ShardClient, queue: QueueSettings) -> None:
+async def capture(client: ShardClient, queue: QueueSettings) -> None:
     """Bind a queue to the ordinary topics it is to capture, and to none that it was."""
     wanted = {topics.pattern_of(topic) for topic in queue.topics if not address.is_queue_topic(topic)}
     bindings = await client.exchanges.bindings(queue=queue.name)
@@ -126,7 +126,7 @@ async def _declare(settings: Settings, queues: Sequence[QueueSettings], client: 
         if entry.dead_letter and not await client.queues.exists(entry.dead_letter):
             await client.queues.declare(declaration_of(settings, QueueSettings(name=entry.dead_letter)))
     for entry in queues:
-        await _capture(client, entry)
+        await capture(client, entry)
     for entry in queues:
         for group in groups_of(entry):
             await client.groups.ensure(entry.name, group)

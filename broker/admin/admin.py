@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -13,11 +14,22 @@ from broker.admin import browsing, publishing
 from broker.admin.checking import checks_arguments
 from broker.admin.users import UserAdmin
 from broker.admin.vhosts import Vhosts
-from broker.admin.views import GroupView, Page, Published, PublishedThrough, QueuePage, QueueView, State
+from broker.admin.views import (
+    ChangedQueue,
+    Difference,
+    GroupView,
+    Page,
+    Published,
+    PublishedThrough,
+    QueuePage,
+    QueueView,
+    State,
+)
 from broker.clock import Clock
-from broker.configured import declaration_of, groups_of
+from broker.configured import capture, declaration_of, groups_of
 from broker.engine.answers import Answer
 from broker.engine.client import ShardClient
+from broker.queue_change import QueueChange, told
 from broker.reloading import Reloaded
 from config.loader import ConfigError
 from config.names import check_queue_name
@@ -143,6 +155,25 @@ class Admin:
             await client.groups.ensure(settings.name, group)
         await client.commits.durable()
         return await client.queues.view(settings.name)
+
+    async def change(self, change: QueueChange) -> ChangedQueue:
+        """As `configure`, but what the request does not name stays as it is; tells what is different now."""
+        client = self._client
+        settings = change.settings
+        is_there = await client.queues.exists(settings.name)
+        before = told(await client.queues.view(settings.name)) if is_there else {}
+        declaration = declaration_of(self.settings, settings)
+        await client.queues.configure(replace(declaration, policy=change.policy(declaration.policy)))
+        if change.touches("topics") or change.touches("capture"):
+            await capture(client, settings)
+        for group in groups_of(settings):
+            await client.groups.ensure(settings.name, group)
+        await client.commits.durable()
+        view = await client.queues.view(settings.name)
+        after = told(view)
+        changed = {key: Difference(was, after[key]) for key, was in before.items() if was != after[key]}
+        known = {each.name: getattr(view, each.name) for each in fields(view)}
+        return ChangedQueue(**known, changed=changed)
 
     async def declare_queue(self, declaration: QueueDeclaration) -> bool:
         """A queue by its whole declaration, as AMQP has it; whether it is new. Raises Inequivalent,

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from queue_manager.api import GroupView, QueueView, State
 
-__all__ = ["GroupView", "MessageView", "Page", "Published", "QueuePage", "QueueView", "State"]
+__all__ = [
+    "ChangedQueue",
+    "Difference",
+    "GroupView",
+    "MessageView",
+    "Page",
+    "Published",
+    "QueuePage",
+    "QueueView",
+    "State",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +63,23 @@ class QueuePage:
     items: tuple[QueueView, ...]
     total: int
     next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What a setting was, and is now; as the configuration file says it."""
+
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedQueue(QueueView):
+    """A queue that was made or changed. `changed` has the settings of an existing one that are others now, by
+    their keys in the configuration file, sections and keys joined by dots.
+    """
+
+    changed: Mapping[str, Difference] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

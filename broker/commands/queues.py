@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from broker.commands.api import Api, AsJson, segment, with_api_in_vhost
-from broker.commands.output import print_fields, print_json, print_table
+from broker.commands.output import print_fields, print_json, print_table, text_of
 
 app: Final = typer.Typer(help="Queues of a running broker.", no_args_is_help=True)
 
@@ -77,11 +77,14 @@ def declare_queue(
     type: Annotated[str | None, typer.Option(help="classic, stream or ephemeral.")] = None,
     set: Annotated[
         list[str] | None,
-        typer.Option(help="A key of `queues:` in the configuration, as limits.max_depth=1000; repeat it."),
+        typer.Option(
+            help="A key of `queues:` in the configuration, as limits.max_depth=1000; repeat it. "
+            "KEY=null puts it back to its default."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a queue, or give one that is there these settings."""
+    """Make a queue, or change these settings of one that is there; the others stay."""
     body: dict[str, Any] = {} if type is None else {"type": type}
     for pair in set or ():
         path, equals, value = pair.partition("=")
@@ -93,7 +96,12 @@ def declare_queue(
             place = place.setdefault(section, {})
         place[key] = _value(value)
     found = api.call("PUT", f"/queues/{segment(name)}", body=body)
-    print_json(found) if as_json else typer.echo(f"queue {name} is there")
+    if as_json:
+        print_json(found)
+        return
+    typer.echo(f"queue {name} is there")
+    for key, change in found["changed"].items():
+        typer.echo(f"{key}: {text_of(change['before']) or '-'} -> {text_of(change['after']) or '-'}")
 
 
 @app.command("purge")

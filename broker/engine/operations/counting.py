@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from broker.engine.operations import log_view
+from broker.engine.operations.told_arguments import told_arguments
 from broker.engine.shard import Shard
 from queue_manager.api import GroupView, QueueView
 from queue_manager.claims.claim import Claim
 from queue_manager.cursor.cursor import Cursor
-from queue_manager.definitions import declared_arguments
 from queue_manager.group.group import Group
 from queue_manager.group.stream_group import StreamGroup
 from queue_manager.log.levels import offset_in_level, priority_of
@@ -31,7 +31,7 @@ def queue_view(queue: Queue) -> QueueView:
         description=queue.description,
         policy=queue.policy,
         pause=queue.pause,
-        arguments=declared_arguments(queue.arguments),
+        arguments=told_arguments(queue.arguments, queue.policy),
         exclusive=queue.owner is not None,
         auto_delete=queue.auto_delete,
         ready=queue.ready_count(),

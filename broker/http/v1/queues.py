@@ -10,15 +10,15 @@ from pydantic import ConfigDict, Field
 from broker import topics
 from broker.access.login import Identity
 from broker.access.rights import Action, Kind
-from broker.admin.views import QueuePage, QueueView
+from broker.admin.views import ChangedQueue, QueuePage, QueueView
 from broker.engine.group_settings import problems_of
 from broker.http.endpoints import Ask, Body, Endpoints, NoBody, NoQuery, Query
 from broker.http.site import Site
+from broker.queue_change import QueueChange
 from config import limits
-from config.loader import ConfigError, load_queue
-from config.queue_settings import QueueSettings
+from config.loader import ConfigError
 from queue_manager.address import is_queue_topic
-from queue_manager.errors import InvalidArgument
+from queue_manager.errors import InvalidArgument, QueueNotFound
 
 queues: Final = Endpoints("queues")
 
@@ -76,30 +76,38 @@ async def show_queue(site: Site, ask: Ask[NoQuery, NoBody]) -> QueueView:
     return await site.admin.queue(ask.path["queue"])
 
 
-@queues.put("/queues/{queue}", QueueView, QueueDefinition, needs=Action.CONFIGURE)
-async def set_queue(site: Site, ask: Ask[NoQuery, QueueDefinition]) -> QueueView:
-    """Have a queue as the body says: made if it is not there, else given its policy, topics and groups.
+@queues.put("/queues/{queue}", ChangedQueue, QueueDefinition, needs=Action.CONFIGURE)
+async def set_queue(site: Site, ask: Ask[NoQuery, QueueDefinition]) -> ChangedQueue:
+    """Make a queue, or change one that is there: what the body does not name stays, `null` puts a setting
+    back to its default.
 
-    The body has the keys of `queues:` in the configuration file. What a queue that exists cannot become is
-    refused with 409.
+    The body has the keys of `queues:` in the configuration file. `changed` of the answer has what is
+    different now. What a queue that exists cannot become is refused with 409.
     """
-    entry = {**(ask.body.model_extra or {}), "name": ask.path["queue"]}
+    name = ask.path["queue"]
     try:
-        settings = load_queue(entry, queue_check=problems_of)
+        view = await site.admin.queue(name)
+    except QueueNotFound:
+        view = None
+    try:
+        change = QueueChange(name, ask.body.model_extra or {}, view, problems_of)
     except ConfigError as error:
         raise InvalidArgument("; ".join(error.problems)) from None
     if ask.caller is not None and not ask.caller.is_administrator:
-        _check_reach(ask.caller, settings)
-    return await site.admin.configure(settings)
+        _check_reach(ask.caller, change)
+    return await site.admin.change(change)
 
 
-def _check_reach(caller: Identity, settings: QueueSettings) -> None:
+def _check_reach(caller: Identity, change: QueueChange) -> None:
     """Raise NotPermitted unless the caller may write where dead letters go, and read what the queue takes
-    beside its own address: as over AMQP.
+    beside its own address, as far as that is asked for: as over AMQP.
     """
-    if settings.dead_letter:
+    settings = change.settings
+    if settings.dead_letter and change.touches("dlq"):
         caller.check(Action.READ, Kind.QUEUE, settings.name)
         caller.check(Action.WRITE, Kind.QUEUE, settings.dead_letter)
+    if not change.touches("topics"):
+        return
     for topic in settings.topics:
         if not is_queue_topic(topic):
             caller.check(Action.WRITE, Kind.QUEUE, settings.name)
