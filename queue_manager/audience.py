@@ -16,6 +16,9 @@ STORED: Final = 2  # by a session that lasts, or as retained: certain when the o
 class Audience(Protocol):
     """The subscribers of messages published alike. It keeps itself current as subscriptions come and go."""
 
+    def is_there(self) -> bool:
+        """Whether there is a subscriber."""
+
     def has_room(self, bodies: list[bytes]) -> bool:
         """Whether every session that may refuse publishers takes all of these."""
 
@@ -54,7 +57,47 @@ class TopicSpaces:
         if topics is not None:
             self._by_vhost[vhost] = topics
 
+    def of(self, vhost: str) -> Topics | None:
+        """The topics of a virtual host, once a client may subscribe there."""
+        return self._by_vhost.get(vhost)
+
     def audience(self, vhost: str, keys: Sequence[str], template: EnvelopeTemplate) -> Audience | None:
-        """As `Topics.audience`, in a virtual host."""
+        """As `Topics.audience`, in a virtual host, which its subscribers may join later."""
         topics = self._by_vhost.get(vhost)
-        return None if topics is None else topics.audience(keys, template)
+        return _Awaited(self, vhost, keys, template) if topics is None else topics.audience(keys, template)
+
+
+class _Awaited:
+    """The audience of messages in a virtual host that no subscriber was in yet."""
+
+    __slots__ = ("_found", "_keys", "_spaces", "_template", "_vhost")
+
+    def __init__(
+        self, spaces: TopicSpaces, vhost: str, keys: Sequence[str], template: EnvelopeTemplate
+    ) -> None:
+        self._spaces = spaces
+        self._vhost = vhost
+        self._keys = keys
+        self._template = template
+        self._found: Audience | None = None
+
+    def _audience(self) -> Audience | None:
+        if self._found is None:
+            topics = self._spaces.of(self._vhost)
+            self._found = None if topics is None else topics.audience(self._keys, self._template)
+        return self._found
+
+    def is_there(self) -> bool:
+        """See `Audience`."""
+        audience = self._audience()
+        return audience is not None and audience.is_there()
+
+    def has_room(self, bodies: list[bytes]) -> bool:
+        """See `Audience`."""
+        audience = self._audience()
+        return audience is None or audience.has_room(bodies)
+
+    def hear(self, bodies: list[bytes]) -> int:
+        """See `Audience`."""
+        audience = self._audience()
+        return UNHEARD if audience is None else audience.hear(bodies)

@@ -102,6 +102,9 @@ class Judgement(Protocol):
     def plan(self) -> PublishPlan: ...
 
     @property
+    def bodies(self) -> Sequence[bytes]: ...
+
+    @property
     def outcome(self) -> int:
         """One of `queue_manager.outcomes`."""
 

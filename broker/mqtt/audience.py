@@ -95,6 +95,12 @@ class Audience:
         """Take note of the run that is published next, as it came by wire."""
         self._run = run
 
+    def is_there(self) -> bool:
+        """See `queue_manager.audience.Audience`."""
+        if not self._version.is_current:
+            self._find()
+        return bool(self.direct or self._others or self._groups or self._logged)
+
     def has_room(self, bodies: list[bytes]) -> bool:
         """See `queue_manager.audience.Audience`."""
         if not self._version.is_current:

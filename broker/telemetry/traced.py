@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 
 from broker.clock import Clock
 from broker.engine.client import CommitClient, ConsumingClient, PublishingClient, SettlingClient, ShardClient
-from broker.engine.traffic import Claim, Consumer, Message, PublishPlan, Sink, Source
+from broker.engine.traffic import Claim, Consumer, Judgement, Message, PublishPlan, Sink, Source
 from broker.telemetry.context import Sampling, TraceContext
 from broker.telemetry.spans import Operation, Span, Spans
 from queue_manager.address import local_name
@@ -82,8 +82,18 @@ class _TracedPublishing:
         traced = self._traced(plan, bodies, now_ms, templates)
         if not traced:
             return self._publishing.publish(plan, bodies, now_ms, templates)
+        return self._note(traced, plan, lambda: self._publishing.publish(plan, bodies, now_ms, templates))
+
+    def apply(self, judged: Judgement, now_ms: int) -> int:
+        """See `PublishingClient.apply`; as `publish`."""
+        traced = self._traced(judged.plan, list(judged.bodies), now_ms, None)
+        if not traced:
+            return self._publishing.apply(judged, now_ms)
+        return self._note(traced, judged.plan, lambda: self._publishing.apply(judged, now_ms))
+
+    def _note(self, traced: list[_Publish], plan: PublishPlan, act: Callable[[], int]) -> int:
         begun = self._clock.monotonic()
-        outcome = self._publishing.publish(plan, bodies, now_ms, templates)
+        outcome = act()
         if outcome == ACCEPTED and plan.durable:
             self._last_token += 1
             self._undurable[self._last_token] = traced, begun

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from config import limits
 from queue_manager.address import vhost_of
+from queue_manager.audience import TopicSpaces
 from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import (
     InUse,
@@ -27,7 +28,8 @@ from queue_manager.routing.exchange_types.base import NO_HEADERS, Headers
 from queue_manager.routing.exchanges import Exchanges
 from queue_manager.routing.maker import QueueMaker
 from queue_manager.routing.removing import Removing
-from queue_manager.rules.dead_letters import DeadLetterBook
+from queue_manager.routing.topic_subscribers import TopicSubscribers
+from queue_manager.rules.dead_letters import DeadLetterBook, Target
 from queue_manager.shard.context import Context
 from storage.envelope import EnvelopeTemplate
 
@@ -43,7 +45,8 @@ def no_headers(template: EnvelopeTemplate) -> Headers:
 class QueueDirectory:
     """All queues by name, what is bound to them, and the exchanges it is bound to.
 
-    `maker` makes them; `removing` are those that were deleted, but of which records are left.
+    `topics` are the subscribers of topics, in each virtual host. `maker` makes the queues; `removing` are
+    those that were deleted, but of which records are left.
     """
 
     def __init__(self, context: Context, default_policy: QueuePolicy, *, auto_create: bool) -> None:
@@ -53,6 +56,7 @@ class QueueDirectory:
         self.bindings = Bindings()
         self.exchanges = Exchanges(context)
         self.dead_letters = DeadLetterBook()
+        self.topics = TopicSpaces()
         self._queues: dict[str, Queue] = {}
         self._parts: dict[str, Part] = {}  # by the names of their logs
         self._counts: Counter[str] = Counter()  # queues by virtual host, and how many there may be
@@ -83,16 +87,21 @@ class QueueDirectory:
         queue = self._queues.get(name)
         return NOWHERE if queue is None else self.bindings.to_queue(queue)
 
-    def targets(self, exchange: str, keys: Sequence[str], template: EnvelopeTemplate) -> Sequence[Queue]:
+    def targets(self, exchange: str, keys: Sequence[str], template: EnvelopeTemplate) -> Sequence[Target]:
         """See `rules.dead_letters.Directory`."""
         if exchange:
             through = self.exchanges.get(exchange)
             if through is None:
                 return ()
             try:
-                return self.exchanges.routes.through(through, keys, lambda: self._headers_of(template)).queues
+                route = self.exchanges.routes.through(through, keys, lambda: self._headers_of(template))
             except LimitReached:
                 return ()
+            if route.topics_of is not None:
+                subscribers = TopicSubscribers(self.topics, route.topics_of, exchange, keys, template)
+                if subscribers.is_there():
+                    return [*route.queues, subscribers]
+            return route.queues
         return [self._queues[name] for name in dict.fromkeys(keys) if name in self._queues]
 
     def read_headers_by(self, headers_of: HeadersOf) -> None:

@@ -24,6 +24,7 @@ class PublishPlan:
         "durable_count",
         "exchange",
         "full",
+        "is_accompanied",
         "audience",
         "options",
         "persistent",
@@ -56,6 +57,7 @@ class PublishPlan:
         self.full: tuple[Queue, ...] = ()
         self.route = NOWHERE
         self.audience: Audience | None = None
+        self.is_accompanied = False
         self.template = self._template(False)
 
     @property
@@ -64,8 +66,9 @@ class PublishPlan:
         return self.route.is_current
 
     def accompany(self, audience: Audience | None) -> None:
-        """Have `audience` hear what is published, beside the queues."""
+        """Have `audience` hear what is published, beside the queues, whatever the plan is aimed at."""
         self.audience = audience
+        self.is_accompanied = True
 
     def aim(self, route: Route) -> None:
         """Point the plan at the queues of a route."""

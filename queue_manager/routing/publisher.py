@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from queue_manager import address
-from queue_manager.audience import STORED, UNHEARD, TopicSpaces
+from queue_manager.audience import STORED, UNHEARD
 from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import InvalidArgument, PreconditionFailed, QueueNotFound
 from queue_manager.log.payloads import store_payloads
@@ -41,8 +41,7 @@ _APPLIED: Final = (
 
 
 class Publisher:
-    """Routes and publishes. `topics` are the subscribers of topics in each virtual host, `repeated_count` the
-    publishes that were taken before, by their identity.
+    """Routes and publishes. `repeated_count` are the publishes that were taken before, by their identity.
 
     `judge` finds the outcome for every target of a publish; `apply` then does it and cannot refuse any more.
     `publish` is both, and quicker where every queue takes what asks for nothing.
@@ -51,7 +50,6 @@ class Publisher:
     def __init__(self, context: Context, directory: QueueDirectory) -> None:
         self._context = context
         self._directory = directory
-        self.topics = TopicSpaces()
         self.repeated_count = 0
 
     def plan(
@@ -71,8 +69,13 @@ class Publisher:
         `keys`, or of the plan's own topic. A plan that has an audience already keeps it.
         """
         plan.aim(route)
-        if route.topics_of is not None and plan.audience is None:
-            plan.accompany(self.topics.audience(route.topics_of, keys or (plan.topic,), plan.template))
+        if plan.is_accompanied:
+            return
+        if route.topics_of is None:
+            plan.audience = None
+        elif plan.audience is None:
+            topics = self._directory.topics
+            plan.audience = topics.audience(route.topics_of, keys or (plan.topic,), plan.template)
 
     def route(self, topic: str, now_ms: int) -> Route:
         """The queues a `$queue/...` topic goes to; creates an ephemeral one where that is allowed.

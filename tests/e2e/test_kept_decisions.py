@@ -48,7 +48,10 @@ class World:
             self.exchange, "direct", durable=True, arguments={"alternate-exchange": self.alternate}
         )
         channel.queue_bind(self.queue, self.exchange, "k")
+        channel.exchange_bind("amq.topic", self.exchange, "to topics")
+        channel.queue_bind(self.queue, self.exchange, "to topics")
         self.subscribe("first")
+        self.subscribe("of the exchange", "to topics")
 
     def amqp(self) -> amqp.BlockingChannel:
         connection = amqp.connect(self.broker.amqp_port)
@@ -154,6 +157,7 @@ class World:
             "exchange": self.confirmed(self.exchange, "k"),
             "exchange varied": self.confirmed(self.exchange, "k", varied=True),
             "topic": self.confirmed("amq.topic", self.key),
+            "exchange to topics": self.confirmed(self.exchange, "to topics"),
             "topic varied": self.confirmed("amq.topic", self.key, varied=True),
             "topic transaction": self.confirmed("amq.topic", self.key, tx=True),
             "device": self.device(self.topic),
@@ -223,7 +227,11 @@ def bind_exchange(world: World) -> None:
 def bind_to_topics(world: World) -> None:
     unbind(world)
     world.admin.exchange_bind("amq.topic", world.exchange, "k")
-    world.subscribe("of the exchange", "k")
+    world.subscribe("of another key", "k")
+
+
+def unbind_from_topics(world: World) -> None:
+    world.admin.exchange_unbind("amq.topic", world.exchange, "to topics")
 
 
 def delete_exchange(world: World) -> None:
@@ -263,6 +271,7 @@ CHANGES: dict[str, Callable[[World], None]] = {
     "alternate takes over": unbind_with_alternate,
     "exchange bound to exchange": bind_exchange,
     "exchange leads to topics": bind_to_topics,
+    "exchange leads to topics no more": unbind_from_topics,
     "exchange deleted": delete_exchange,
     "alternate deleted": delete_alternate,
     "subscriber leaves": all_unsubscribe,

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e import amqp
 from tests.e2e.broker_process import BrokerProcess
-from tests.e2e.mqtt import V5, V311, payloads
+from tests.e2e.mqtt import V5, V311, MqttClient, payloads
 from tests.e2e.test_amqp_exchanges import take_all
 
 PUBLISH = "/api/exchanges/%2F/{}/publish"
@@ -272,3 +272,42 @@ def test_publish_that_no_group_wants_is_kept_or_its_publisher_is_told(http, mqtt
         assert payloads(us.take(3)) == ["0", "1", "2"]
     assert eu.quiet()
     channel.queue_delete(name)
+
+
+@pytest.mark.parametrize("kind", ["live", "session"])
+def test_dead_letters_through_amq_topic_reach_subscribers(mqtt, channel, name, kind):
+    arguments = {"x-dead-letter-exchange": "amq.topic", "x-dead-letter-routing-key": f"{name}.dead"}
+    channel.queue_declare(name, durable=True, arguments=arguments)
+
+    def reject(body):
+        amqp.publish(channel, name, body)
+        method, _, _ = channel.basic_get(name)
+        channel.basic_reject(method.delivery_tag, requeue=False)
+
+    reject("nobody is there")
+    options = {} if kind == "live" else {"client_id": name, "clean": False, "SessionExpiryInterval": 60}
+    subscriber = mqtt(**options)
+    subscriber.subscribe(f"{name}/#", 1)
+    if kind == "session":
+        subscriber.disconnect()
+    reject("heard")
+    if kind == "session":
+        subscriber = mqtt(**options)
+    message = subscriber.take_one()
+    assert (message.topic, message.payload, message.qos) == (f"{name}/dead", b"heard", 1)
+    channel.queue_delete(name)
+
+
+def test_client_that_is_first_in_its_virtual_host_hears_publishers_of_before(
+    http, amqp_connect, broker, name
+):
+    http.put(f"/api/v1/vhosts/{name}", json={}).raise_for_status()
+    channel = amqp_connect(vhost=name).channel()
+    channel.confirm_delivery()
+    channel.basic_publish("amq.topic", "a.b", "nobody is there")
+    subscriber = MqttClient(broker.mqtt_port, username=f"{name}:guest", password="guest").connect()
+    subscriber.subscribe("a/#", 1)
+    channel.basic_publish("amq.topic", "a.b", "heard")
+    assert subscriber.take_one().payload == b"heard"
+    subscriber.drop()
+    http.delete(f"/api/v1/vhosts/{name}").raise_for_status()

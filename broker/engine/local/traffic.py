@@ -106,7 +106,7 @@ class LocalPublishing:
 
     def join(self, topics: traffic.Topics | None, vhost: str = DEFAULT_VHOST) -> None:
         """See `PublishingClient`."""
-        self._manager.publisher.topics.join(vhost, topics)
+        self._manager.queues.topics.join(vhost, topics)
 
     def judge(
         self, wanted: Iterable[tuple[traffic.PublishPlan, list[bytes]]], now_ms: int

@@ -35,6 +35,9 @@ class Subscribers:
         self.room = room
         self.heard: list[bytes] = []
 
+    def is_there(self) -> bool:
+        return self.result != UNHEARD
+
     def has_room(self, bodies: list[bytes]) -> bool:
         return len(self.heard) + len(bodies) <= self.room
 
