@@ -18,6 +18,7 @@ from queue_manager.address import address_of, validate_queue_name
 from queue_manager.errors import Inequivalent, QueueManagerError, ResourceLocked
 from queue_manager.patterns import MATCH_ALL, validate
 from queue_manager.policy import FOREVER, NOT_PAUSED, Pause, QueuePolicy
+from storage.encoding import ValueReader, pack_u64
 from storage.errors import CorruptRecord, FormatTooNew
 from storage.records import queue_spec
 from storage.records.queue_spec import QueueSpec
@@ -28,6 +29,7 @@ REPORTED: Final = "reported"  # arguments that a redeclaration need not repeat
 _POLICY_FIELDS: Final = frozenset(field.name for field in fields_of(QueuePolicy))
 _GROUP_FIELDS: Final = frozenset(("name", "pattern"))
 PAUSED: Final = "paused"  # extension: u8, the sum of what is paused: 1 for publishers, 2 for consumers
+PURGED: Final = "purged"  # extension: u64LE, the offset behind what was there at the last purge
 AWAITS_HISTORY: Final = "unborn"  # extension: a group was made, but not told yet what there is for it
 
 
@@ -122,15 +124,18 @@ def encode_queue_spec(
     description: str,
     pause: Pause,
     awaits_history: bool,
+    purged_to: int = 0,
 ) -> bytes:
     """The spec record of a log of a queue, with its default group (`default_selector` None: there
-    is none).
+    is none). `purged_to`: what is kept below was there at a purge; 0: nothing was.
     """
     fields: dict[str, Any] = {**policy.fields(), "log": log_id, "arguments": arguments, "topics": topics}
     fields["default_group"] = default_selector is not None
     extensions = {"policy": _json(fields)}
     if pause != NOT_PAUSED:
         extensions[PAUSED] = bytes((pause.publish | pause.deliver << 1,))
+    if purged_to:
+        extensions[PURGED] = pack_u64(purged_to)
     return _encode(policy, (), default_selector or "", extensions, description, awaits_history=awaits_history)
 
 
@@ -173,7 +178,16 @@ def _encode(
 class StoredQueue:
     """A queue's spec record, read back."""
 
-    __slots__ = ("arguments", "description", "has_default_group", "log_id", "pause", "policy", "topics")
+    __slots__ = (
+        "arguments",
+        "description",
+        "has_default_group",
+        "log_id",
+        "pause",
+        "policy",
+        "purged_to",
+        "topics",
+    )
 
     def __init__(self, spec: QueueSpec) -> None:
         """Raises CorruptRecord, or FormatTooNew for a field that this program does not know."""
@@ -190,6 +204,14 @@ class StoredQueue:
             raise CorruptRecord(queue_spec.NAME, "extension policy", str(error)) from error
         self.description = spec.description
         self.pause = _stored_pause(spec.extensions.get(PAUSED, b"\x00"))
+        self.purged_to = _stored_offset(spec.extensions.get(PURGED, bytes(8)))
+
+
+def _stored_offset(value: bytes) -> int:
+    reader = ValueReader(queue_spec.NAME, value)
+    offset = reader.u64(f"extension {PURGED}")
+    reader.finish()
+    return offset
 
 
 def _stored_pause(value: bytes) -> Pause:

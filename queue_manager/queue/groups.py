@@ -95,7 +95,7 @@ class Groups:
 
     def ensure(self, name: str, pattern: str, selector: str, places: Sequence[Place] | None = None) -> Group:
         """The group, made if it is not there: at `places`, one for each log of the queue, or (None) at the
-        oldest kept message.
+        oldest message that is kept for it.
 
         Raises LimitReached, InvalidAddress.
         """
@@ -103,9 +103,10 @@ class Groups:
         if group is None:
             self._check_room(group_id_of(name, pattern))
             held = [part.kept_before_head() for part in self._parts]
+            begins = [(part.beginning(), 0) for part in self._parts] if places is None else places
             group = self._make(name, pattern, selector)
-            if places is not None:
-                self._begin_at(group, places)
+            if places is not None or any(part.is_purged for part in self._parts):
+                self._begin_at(group, begins)
             for part, place, messages in zip(self._parts, places or [(0, 0)] * len(held), held, strict=True):
                 cursor = part.cursors[group.group_id]
                 cursor.begin_with(message for message in messages if message.offset >= place[0])

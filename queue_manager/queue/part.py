@@ -38,6 +38,7 @@ class Part:
         "cursors",
         "dead_letters",
         "log",
+        "purged_to",
         "retention",
     )
 
@@ -57,6 +58,8 @@ class Part:
         self._lets_expire = lets_expire  # messages that ask for it
         self._rules: LogRules | None = None
         self._purging: Purging | None = None  # once something was purged
+        self.purged_to = 0
+        """What is kept below was there at the last purge: it is claimed, or done."""
         self._keeping: Keeping | None = None
         self._follow_policy()
 
@@ -202,6 +205,26 @@ class Part:
         return [found[offset] for offset in sorted(found)]
 
     @property
+    def is_purged(self) -> bool:
+        """Whether some of what is kept was there at a purge."""
+        return self.purged_to > self.log.head_offset
+
+    def beginning(self) -> int:
+        """Where a group begins that is to have all there is for it: at the oldest message kept, or behind
+        what was purged, but for what other groups have claimed and not settled.
+        """
+        head = self.log.head_offset
+        if not self.is_purged or not self.cursors:
+            return head  # the last group has left nothing that it had done
+        claimed = [
+            message.offset
+            for cursor in self.cursors.values()
+            for message in cursor.unfinished()
+            if message.offset >= head
+        ]
+        return min([self.purged_to, *claimed])
+
+    @property
     def rules(self) -> Rules:
         """What cursors follow."""
         return NO_RULES if self._rules is None else self._rules
@@ -281,6 +304,7 @@ class Part:
             description=description,
             pause=pause,
             awaits_history=cursor is not None and cursor.awaits_history,
+            purged_to=self.purged_to if self.is_purged else 0,
         )
         log.context.commit.put(queue_spec.key(log.name), value)
 
@@ -305,6 +329,8 @@ class Part:
         if self._purging is None:
             self._purging = Purging(self.retention)
         self._purging.purge()
+        if self.log.durable:
+            self.purged_to = self.log.next_offset
         if not self.cursors and self._rules is not None:
             self._rules.purged_unread()
 

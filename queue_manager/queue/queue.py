@@ -390,6 +390,8 @@ class Queue:
             count += self.rules.stage.purge()
         for part in self.parts:
             part.purge()
+        if any(part.is_purged for part in self.parts):
+            self.write_spec()
         return count
 
     def delete(self, now_ms: int) -> None:

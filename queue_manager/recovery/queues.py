@@ -51,6 +51,7 @@ def restore_queue(
     queue = directory.maker.restore(_restore_log(context, name, logs[name]), definition, now_ms)
     for part in queue.parts:
         part.retention.begin_unknown()
+        part.purged_to = stored.purged_to
     if isinstance(queue, PriorityQueue):
         for priority in range(1, stored.policy.priority_max + 1):
             level = level_name(name, priority)
@@ -58,6 +59,7 @@ def restore_queue(
             directory.maker.note_log_id(log.log_id)
             part = queue.make_part(log)
             part.retention.begin_unknown()
+            part.purged_to = StoredQueue(logs[level][0]).purged_to
             queue.add_part(part)
     queue.follow_pause(stored.pause)
     directory.adopt(queue)
