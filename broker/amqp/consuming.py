@@ -146,8 +146,10 @@ class Consuming:
             self._channel.send(commands.Basic.CancelOk(method.consumer_tag))
 
     def get(self, method: commands.Basic.Get) -> None:
-        """Give one message."""
+        """Give one message; none to a client who has ended the channel by now, for it could not be told."""
         channel = self._channel
+        if not channel.client.connection.channel_is_open(channel.number):
+            return
         if channel.client.transport.paused:
             self._held.hold_until_read(MethodReceived(channel.number, method))
             return
@@ -175,6 +177,8 @@ class Consuming:
 
     def _go_on(self, puller: Consumer, method: commands.Basic.Get) -> None:
         """Answer a basic.get whose message was read back from the store meanwhile."""
+        if not self._channel.client.connection.channel_is_open(self._channel.number):
+            return
         if self._channel.hub.client.consuming.is_gone(puller):
             raise channel_error(c.NOT_FOUND, f"no queue '{address.local_name(puller.group.queue_name)}'")
         if not self._pull(puller, method.no_ack):

@@ -7,6 +7,7 @@ from pamqp import commands
 
 from tests.e2e import amqp
 from tests.e2e.amqp import Collector
+from tests.e2e.raw_amqp import method_frame
 
 
 def test_consumer_receives_waiting_and_new_messages(channel, queue):
@@ -187,6 +188,23 @@ def test_get_returns_what_a_consumer_without_credit_leaves(channel, amqp_connect
     consumer.wait(1)
     amqp.publish(channel, queue, "got")
     assert channel.basic_get(queue, auto_ack=True)[2] == b"got"
+
+
+@pytest.mark.extension
+@pytest.mark.parametrize("no_ack", [True, False])
+def test_gets_that_the_end_of_their_channel_overtakes_take_no_messages(raw_amqp, channel, queue, no_ack):
+    amqp.publish(channel, queue, *[str(number) for number in range(10)])
+    connection = raw_amqp()
+    connection.open_channel()
+    gets = method_frame(1, commands.Basic.Get(0, queue, no_ack)) * 200  # more than are acted on in one turn
+    connection.send_bytes(gets + method_frame(1, commands.Channel.Close(200, "", 0, 0)))
+    connection.expect(commands.Channel.CloseOk)
+    connection.open_channel()
+    got = []
+    for _ in range(10):
+        connection.send(1, commands.Basic.Get(0, queue, True))
+        got.append(connection.read_content(commands.Basic.GetOk).body)
+    assert got == [str(number).encode() for number in range(10)]
 
 
 def test_delivery_tags_count_gets_and_deliveries_together(channel, queue):
