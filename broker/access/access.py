@@ -20,11 +20,12 @@ from broker.access.credentials import (
     Peer,
 )
 from broker.access.login import Login
-from broker.access.present import REMOVED, Present
+from broker.access.present import CHANGED, EXPIRED, REMOVED, Present
 from broker.access.rights import EVERYTHING
 from broker.access.scram import Decoys, ScramExchange
 from broker.access.throttle import Throttle
 from broker.access.users import GUEST, USERS_FILE, Users, grants_of, guest
+from broker.access.way import KnownSecrets
 from broker.clock import Clock
 from config import limits
 from config.access import AccessSettings
@@ -45,8 +46,10 @@ class Access:
         """Raises `config.loader.ConfigError` for files that cannot be used."""
         self._settings = settings
         self._clock = clock
-        self._accounts = Accounts(settings, clock)
+        self._known = KnownSecrets()
+        self._accounts = Accounts(settings, clock, self._known)
         self.present = Present()
+        self.version = 0  # of the accounts and settings; what is derived from them holds while it is the same
         self.addresses = Addresses(settings)
         self._listeners: list[Callable[[], None]] = []
         self._throttle = Throttle()
@@ -66,11 +69,12 @@ class Access:
 
     def prepare(self, settings: AccessSettings) -> Accounts:
         """Read the users anew, for `take`; raises ConfigError."""
-        return Accounts(settings, self._clock)
+        return Accounts(settings, self._clock, self._known)
 
     async def take(self, accounts: Accounts) -> int:
         """Go by these from now on; gives how many connections ended, of users who are gone or may do less."""
         before, self._accounts = self._accounts, accounts
+        self.version += 1
         self._settings = accounts.settings
         self._nobody = _anonymous_login(accounts.settings)
         self.addresses.follow(accounts.settings)
@@ -145,11 +149,32 @@ class Access:
             return login
         assert isinstance(credentials, Password)  # of others it is known at once
         at_once = partial(self.login_at_once, credentials, peer)
-        look = partial(self._accounts.login, credentials, peer)
-        login = self.current(await self._slowed(credentials.user, peer, at_once, look))
+        look = partial(self._look, credentials, peer)
+        login = await self._slowed(credentials.user, peer, at_once, look)
         if not self._holds(login):
             raise LoginRefused("the login has ended")
         return login
+
+    async def _look(self, credentials: Password, peer: Peer) -> Login:
+        """Who that is by the accounts there are once it is known: they may be read anew meanwhile."""
+        while True:
+            accounts = self._accounts
+            login = await accounts.login(credentials, peer)
+            if accounts is self._accounts:
+                return login
+            now = self.login_at_once(credentials, peer)  # a password whose hash is the same is known
+            if now is not None:
+                return now
+
+    def check_same(self, login: Login) -> None:
+        """Raise LoginRefused unless who logged in so a moment ago may still do the same."""
+        now = self._login_now(login)
+        if now is None:
+            raise LoginRefused(REMOVED, REMOVED)
+        if not self._holds(login):
+            raise LoginRefused(EXPIRED, EXPIRED)
+        if not login.allows_as(now):
+            raise LoginRefused(CHANGED, CHANGED)
 
     def _holds(self, login: Login) -> bool:
         """Whether what vouched for it still does."""
@@ -174,9 +199,12 @@ class Access:
 
         async def look() -> Login:
             said.append(exchange.step(proof))
-            login = None if self._accounts.users is None else self._accounts.users.find(exchange.user)
-            if login is None:  # the user went meanwhile
-                raise LoginRefused(LoginRefused.TOLD)
+            users = self._accounts.users
+            login = None if users is None else users.find(exchange.user)
+            if users is None or login is None or users.verifier(exchange.user) != exchange.verifier:
+                raise LoginRefused(
+                    LoginRefused.TOLD
+                )  # the user went, or has another password, since it began
             return login
 
         login = await self._slowed(exchange.user, peer, lambda: None, look)

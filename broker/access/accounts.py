@@ -6,7 +6,7 @@ from broker.access.credentials import LoginRefused, Password, Peer
 from broker.access.login import Login
 from broker.access.user_passwords import UserPasswords
 from broker.access.users import USERS_FILE, Users
-from broker.access.way import Way
+from broker.access.way import KnownSecrets, Way
 from broker.clock import Clock
 from config.access import AccessSettings
 from config.users_file import load_users
@@ -15,13 +15,15 @@ from config.users_file import load_users
 class Accounts:
     """As the settings have them; other settings make another. `users` are those of the users file."""
 
-    def __init__(self, settings: AccessSettings, clock: Clock) -> None:
-        """Raises ConfigError for a file that cannot be used."""
+    def __init__(self, settings: AccessSettings, clock: Clock, known: KnownSecrets) -> None:
+        """`known` are passwords that were found right, each with the hash it is for: they hold for accounts
+        that are read anew, too. Raises ConfigError for a file that cannot be used.
+        """
         self.settings = settings
         self.users = Users(load_users(settings.users_file)) if settings.users_file else None
         ways: dict[str, Way] = {}
         if self.users is not None:
-            ways["users"] = UserPasswords(self.users, clock)
+            ways["users"] = UserPasswords(self.users, clock, known)
         # tokens and hooks bring libraries along that most brokers do without
         if settings.jwt is not None:
             from broker.access.tokens import Tokens

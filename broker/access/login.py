@@ -63,6 +63,10 @@ class Login:
             is_borrowed=True,
         )
 
+    def allows_as(self, other: Login) -> bool:
+        """Whether the other allows the same, neither less nor more."""
+        return self.tags == other.tags and self._grants == other._grants
+
     @property
     def is_administrator(self) -> bool:
         """Whether everything may be looked at and changed."""

@@ -11,6 +11,7 @@ from broker.access.login import Identity, Login
 REMOVED = "the user is no longer known"
 NARROWED = "the user's permissions no longer cover what this connection does"
 EXPIRED = "the login has expired"
+CHANGED = "the user's permissions changed meanwhile"
 
 
 class Present:

@@ -50,13 +50,13 @@ class ScramExchange:
     name, so that nothing tells which users there are.
     """
 
-    __slots__ = ("_auth_message", "_find", "_nonce", "_verifier", "is_done", "user")
+    __slots__ = ("_auth_message", "_find", "_nonce", "is_done", "user", "verifier")
 
     def __init__(self, find: Callable[[str], Verifier]) -> None:
         self._find = find
         self._nonce = ""
         self._auth_message = ""
-        self._verifier: Verifier
+        self.verifier: Verifier
         self.user = ""
         self.is_done = False
 
@@ -86,7 +86,7 @@ class ScramExchange:
         if not fields["r"] or not fields["r"].isprintable():
             raise ValueError
         self.user = user
-        self._verifier = verifier = self._find(self.user)
+        self.verifier = verifier = self._find(self.user)
         self._nonce = fields["r"] + secrets.token_urlsafe(18)
         told = f"r={self._nonce},s={_text(verifier.salt)},i={verifier.iterations}"
         self._auth_message = f"{bare},{told}"
@@ -98,15 +98,15 @@ class ScramExchange:
         if not separator or _bytes(fields["c"]).decode() not in _UNBOUND or fields["r"] != self._nonce:
             raise ValueError
         message = f"{self._auth_message},{unproven}".encode()
-        signature = hmac.digest(self._verifier.stored_key, message, "sha256")
+        signature = hmac.digest(self.verifier.stored_key, message, "sha256")
         shown = _bytes(proof)
         if len(shown) != len(signature):
             raise ValueError
         client_key = bytes(one ^ other for one, other in zip(shown, signature, strict=True))
-        if not hmac.compare_digest(hashlib.sha256(client_key).digest(), self._verifier.stored_key):
+        if not hmac.compare_digest(hashlib.sha256(client_key).digest(), self.verifier.stored_key):
             raise LoginRefused(LoginRefused.TOLD)
         self.is_done = True
-        return b"v=" + base64.b64encode(hmac.digest(self._verifier.server_key, message, "sha256"))
+        return b"v=" + base64.b64encode(hmac.digest(self.verifier.server_key, message, "sha256"))
 
 
 class Decoys:

@@ -20,11 +20,11 @@ class UserPasswords:
 
     source = USERS_FILE
 
-    def __init__(self, users: Users, clock: Clock) -> None:
+    def __init__(self, users: Users, clock: Clock, known: KnownSecrets) -> None:
         passwords.nobodys_hash()  # made now, that the first stranger does not wait longer
         self.users = users
         self._clock = clock
-        self._known = KnownSecrets()
+        self._known = known
         self._threads: ThreadPoolExecutor | None = None
 
     def login_at_once(self, credentials: Password) -> Login | None:

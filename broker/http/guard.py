@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import parse_qsl, unquote_to_bytes, urlsplit
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from broker.access.access import ANONYMOUS, Access
 from broker.access.credentials import (
@@ -90,7 +90,30 @@ class Guard:
             else:
                 await answer_of(problem)(scope, receive, send)
             return
-        await self._app(scope, receive, send)
+        await self._app(scope, self._receiving(scope, receive), send)
+
+    def _receiving(self, scope: Scope, receive: Receive) -> Receive:
+        """As `receive`; a part of the body that comes after the user was changed raises Problem, for what was
+        looked at before it came may not be so any more.
+        """
+        access = self._access
+        version = access.version
+        identity: Identity | None = scope["state"][IDENTITY]
+        if identity is None:
+            return receive
+        login = identity.login
+
+        async def receive_part() -> Message:
+            part = await receive()
+            has_changed = access.version != version or login.expires_at_ms is not None
+            if has_changed and part["type"] == "http.request":
+                try:
+                    access.check_same(login)
+                except LoginRefused as refused:
+                    raise Problem(403, "refused", refused.told) from None
+            return part
+
+        return receive_part
 
     async def _identity(self, scope: Scope, told: _Told) -> Identity | None:
         peer = Peer(scope["client"][0] if scope.get("client") else "", _host_name(told.host or "?"))

@@ -145,6 +145,23 @@ async def outcomes(access, tries, peer=ELSEWHERE):
     return [isinstance(each, Login) for each in found]
 
 
+async def test_a_password_that_was_found_right_is_known_after_the_users_are_read_anew_unless_it_changed(
+    users_file, looked_at
+):
+    settings = AccessSettings(users_file=users_file)
+    access = Access(settings, Clock())
+    right = Password("alice", b"secret")
+    await access.login(right, ELSEWHERE)
+    await access.take(access.prepare(settings))
+    assert access.login_at_once(right, ELSEWHERE) is access.current(access.login_at_once(right, ELSEWHERE))
+    save_users(
+        Path(users_file), UsersSettings(users=(UserSettings(name="alice", password=hashed(b"secret")),))
+    )
+    await access.take(access.prepare(settings))
+    assert access.login_at_once(right, ELSEWHERE) is None  # the same, but with another salt
+    assert len(looked_at) == 1
+
+
 async def test_guesses_beside_each_other_count_before_most_of_them_are_looked_at(
     users_file, looked_at, monkeypatch
 ):
@@ -178,18 +195,24 @@ async def test_somebody_at_a_new_address_comes_in_while_strangers_guess(users_fi
     assert asyncio.get_running_loop().time() - started < limits.LOGIN_DELAY_OF_USER_S_MAX
 
 
-async def test_who_is_logging_in_while_the_users_are_read_anew_gets_an_answer_of_the_new_ones(users_file):
+@pytest.mark.parametrize("password", [b"secret", b"other"])
+async def test_who_is_logging_in_while_the_users_are_read_anew_gets_an_answer_of_the_new_ones(
+    users_file, password
+):
     """More at once than there are threads, so that most of them have not begun."""
     access = Access(AccessSettings(users_file=users_file), Clock())
     peers = [Peer(f"10.0.0.{number}") for number in range(4 * limits.PASSWORD_THREADS_MAX)]
     waiting = [asyncio.ensure_future(access.login(Password("alice", b"secret"), peer)) for peer in peers]
     await asyncio.sleep(0)
-    other = UserSettings(name="alice", password=hashed(b"other"), permissions=())
+    other = UserSettings(name="alice", password=hashed(password), permissions=())
     save_users(Path(users_file), UsersSettings(users=(other,)))
     await access.take(access.prepare(AccessSettings(users_file=users_file)))
-    for login in await asyncio.gather(*waiting):
-        assert not login.tags
-        assert not login.may_enter("/")
+    for login in await asyncio.gather(*waiting, return_exceptions=True):
+        if password == b"secret":
+            assert not login.tags
+            assert not login.may_enter("/")
+        else:
+            assert isinstance(login, LoginRefused)
 
 
 async def test_who_logged_in_before_the_users_were_read_anew_is_looked_at_again(users_file):

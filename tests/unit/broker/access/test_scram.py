@@ -162,6 +162,17 @@ async def test_guesses_beside_each_other_are_slowed(access, monkeypatch):
         await try_scram(access, "10.0.0.1")
 
 
+async def test_a_password_that_was_changed_since_the_challenge_lets_nobody_in(access, tmp_path):
+    exchange = access.begin_scram()
+    challenge = exchange.step(b"n,,n=dev,r=abc")
+    users = UserSettings(name="dev", scram=make_verifier(b"another"))
+    save_users(tmp_path / "users.yaml", UsersSettings(users=(users,)))
+    settings = AccessSettings(users_file=str(tmp_path / "users.yaml"), anonymous="never")
+    await access.take(access.prepare(settings))
+    with pytest.raises(LoginRefused):
+        await access.finish_scram(exchange, prove(challenge, "n=dev,r=abc", PASSWORD), Peer("10.0.0.1"))
+
+
 def test_what_is_no_verifier_is_not_read():
     for text in ("", "x", "SCRAM-SHA-1$1:a$b:c", "SCRAM-SHA-256$0:YWJj$YWJj:YWJj", f"{scram.METHOD}$1$2"):
         with pytest.raises(ValueError):
