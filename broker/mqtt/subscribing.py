@@ -48,12 +48,15 @@ class Subscriptions:
     """What a client is subscribed to: plain filters are kept here, consumers by the client."""
 
     __slots__ = (
+        "_after",
         "_client",
+        "_codes",
         "_link",
         "_outbound",
         "_passing",
         "_plain",
         "_pubsub",
+        "_reasons",
         "_retained",
         "_shares",
         "_system",
@@ -76,6 +79,10 @@ class Subscriptions:
         self._plain: dict[str, Subscription] = {}
         self._passing = PassingGroups(client.hub)
         self._link: SessionLink | None = None
+        # of the packet whose filters come just now
+        self._codes: list[int] = []
+        self._reasons: list[str] = []
+        self._after: list[Callable[[], None]] = []
         self._retained = RetainedSending(turns, outbound)
 
     def belong_to(self, link: SessionLink) -> None:
@@ -95,11 +102,9 @@ class Subscriptions:
         )
 
     def on_subscribe(self, event: SubscribeReceived) -> None:
-        """Make the subscriptions that are asked for, and answer with a SUBACK."""
+        """Make the subscriptions that are asked for, and answer the last with a SUBACK."""
         client = self._client
-        codes = []
-        reasons = []
-        after: list[Callable[[], None]] = []
+        codes, reasons, after = self._codes, self._reasons, self._after
         for request in event.filters:
             if self._count() >= limits.MQTT_SUBSCRIPTIONS_PER_SESSION_MAX:
                 codes.append(c.QUOTA_EXCEEDED)
@@ -116,7 +121,11 @@ class Subscriptions:
                     filter=request.filter,
                     reason=reason,
                 )
-        properties = Properties(reason_string="; ".join(reasons)) if reasons else None
+        if not event.is_last:
+            return
+        self._codes, self._reasons, self._after = [], [], []
+        told = "; ".join(reasons[: limits.MQTT_REASONS_TOLD_MAX])[: limits.MQTT_REASON_CHARACTERS_MAX]
+        properties = Properties(reason_string=told) if reasons else None
         self._when_durable(partial(self._answer, event.packet_id, codes, properties, after))
 
     def _answer(
@@ -145,7 +154,7 @@ class Subscriptions:
 
     def on_unsubscribe(self, event: UnsubscribeReceived) -> None:
         """End subscriptions; what their consumers hold returns."""
-        codes = []
+        codes = self._codes
         for topic_filter in event.filters:
             found = self._client.consumers.end(topic_filter)
             if found:
@@ -155,6 +164,9 @@ class Subscriptions:
                 found |= self._link.unsubscribe(topic_filter)
                 self._shares.part(self._link.session, topic_filter)
             codes.append(c.SUCCESS if found else c.NO_SUBSCRIPTION_EXISTED)
+        if not event.is_last:
+            return
+        self._codes = []
         self._when_durable(partial(self._client.connection.send_unsuback, event.packet_id, codes))
 
     def _end_plain(self, topic_filter: str) -> bool:

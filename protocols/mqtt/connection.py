@@ -1,6 +1,7 @@
 """MqttConnection: one MQTT client seen from the server, without I/O."""
 
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any, Final, TypeVar
 
 from config import limits
 from protocols.errors import LocalProtocolError, ProtocolError
@@ -383,10 +384,9 @@ class MqttConnection(AnsweringConnection):
         elif isinstance(packet, PingReq):
             self.output.append(_PINGRESP)  # [MQTT-3.12.4-1]
         elif isinstance(packet, Subscribe):
-            found.append(_subscribe_event(packet))
+            found += _subscribe_events(packet)
         elif isinstance(packet, Unsubscribe):
-            user_properties = packet.properties.user_properties
-            found.append(events.UnsubscribeReceived(packet.packet_id, packet.filters, user_properties))
+            found += _unsubscribe_events(packet)
         elif isinstance(packet, Disconnect):
             self._on_disconnect(packet, found)
         elif isinstance(packet, Auth):
@@ -449,12 +449,27 @@ class MqttConnection(AnsweringConnection):
         return None
 
 
-def _subscribe_event(packet: Subscribe) -> events.SubscribeReceived:
+T = TypeVar("T")
+
+
+def _parts(filters: list[T]) -> Iterator[tuple[list[T], bool]]:
+    """Filters of one packet, a part at a time, and whether that is the last."""
+    size = limits.MQTT_FILTERS_PER_EVENT_MAX
+    for begin in range(0, len(filters), size):
+        yield filters[begin : begin + size], begin + size >= len(filters)
+
+
+def _subscribe_events(packet: Subscribe) -> Iterator[events.SubscribeReceived]:
     properties = packet.properties
     identifiers = properties.subscription_identifiers
-    return events.SubscribeReceived(
-        packet.packet_id,
-        packet.requests,
-        properties.user_properties,
-        identifiers[0] if identifiers else None,
-    )
+    identifier = identifiers[0] if identifiers else None
+    for filters, is_last in _parts(packet.requests):
+        yield events.SubscribeReceived(
+            packet.packet_id, filters, properties.user_properties, identifier, is_last=is_last
+        )
+
+
+def _unsubscribe_events(packet: Unsubscribe) -> Iterator[events.UnsubscribeReceived]:
+    properties = packet.properties.user_properties
+    for filters, is_last in _parts(packet.filters):
+        yield events.UnsubscribeReceived(packet.packet_id, filters, properties, is_last=is_last)

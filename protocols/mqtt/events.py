@@ -143,9 +143,11 @@ class AckRun:
 
 
 class SubscribeReceived:
-    """A valid SUBSCRIBE; answer with `send_suback`, one reason code per filter in order."""
+    """A valid SUBSCRIBE, or a part of its filters; answer the last with `send_suback`, one reason code per
+    filter of all in order.
+    """
 
-    __slots__ = ("filters", "packet_id", "subscription_identifier", "user_properties")
+    __slots__ = ("filters", "is_last", "packet_id", "subscription_identifier", "user_properties")
 
     def __init__(
         self,
@@ -153,21 +155,34 @@ class SubscribeReceived:
         filters: list[SubscriptionRequest],
         user_properties: list[tuple[str, str]],
         subscription_identifier: int | None,
+        *,
+        is_last: bool = True,
     ) -> None:
         self.packet_id = packet_id
         self.filters = filters
+        self.is_last = is_last
         self.user_properties = user_properties
         self.subscription_identifier = subscription_identifier
 
 
 class UnsubscribeReceived:
-    """A valid UNSUBSCRIBE; answer with `send_unsuback`, one reason code per filter in order."""
+    """A valid UNSUBSCRIBE, or a part of its filters; answer the last with `send_unsuback`, one reason code
+    per filter of all in order.
+    """
 
-    __slots__ = ("filters", "packet_id", "user_properties")
+    __slots__ = ("filters", "is_last", "packet_id", "user_properties")
 
-    def __init__(self, packet_id: int, filters: list[str], user_properties: list[tuple[str, str]]) -> None:
+    def __init__(
+        self,
+        packet_id: int,
+        filters: list[str],
+        user_properties: list[tuple[str, str]],
+        *,
+        is_last: bool = True,
+    ) -> None:
         self.packet_id = packet_id
         self.filters = filters
+        self.is_last = is_last
         self.user_properties = user_properties
 
 

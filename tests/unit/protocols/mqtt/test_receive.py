@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from config import limits
 from protocols.mqtt import constants as c
 from protocols.mqtt import events
 from protocols.mqtt import packets as p
@@ -73,7 +74,7 @@ def expected(version: int, stream: list[p.Packet]) -> list[Any]:
             given_ids = packet.properties.subscription_identifiers
             pairs = packet.properties.user_properties
             identifier = given_ids[0] if given_ids else None
-            plain.append(("SubscribeReceived", packet.requests, packet.packet_id, identifier, pairs))
+            plain.append(("SubscribeReceived", packet.requests, True, packet.packet_id, identifier, pairs))
     return plain
 
 
@@ -158,3 +159,13 @@ def test_packet_above_the_size_limit_is_refused() -> None:
     assert len(connection.receive(fits, 1.0)) == 1
     (lost,) = connection.receive(encode_packet(p.Publish("t", b"x" * 93), 4), 1.0)
     assert lost.reason_code == c.PACKET_TOO_LARGE
+
+
+def test_filters_of_a_large_packet_come_in_parts_in_order() -> None:
+    size = limits.MQTT_FILTERS_PER_EVENT_MAX
+    for count in (1, size, size + 1, 3 * size):
+        requests = [p.SubscriptionRequest(f"t/{number}", 1) for number in range(count)]
+        events, *_ = feed(5, [encode_packet(p.Subscribe(7, requests), 5)])
+        assert [request for event in events for request in event[1]] == requests
+        assert [event[2] for event in events] == [False] * (len(events) - 1) + [True]
+        assert max(len(event[1]) for event in events) <= size
