@@ -279,6 +279,7 @@ class AmqpOperations(World):
         if user_id not in ("", "guest"):
             refused = refused or 406
         numbers = []
+        sent = time.time()
         for message in messages:
             table: dict[str, Any] = dict(message.headers)
             if message.cc:
@@ -317,6 +318,7 @@ class AmqpOperations(World):
                 delay_ms=delay_ms,
                 burst=burst,
                 identifier=identifier,
+                sent=sent,
             )
 
     def _refused_publish(self, name: str, code: int) -> None:
@@ -341,17 +343,20 @@ class AmqpOperations(World):
         delay_ms: int = 0,
         burst: bool = False,
         identifier: str = "",
+        sent: float = 0.0,
     ) -> None:
         """Compare the confirm (None: there is none) and returns, and give the message to its targets."""
         route = self.route_of(message)
         now = time.time()
         self.queues.advance(now)
         verdicts = {}
+        conflict = False
         for target in sorted(route.queues):
             queue = self.queues.queues[target]
             seen = queue.identifiers.get(identifier) if identifier else None
             if seen is not None:  # another body under one identifier is refused
                 verdicts[target] = "have" if seen == message.body else "refuse"
+                conflict = conflict or seen != message.body
                 continue
             verdicts[target] = queue.verdict(now, burst=burst)
             if delay_ms:
@@ -360,7 +365,8 @@ class AmqpOperations(World):
         if not delay_ms:
             for topic in route.topics:
                 qos = 1 if message.durable else 0
-                heard = bool(self.sessions.publish(topic, message.body, qos)) or heard
+                sure = len(route.topics) == 1  # of several, each subscriber has it by one
+                heard = bool(self.sessions.publish(topic, message.body, qos, required=sure)) or heard
         if answer is True and "refuse" in verdicts.values():
             raise Mismatch(f"{message.body!r} was confirmed, the oracle says {verdicts}")
         if answer is False and not {"refuse", "either"} & set(verdicts.values()):
@@ -377,11 +383,11 @@ class AmqpOperations(World):
                 and "refuse" not in verdicts.values()
             ):
                 continue
-            required = verdict == "take" or answer is True
+            required = (verdict == "take" and not conflict) or answer is True
             if identifier:
                 queue.identifiers[identifier] = message.body
             if delay_ms:
-                item = Item(message, (0, 0), now, required=required)
+                item = Item(message, (0, 0), now, required=required, not_before=sent + delay_ms / 1000)
                 queue.scheduled.append((now + delay_ms / 1000, item))
                 continue
             self.queues.append(queue, message, now, required=required, burst=burst)

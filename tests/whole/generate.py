@@ -123,7 +123,9 @@ def m_open(r: random.Random, features: set[str]) -> Operation:
     else:
         wanted |= {"clean": True}
     if "hold" in features and some(r, 0.5):
-        wanted |= {"hold": True, "receive_maximum": r.choice((0, 1, 2, 3))}
+        wanted["hold"] = True
+    if ("hold" in features or "share" in features) and some(r, 0.6):
+        wanted["receive_maximum"] = r.choice((1, 2, 2, 3))
     if "will" in features and some(r, 0.5):
         wanted["will"] = {"topic": r.choice(TOPICS), "qos": r.randint(0, 2), "retain": some(r, 0.3)}
     return "m_open", mqtt(r), wanted
@@ -264,7 +266,7 @@ PARTS: dict[str, list[tuple[int, Part]]] = {
                 {"q": r.choice(QUEUES), "delay_ms": r.choice((0, 0, 30)) if "delay" in f else 0},
             ),
         ),
-        (2, lambda r, f: ("h_rpub", "H", {"x": exchange(r), "key": r.choice(KEYS)})),
+        (2, lambda r, f: ("h_rpub", "H", {"x": exchange(r), "key": r.choice(KEYS), "mode": r.randint(0, 2)})),
         (
             2,
             lambda r, f: (

@@ -6,7 +6,6 @@ import time
 from typing import Any
 
 from tests.whole.clients import Mqtt
-from tests.whole.known import KNOWN
 from tests.whole.queues import HELD, Consumer, Item, Message, Mismatch, Queue, Settings
 from tests.whole.routes import Route
 from tests.whole.sessions import Subscription
@@ -43,8 +42,6 @@ class MqttOperations(World):
         old_session = self.sessions.sessions.get(name)
         old = self.mqtt.get(name)
         if old is not None and old_session is not None:
-            if old_session.lasting != lasting and not clean and "take-over changes expiry" in KNOWN:
-                raise Skip
             self._feed()
         wanted_present = old_session is not None and not clean and (old_session.lasting or old is not None)
         if old is not None and old_session is not None and not old_session.lasting:

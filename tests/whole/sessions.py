@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.whole.known import KNOWN
@@ -39,6 +39,7 @@ class Copy:
     expires: float | None = None
     step: int = 0
     shared: SharedGroup | None = None
+    any_options: bool = False
 
 
 @dataclass(eq=False)
@@ -177,6 +178,8 @@ class Sessions:
         if not new and not wanted.qos and "again with QoS 0" in KNOWN:
             for copy in [*session.in_flight, *session.pending]:
                 copy.required = False
+        if session.subscriptions.get(topic_filter, wanted) != wanted:
+            self._options_change(session, topic_filter)
         session.subscriptions[topic_filter] = wanted
         if handling == 2 or (handling == 1 and not new):
             return
@@ -196,6 +199,13 @@ class Sessions:
                     )
                 )
 
+    @staticmethod
+    def _options_change(session: Session, topic_filter: str) -> None:
+        """What waits may come as the subscription is now, or as it was."""
+        for copy in session.pending:
+            if filter_matches(topic_filter, copy.topic):
+                copy.any_options = True
+
     def unsubscribe(self, session: Session, topic_filter: str) -> bool:
         """Whether there was such a subscription. What only it brought may still come, or not."""
         if topic_filter.startswith("$share/"):
@@ -207,6 +217,7 @@ class Sessions:
         for copy in session.pending:
             if filter_matches(topic_filter, copy.topic):
                 copy.required = False
+                copy.any_options = True
         return found
 
     def _leave_groups(self, session: Session) -> None:
@@ -324,6 +335,9 @@ class Sessions:
 
     @staticmethod
     def _differs(copy: Copy, fields: dict[str, Any]) -> str:
+        if copy.any_options:
+            copy.qos = fields["qos"]
+            return ""
         if copy.qos == 3:
             copy.qos = fields["qos"]
         for name in ("qos", "retain", "identifiers"):
@@ -337,6 +351,12 @@ class Sessions:
             if copy.body == fields["body"] and copy.packet_id == fields["packet_id"]:
                 session.repeats.remove(copy)
                 return self._sent(session, copy, fields)
+        for key in session.shared:
+            group = self.groups[key]
+            for copy in group.pending:  # returned by this very session
+                if copy.again and copy.body == fields["body"] and copy.topic == fields["topic"]:
+                    group.pending.remove(copy)
+                    return self._sent(session, replace(copy, qos=fields["qos"]), fields)
         raise Mismatch(f"{what} again, although it was not waiting for an acknowledgement")
 
     @staticmethod

@@ -286,7 +286,6 @@ class World:
         client = self.mqtt.pop(name)
         client.drop()
         self.may_end.discard(name)
-        self._will(name, published=will)
         now = time.time()
         for key in [key for key in self.consumers if key[0] == name]:
             consumer = self.consumers.pop(key)
@@ -298,6 +297,7 @@ class World:
         if session is not None:
             session.queue_in_flight = 0
         self.sessions.lose(name)
+        self._will(name, published=will)
 
     def _will(self, name: str, *, published: bool) -> None:
         """Nothing yet: see the operations of MQTT."""
