@@ -123,35 +123,68 @@ def test_a_user_has_no_more_connections_than_it_may(guarded):
             assert time.monotonic() < deadline
 
 
-def scram(process, password, user="alice"):
-    """The last packet of a login by SCRAM-SHA-256."""
-    client = RawMqtt(process.mqtt_port, version=None)
+def said(data):
+    return b"\x15" + string("SCRAM-SHA-256") + b"\x16" + string(data)
+
+
+def auth(code, data):
+    block = said(data)
+    return packet(AUTH, 0, bytes([code]) + variable_int(len(block)) + block)
+
+
+def scram(client, begin, password, user="alice"):
+    """The last packet of a login by SCRAM-SHA-256 that `begin` makes the first one of."""
     bare = f"n={user},r=clientnonce"
-
-    def said(data):
-        return b"\x15" + string("SCRAM-SHA-256") + b"\x16" + string(data)
-
-    client.send_bytes(connect(5, "scram-client", props=said(f"n,,{bare}".encode())))
+    client.send_bytes(begin(f"n,,{bare}".encode()))
     answer = client.read()
     if answer.kind != AUTH:
         return answer
     assert answer.body[0] == 0x18  # continue authentication
     challenge = answer.body[answer.body.index(b"r=clientnonce") :]
-    block = said(prove(challenge, bare, password.encode()))
-    client.send_bytes(packet(AUTH, 0, b"\x18" + variable_int(len(block)) + block))
-    answer = client.read()
+    client.send_bytes(auth(0x18, prove(challenge, bare, password.encode())))
+    return client.read()
+
+
+def enter(data):
+    return connect(5, "scram-client", props=said(data))
+
+
+def enter_again(data):
+    return auth(0x19, data)
+
+
+@pytest.fixture
+def client(guarded):
+    client = RawMqtt(guarded.mqtt_port, version=None)
+    yield client
     client.drop()
-    return answer
 
 
-def test_scram_proves_a_password_without_sending_it(guarded):
-    answer = scram(guarded, PASSWORD)
+def test_scram_proves_a_password_without_sending_it(client):
+    answer = scram(client, enter, PASSWORD)
     assert (answer.kind, answer.body[1]) == (CONNACK, 0)
     assert b"v=" in answer.body  # the broker proves that it knows the password, too
 
 
 @pytest.mark.parametrize(("user", "password"), [("alice", "wrong"), ("nobody", PASSWORD), ("few", PASSWORD)])
-def test_scram_with_a_wrong_password_lets_nobody_in(guarded, user, password):
-    answer = scram(guarded, password, user)
+def test_scram_with_a_wrong_password_lets_nobody_in(client, user, password):
+    answer = scram(client, enter, password, user)
     assert answer.kind in (CONNACK, DISCONNECT)
     assert answer.body[1 if answer.kind == CONNACK else 0] in (0x86, 0x87)
+
+
+@pytest.mark.parametrize(("password", "kind", "code"), [(PASSWORD, AUTH, 0), ("wrong", DISCONNECT, 0x87)])
+def test_a_client_that_is_in_proves_its_password_anew_and_stays_if_it_can(client, password, kind, code):
+    """Section 4.12.1."""
+    assert scram(client, enter, PASSWORD).kind == CONNACK
+    answer = scram(client, enter_again, password)
+    assert (answer.kind, answer.body[0] if answer.body else 0) == (kind, code)
+
+
+def test_a_client_that_begins_anew_before_its_proof_is_looked_at_is_sent_away(client):
+    assert scram(client, enter, PASSWORD).kind == CONNACK
+    client.send_bytes(enter_again(b"n,,n=alice,r=clientnonce"))
+    client.expect(AUTH)
+    client.send_bytes(auth(0x18, b"c=biws,r=x,p=AAAA") + enter_again(b"n,,n=alice,r=clientnonce"))
+    answer = client.expect(DISCONNECT)
+    assert answer.body[0] in (0x82, 0x87)
