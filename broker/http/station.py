@@ -41,7 +41,6 @@ class Station:
         self._tells_offsets = tells_offsets
         self._pulled: list[Delivery] | None = None
         self._polls: deque[Poll] = deque()
-        self._spare: deque[Delivery] = deque()
         self._puller = hub.client.consuming.puller(
             queue,
             self,
@@ -67,7 +66,7 @@ class Station:
         """Claim up to `count` messages that are ready. Raises AccessRefused beside an exclusive consumer."""
         consuming = self._hub.client.consuming
         self._used_at = self._hub.clock.monotonic()
-        found = self._take_spare(count)
+        found: list[Delivery] = []
         while not found:
             self._pulled = found
             try:
@@ -92,16 +91,23 @@ class Station:
             async with asyncio.timeout(timeout_s):
                 return await poll.came
         except TimeoutError:
-            return []
+            return poll.came.result() if _has_come(poll) else []  # it came as the time ended
         except asyncio.CancelledError:
-            if poll.came.done() and not poll.came.cancelled():
-                self._spare += poll.came.result()
+            if _has_come(poll):
+                self.give_back(poll.came.result())
             raise
         finally:
             self._used_at = self._hub.clock.monotonic()
             if poll in self._polls:
                 self._polls.remove(poll)
                 self._give_credit()
+
+    def give_back(self, found: Sequence[Delivery]) -> None:
+        """Return messages to their places at once: nobody is there any more to be given them."""
+        claims = [claim for _, claim in found]
+        self._hub.client.settling.requeue(claims, self._hub.clock.now_ms(), delay_ms=0)
+        self._give_credit()
+        self._hub.settle_turn()
 
     def close(self) -> None:
         """Take part no more; claims stay until they are settled or their leases end."""
@@ -121,12 +127,14 @@ class Station:
         if self._pulled is not None:
             self._pulled += came
             return True
-        self._spare += came
-        while self._spare and self._polls:
+        while came and self._polls:
             poll = self._polls.popleft()
             if not poll.came.done():
-                poll.came.set_result(self._take_spare(poll.count))
+                poll.came.set_result(came[: poll.count])
+                del came[: poll.count]
         self._give_credit()
+        if came:
+            self._hub.loop.call_soon(self.give_back, came)  # who wanted them has gone meanwhile
         return True
 
     def revoked(self, consumer: Consumer, claims: Sequence[Claim]) -> None:
@@ -145,15 +153,6 @@ class Station:
     def settled(self) -> None:
         """Claims were settled: credit is counted anew."""
         self._give_credit()
-
-    def _take_spare(self, count: int) -> list[Delivery]:
-        """Of what came for requests that are gone, what is still claimed."""
-        taken: list[Delivery] = []
-        while self._spare and len(taken) < count:
-            delivery = self._spare.popleft()
-            if delivery[1].is_in_flight:
-                taken.append(delivery)
-        return taken
 
     def _give_credit(self) -> None:
         wanted = sum([poll.count for poll in self._polls if not poll.came.done()])
@@ -178,6 +177,10 @@ class Station:
             lease_ms=self._queue.policy.visibility_timeout_ms,
             is_told_offsets=self._tells_offsets,
         )
+
+
+def _has_come(poll: Poll) -> bool:
+    return poll.came.done() and not poll.came.cancelled()
 
 
 def _told(loaded: asyncio.Future[None], now_ms: int) -> None:

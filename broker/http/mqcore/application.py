@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
@@ -178,7 +179,10 @@ class MqCore:
         if visibility_ms == 0:
             raise InvalidArgument("visibility: a message cannot be fetched for no time")
         fetching = queues.fetch(name, group, count, wait_ms / 1000, visibility_ms)
-        found = await (self._wait(fetching, scope, receive) if wait_ms else fetching)
+        if wait_ms:
+            found = await self._wait(fetching, partial(queues.give_back, name, group), scope, receive)
+        else:
+            found = await fetching
         if not found:
             return Answer(204)
         if "count" in query:
@@ -190,10 +194,14 @@ class MqCore:
         return Answer(200, message.body or b"", tuple(headers))
 
     async def _wait(
-        self, fetching: Awaitable[list[Delivery]], scope: Scope, receive: Receive
+        self,
+        fetching: Awaitable[list[Delivery]],
+        give_back: Callable[[list[Delivery]], None],
+        scope: Scope,
+        receive: Receive,
     ) -> list[Delivery]:
         """What is fetched, unless the client goes before it comes, or may not have it any more: then nothing
-        is claimed for it. Raises NotPermitted.
+        stays claimed for it. Raises NotPermitted.
         """
         fetch = asyncio.ensure_future(fetching)
         gone = asyncio.ensure_future(_gone(receive))
@@ -203,17 +211,21 @@ class MqCore:
             reasons.append(reason)
             fetch.cancel()
 
+        is_wanted = False
         try:
             with lasting(self._access, identity_of(scope), end):
                 await asyncio.wait((fetch, gone), return_when=asyncio.FIRST_COMPLETED)
-            if reasons and fetch.cancelled():
-                raise NotPermitted(reasons[0])
-            return fetch.result() if fetch.done() else []
+            is_wanted = not reasons and not gone.done()
         finally:
             for task in (fetch, gone):
                 if not task.done():
                     task.cancel()
             await asyncio.wait((fetch, gone))
+            if not is_wanted and not fetch.cancelled() and fetch.exception() is None:
+                give_back(fetch.result())
+        if reasons:
+            raise NotPermitted(reasons[0])
+        return fetch.result() if is_wanted else []
 
     async def _remove(self, queues: Queues, name: str, scope: Scope, message_id: str) -> Answer:
         group = _group(scope, name, _query(scope, {"group"}))

@@ -94,6 +94,13 @@ class Queues:
         self.journal.follow_up()
         return found
 
+    def give_back(self, name: str, group: str, found: list[Delivery]) -> None:
+        """Return messages that were fetched for somebody who is gone."""
+        station = self._stations.get((name, group))
+        if station is not None and not station.is_gone:
+            station.give_back(found)
+        self.journal.follow_up()
+
     async def remove(self, name: str, group: str, offset: int) -> bool:
         """Be done with a message, fetched or not; whether it was there. Raises QueueNotFound."""
         settling = self._hub.client.settling

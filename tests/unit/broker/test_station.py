@@ -1,0 +1,106 @@
+"""broker.http.station: a message claimed for a request is the request's, or back in the queue at once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from broker.app import Broker
+from broker.http.mqcore.queues import Queues
+from broker.http.station import Station
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[Broker]:
+    async with Broker(storage="memory:") as broker:
+        await broker.admin.declare("q")
+        yield broker
+
+
+@pytest.fixture
+def station(broker: Broker) -> Station:
+    return Station(broker.hub, broker.hub.client.consuming.find("q"), "", tells_offsets=False)
+
+
+def arrive(broker: Broker, count: int = 1) -> None:
+    """Messages come, and are handed out in the same turn."""
+    publishing = broker.hub.client.publishing
+    plan = publishing.plan("q", 0, b"", True)
+    publishing.aim(plan, publishing.named("q"))
+    publishing.publish(plan, [b"hello"] * count, broker.clock.now_ms())
+    broker.hub.settle_turn()
+
+
+async def counts(broker: Broker) -> tuple[int, int]:
+    """Ready, and in flight."""
+    view = await broker.admin.queue("q")
+    return view.ready, view.in_flight
+
+
+async def until_waiting(station: Station) -> None:
+    await asyncio.sleep(0)  # a turn, in which the task begins
+    assert station._polls
+
+
+async def test_message_that_comes_as_the_time_ends_is_the_answer(broker: Broker, station: Station) -> None:
+    poll = asyncio.create_task(station.wait(1, 0.02))
+    await until_waiting(station)
+
+    def arrive_late() -> None:
+        time.sleep(0.03)  # the loop is held up until the time is over
+        arrive(broker)
+
+    asyncio.get_running_loop().call_soon(arrive_late)
+    found = await poll
+    assert [message.body for message, _ in found] == [b"hello"]
+    assert await counts(broker) == (0, 1)
+
+
+async def test_nothing_in_time_is_nothing(broker: Broker, station: Station) -> None:
+    assert await station.wait(1, 0.001) == []
+    arrive(broker)
+    assert await counts(broker) == (1, 0)
+
+
+async def test_message_of_a_request_that_ends_meanwhile_is_back_at_once(
+    broker: Broker, station: Station
+) -> None:
+    poll = asyncio.create_task(station.wait(1, 60))
+    await until_waiting(station)
+    arrive(broker)
+    poll.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await poll
+    assert await counts(broker) == (1, 0)
+    [(message, claim)] = await station.fetch(1)
+    assert (message.body, claim.attempts) == (b"hello", 2)
+
+
+async def test_it_goes_to_the_next_request_that_waits(broker: Broker, station: Station) -> None:
+    first = asyncio.create_task(station.wait(1, 60))
+    await until_waiting(station)
+    arrive(broker)
+    second = asyncio.create_task(station.wait(1, 60))
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert [message.body for message, _ in await second] == [b"hello"]
+
+
+async def test_each_request_has_as_many_as_it_asked_for(broker: Broker, station: Station) -> None:
+    polls = [asyncio.create_task(station.wait(count, 60)) for count in (2, 1)]
+    await until_waiting(station)
+    arrive(broker, 4)
+    assert [len(found) for found in await asyncio.gather(*polls)] == [2, 1]
+    assert await counts(broker) == (1, 3)
+
+
+async def test_what_was_fetched_for_somebody_gone_is_given_back(broker: Broker) -> None:
+    queues = Queues(broker.hub, broker.admin)
+    arrive(broker)
+    found = await queues.fetch("q", "", 1, 0, None)
+    queues.give_back("q", "", found)
+    assert await counts(broker) == (1, 0)
