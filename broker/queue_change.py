@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from config.loader import QueueCheck, load_queue
 from config.units import format_duration_ms, format_size_bytes
-from queue_manager.address import PREFIX
+from queue_manager.address import address_of
 from queue_manager.api import QueuePolicy, QueueView
 from queue_manager.policy import FOREVER
 
@@ -136,7 +136,7 @@ def _entry_of(view: QueueView) -> Entry:
     entry: Entry = {"type": view.type}
     if view.description:
         entry["description"] = view.description
-    if view.topics != (f"{PREFIX}{view.name}/#",):
+    if view.topics != (f"{address_of(view.name)}/#",):
         entry["topics"] = list(view.topics)
     for path, key in (_STREAM if policy.stream else _CLASSIC).items():
         if path in _BACKOFF and not policy.retry_initial_ms:

@@ -13,6 +13,7 @@ from queue_manager.errors import InvalidAddress
 
 DEFAULT_VHOST: Final = "/"
 VHOST_SEPARATOR: Final = "\x1d"  # behind the virtual host in names that are not of "/"; no name has it
+RESERVED_PREFIX: Final = "amq."
 PREFIX: Final = "$queue/"
 STREAM_STATUS: Final = "$stream-status"
 BROWSE: Final = "$browse"
@@ -52,6 +53,11 @@ def vhost_of(qualified: str) -> str:
 def local_name(qualified: str) -> str:
     """A name of the core as it is said in its virtual host."""
     return qualified.rpartition(VHOST_SEPARATOR)[2]
+
+
+def is_reserved(qualified: str) -> bool:
+    """Whether a name of a queue or exchange is one that only the broker gives: it begins with `amq.`."""
+    return local_name(qualified).startswith(RESERVED_PREFIX)
 
 
 def sibling(qualified: str, name: str) -> str:

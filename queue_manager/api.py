@@ -66,7 +66,7 @@ class QueueDeclaration:
 
     `arguments` are the declared arguments that a redeclaration must repeat; None: made by configuration, any
     redeclaration of the same kind fits. `reported`: other arguments, told to who looks. `exclusive`: to the
-    caller.
+    caller. `is_server_named`: the broker chose the name.
     """
 
     name: str
@@ -78,6 +78,7 @@ class QueueDeclaration:
     auto_delete: bool = False
     exclusive: bool = False
     description: str = ""
+    is_server_named: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

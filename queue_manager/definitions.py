@@ -36,7 +36,8 @@ AWAITS_HISTORY: Final = "unborn"  # extension: a group was made, but not told ye
 class QueueDefinition:
     """What a declaration says. `arguments` are the declared arguments that a redeclaration must repeat;
     None: made by configuration, any redeclaration of the same kind fits. `owner` makes it exclusive.
-    `auto_created`: it was not declared, but made because its name was used.
+    `auto_created`: it was not declared, but made because its name was used. `is_server_named`: the broker
+    chose the name.
     """
 
     __slots__ = (
@@ -45,6 +46,7 @@ class QueueDefinition:
         "auto_delete",
         "description",
         "durable",
+        "is_server_named",
         "name",
         "owner",
         "policy",
@@ -63,8 +65,10 @@ class QueueDefinition:
         owner: object = None,
         auto_created: bool = False,
         description: str = "",
+        is_server_named: bool = False,
     ) -> None:
         self.name = validate_queue_name(name)
+        self.is_server_named = is_server_named
         self.durable = durable
         self.policy = policy
         self.topics = tuple(validate(topic) for topic in topics) or (f"{address_of(name)}/#",)

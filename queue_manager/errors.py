@@ -116,6 +116,13 @@ class InExclusiveUse(AccessRefused):
         self.group = group
 
 
+class ReservedName(AccessRefused):
+    """A queue or exchange (`kind`) is to be made with a name that only the broker gives."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
+
+
 class InvalidAddress(QueueManagerError):
     """Not a usable queue name, `$queue/...` address or pattern."""
 

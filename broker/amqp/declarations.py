@@ -53,4 +53,5 @@ def queue_declaration(
         description=table.get(queue_arguments.DESCRIPTION, ""),
         auto_delete=auto_delete,
         exclusive=exclusive,
+        is_server_named=is_server_named,
     )

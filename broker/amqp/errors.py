@@ -22,6 +22,7 @@ from queue_manager.errors import (
     NotText,
     QueueManagerError,
     QueueNotFound,
+    ReservedName,
     ResourceLocked,
 )
 
@@ -36,6 +37,7 @@ _CODES: Final[dict[type[QueueManagerError], int]] = {
     InternalExchange: c.ACCESS_REFUSED,
     AccessRefused: c.ACCESS_REFUSED,
     InExclusiveUse: c.ACCESS_REFUSED,
+    ReservedName: c.ACCESS_REFUSED,
     NotPermitted: c.ACCESS_REFUSED,
     LimitReached: c.RESOURCE_ERROR,
     InvalidAddress: c.PRECONDITION_FAILED,

@@ -14,7 +14,7 @@ from broker.amqp.held_events import HeldEvents
 from broker.engine.answers import Answer
 from broker.engine.client import ExchangeClient
 from protocols.amqp091 import constants as c
-from protocols.amqp091.names import DEFAULT_EXCHANGE, RESERVED_PREFIX, is_reserved_name
+from protocols.amqp091.names import DEFAULT_EXCHANGE, is_reserved_name
 from queue_manager.api import EXCHANGE_TYPES, BindingDefinition, Changed, ExchangeDeclaration, ExchangeView
 from queue_manager.errors import ExchangeNotFound
 
@@ -55,7 +55,7 @@ class Exchanges:
             internal=method.internal,
             arguments=method.arguments or {},
         )
-        answer = self._client.declare(declaration, create=not is_reserved_name(name))
+        answer = self._client.declare(declaration)
         self._held.expect(answer, partial(self._declared, method), method.index)
 
     def _looked(self, method: _Declare, answer: Answer[ExchangeView]) -> None:
@@ -64,12 +64,7 @@ class Exchanges:
             self._held.reply(commands.Exchange.DeclareOk(), durable=False)
 
     def _declared(self, method: _Declare, answer: Answer[Changed]) -> None:
-        try:
-            changed = answer.result()
-        except ExchangeNotFound:
-            reason = f"exchange name '{method.exchange}' contains reserved prefix '{RESERVED_PREFIX}*'"
-            raise channel_error(c.ACCESS_REFUSED, reason) from None
-        self._answer(method, commands.Exchange.DeclareOk(), changed)
+        self._answer(method, commands.Exchange.DeclareOk(), answer.result())
 
     def delete(self, method: commands.Exchange.Delete) -> None:
         """Delete an exchange; that it is not there is no error, as everywhere since RabbitMQ 3.2."""

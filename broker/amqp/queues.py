@@ -16,9 +16,9 @@ from broker.amqp.direct_replies import is_there
 from broker.amqp.held_events import HeldEvents
 from broker.engine.answers import Answer
 from protocols.amqp091.methods import QueueDeclareOk
-from protocols.amqp091.names import RESERVED_PREFIX, is_reply_key, is_reserved_name
+from protocols.amqp091.names import is_reply_key
 from queue_manager.api import Dropped, QueueDeclaration, QueueStatus
-from queue_manager.errors import AccessRefused, QueueNotFound
+from queue_manager.errors import QueueNotFound
 
 _COUNT_MAX: Final = 0xFFFFFFFF
 
@@ -45,8 +45,7 @@ class Queues:
         else:
             name = method.queue or f"amq.gen-{secrets.token_urlsafe(16)}"
             permissions.check_queue(channel.client.identity, name, method.arguments or {})
-            is_reserved = is_reserved_name(method.queue)
-            answer = queues.declare(self._declaration(method, name), caller, create=not is_reserved)
+            answer = queues.declare(self._declaration(method, name), caller)
         self._held.expect(answer, partial(self._declared, method), method.index)
 
     def _declare_requester(self, method: commands.Queue.Declare) -> None:
@@ -86,13 +85,7 @@ class Queues:
         )
 
     def _declared(self, method: commands.Queue.Declare, answer: Answer[QueueStatus]) -> None:
-        try:
-            queue = answer.result()
-        except QueueNotFound:
-            if method.passive:
-                raise
-            reason = f"queue name '{method.queue}' contains reserved prefix '{RESERVED_PREFIX}*'"
-            raise AccessRefused(reason) from None
+        queue = answer.result()
         self._channel.name_queue(queue.name)
         if not method.nowait:
             told = QueueDeclareOk(queue.name, min(queue.ready, _COUNT_MAX), queue.consumers)

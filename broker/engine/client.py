@@ -82,13 +82,11 @@ class Waiter(Protocol):
 class QueueClient(Protocol):
     """Queues come and go."""
 
-    def declare(
-        self, declaration: QueueDeclaration, caller: str = OPERATOR, *, create: bool = True
-    ) -> Answer[QueueStatus]:
-        """The queue of that name, made if it is not there (and `create`).
+    def declare(self, declaration: QueueDeclaration, caller: str = OPERATOR) -> Answer[QueueStatus]:
+        """The queue of that name, made if it is not there.
 
         Waits while one of that name is being deleted. Comes to PreconditionFailed when it exists with another
-        definition, ResourceLocked, QueueNotFound, InvalidAddress, LimitReached.
+        definition, ResourceLocked, ReservedName, InvalidAddress, LimitReached.
         """
         ...
 
@@ -154,10 +152,10 @@ class QueueClient(Protocol):
 class ExchangeClient(Protocol):
     """Exchanges and bindings come and go. The default exchange, "", is not among them."""
 
-    def declare(self, declaration: ExchangeDeclaration, *, create: bool = True) -> Answer[Changed]:
-        """Make an exchange if it is not there (and `create`).
+    def declare(self, declaration: ExchangeDeclaration) -> Answer[Changed]:
+        """Make an exchange if it is not there.
 
-        Comes to Inequivalent when it exists as another, ExchangeNotFound, InvalidArgument, LimitReached.
+        Comes to Inequivalent when it exists as another, ReservedName, InvalidArgument, LimitReached.
         """
         ...
 

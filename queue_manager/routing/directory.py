@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from config import limits
-from queue_manager.address import vhost_of
+from queue_manager.address import is_reserved, local_name, vhost_of
 from queue_manager.audience import TopicSpaces
 from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import (
@@ -15,6 +15,7 @@ from queue_manager.errors import (
     NotEmpty,
     PreconditionFailed,
     QueueNotFound,
+    ReservedName,
     ResourceLocked,
 )
 from queue_manager.log.queue_log import QueueLog
@@ -136,7 +137,8 @@ class QueueDirectory:
         """The queue of that name, created if it is not there.
 
         Raises Inequivalent when it exists with another definition, ResourceLocked when it is exclusive to
-        another owner, or not, QueueBusy while a queue of that name is being deleted, LimitReached.
+        another owner, or not, QueueBusy while a queue of that name is being deleted, ReservedName,
+        LimitReached.
         """
         queue = self._queues.get(definition.name)
         if queue is not None:
@@ -152,6 +154,8 @@ class QueueDirectory:
                     f"queue {queue.name!r} was made in memory, by its first use, and has consumer groups"
                 )
             return self._adopt_auto_created(queue, definition, now_ms)
+        if is_reserved(definition.name) and not definition.is_server_named:
+            raise ReservedName("queue", local_name(definition.name))
         self._check_room(vhost_of(definition.name))
         self.removing.check_free(definition)
         queue = self.maker.make(definition, now_ms)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from config import limits
-from queue_manager.address import DEFAULT_VHOST, local_name, qualified_name, vhost_of
+from queue_manager.address import DEFAULT_VHOST, is_reserved, local_name, qualified_name, vhost_of
 from queue_manager.errors import (
     ExchangeNotFound,
     Inequivalent,
@@ -14,6 +14,7 @@ from queue_manager.errors import (
     InUse,
     InvalidArgument,
     LimitReached,
+    ReservedName,
 )
 from queue_manager.queue.queue import Queue
 from queue_manager.routing.binding import Binding
@@ -83,12 +84,14 @@ class Exchanges:
     def declare(self, definition: ExchangeDefinition) -> Exchange:
         """The exchange of that name, made if it is not there.
 
-        Raises Inequivalent when it exists as another, InvalidArgument, LimitReached.
+        Raises Inequivalent when it exists as another, InvalidArgument, ReservedName, LimitReached.
         """
         exchange = self.get(definition.name)
         if exchange is not None:
             _check_equivalent(definition, exchange.definition)
             return exchange
+        if is_reserved(definition.name):
+            raise ReservedName("exchange", local_name(definition.name))
         if len(self._exchanges) >= limits.EXCHANGES_MAX:
             raise LimitReached(f"{limits.EXCHANGES_MAX} exchanges exist already")
         exchange = Exchange(definition)

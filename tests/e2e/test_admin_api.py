@@ -39,6 +39,29 @@ def test_queue_is_made_changed_purged_and_deleted(api: httpx.Client, name: str) 
     assert api.get(f"/queues/{name}").status_code == 404
 
 
+def test_a_setting_that_is_not_named_stays_and_null_takes_one_away(api: httpx.Client, name: str) -> None:
+    api.put(f"/queues/{name}", json={"dlq": "dead", "limits": {"message_ttl": "1m"}})
+    changed = api.put(f"/queues/{name}", json={"limits": {"max_depth": 7}}).json()
+    assert changed["changed"] == {"limits.max_depth": {"before": 0, "after": 7}}
+    policy = changed["policy"]
+    assert (policy["dead_letter"], policy["message_ttl_ms"], policy["depth_max"]) == ("dead", 60_000, 7)
+    policy = api.put(f"/queues/{name}", json={"dlq": None}).json()["policy"]
+    assert (policy["dead_letter"], policy["depth_max"]) == ("", 7)
+
+
+def test_names_of_the_broker_are_refused(broker: BrokerProcess, api: httpx.Client) -> None:
+    rabbit = str(api.base_url).replace("/api/v1/", "/api")
+    for refused in (
+        api.put("/queues/amq.mine", json={}),
+        api.put("/exchanges/amq.mine", json={"type": "direct"}),
+        httpx.put(f"{rabbit}/queues/%2F/amq.mine", json={}, auth=("guest", "guest")),
+        httpx.put(f"{rabbit}/exchanges/%2F/amq.mine", json={"type": "direct"}, auth=("guest", "guest")),
+    ):
+        assert refused.status_code in (401, 403), refused.text
+        assert "amq.*" in refused.text
+    assert api.get("/queues/amq.mine").status_code == 404
+
+
 def test_messages_are_published_browsed_moved_and_copied(api: httpx.Client, name: str) -> None:
     api.put(f"/queues/{name}", json={})
     api.put(f"/queues/{name}-2", json={})

@@ -227,7 +227,6 @@ def test_message_reaches_an_amqp_consumer_and_back(
         ("GET", "/nobody/messages", 404),
         ("POST", "/nobody/messages", 404),
         ("DELETE", "/nobody/messages/1", 404),
-        ("PUT", "/a%2Fb", 400),
         ("PUT", "/%ff", 400),
         ("POST", "/small", 405),
         ("GET", "/small/messages/1", 405),

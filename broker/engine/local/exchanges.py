@@ -7,7 +7,7 @@ from broker.engine.local.queues import find
 from broker.engine.shard import Shard
 from queue_manager.address import DEFAULT_VHOST
 from queue_manager.api import OPERATOR, BindingDefinition, Changed, ExchangeDeclaration, ExchangeView
-from queue_manager.errors import AccessRefused, ExchangeNotFound
+from queue_manager.errors import AccessRefused
 from queue_manager.queue.queue import Queue
 from queue_manager.routing.binding import Binding
 from queue_manager.routing.exchange import Exchange, ExchangeDefinition
@@ -21,14 +21,12 @@ class LocalExchanges:
         self._exchanges = shard.manager.queues.exchanges
         self._shard = shard
 
-    def declare(self, declaration: ExchangeDeclaration, *, create: bool = True) -> Answer[Changed]:
+    def declare(self, declaration: ExchangeDeclaration) -> Answer[Changed]:
         """See `ExchangeClient.declare`."""
-        return Answer.of(lambda: self._declare(declaration, create))
+        return Answer.of(lambda: self._declare(declaration))
 
-    def _declare(self, declaration: ExchangeDeclaration, create: bool) -> Changed:
+    def _declare(self, declaration: ExchangeDeclaration) -> Changed:
         is_new = self._exchanges.get(declaration.name) is None
-        if is_new and not create:
-            raise ExchangeNotFound(declaration.name)
         exchange = self._exchanges.declare(
             ExchangeDefinition(
                 declaration.name,

@@ -49,15 +49,13 @@ class LocalQueues:
         self._exclusive: dict[str, dict[Queue, None]] = {}
         self._waiting: set[asyncio.Task[None]] = set()
 
-    def declare(
-        self, declaration: QueueDeclaration, caller: str = OPERATOR, *, create: bool = True
-    ) -> Answer[QueueStatus]:
+    def declare(self, declaration: QueueDeclaration, caller: str = OPERATOR) -> Answer[QueueStatus]:
         """See `QueueClient.declare`."""
         answer: Answer[QueueStatus] = Answer()
         try:
-            answer.resolve(self._declare(declaration, caller, create))
+            answer.resolve(self._declare(declaration, caller))
         except QueueBusy as busy:
-            work = self._declare_when_free(answer, busy.name, declaration, caller, create)
+            work = self._declare_when_free(answer, busy.name, declaration, caller)
             task = asyncio.get_running_loop().create_task(work)
             self._waiting.add(task)
             task.add_done_callback(self._waiting.discard)
@@ -71,23 +69,20 @@ class LocalQueues:
         busy_name: str,
         declaration: QueueDeclaration,
         caller: str,
-        create: bool,
     ) -> None:
         """Declare once what bears the name, or that of one of its parts, is gone."""
         while not answer.is_done:
             try:
                 await self._shard.sweeper.removal_done(busy_name)
-                answer.resolve(self._declare(declaration, caller, create))
+                answer.resolve(self._declare(declaration, caller))
             except QueueBusy as busy:
                 busy_name = busy.name
             except (QueueManagerError, StorageError) as error:
                 answer.fail(error)
 
-    def _declare(self, declaration: QueueDeclaration, caller: str, create: bool) -> QueueStatus:
+    def _declare(self, declaration: QueueDeclaration, caller: str) -> QueueStatus:
         manager = self._shard.manager
         is_new = declaration.name not in manager.queues
-        if is_new and not create:
-            raise QueueNotFound.named(declaration.name)
         owner = sys.intern(caller) if declaration.exclusive else None  # the core compares by identity
         queue = manager.queues.declare(_definition(declaration, owner), self._shard.clock.now_ms())
         if is_new and owner is not None:
@@ -221,4 +216,5 @@ def _definition(declaration: QueueDeclaration, owner: str | None) -> QueueDefini
         auto_delete=declaration.auto_delete,
         owner=owner,
         description=declaration.description,
+        is_server_named=declaration.is_server_named,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -27,6 +28,7 @@ from queue_manager.errors import (
     InvalidArgument,
     PreconditionFailed,
     QueueNotFound,
+    ReservedName,
     ResourceLocked,
 )
 from queue_manager.log.stream_start import NEXT
@@ -88,12 +90,13 @@ async def test_declaring_says_whether_the_queue_is_new(client: LocalClient) -> N
         client.queues.declare(declaration("q", STREAM)).result()
 
 
-async def test_a_name_that_may_not_be_made_is_not_found(client: LocalClient) -> None:
-    with pytest.raises(QueueNotFound):
-        client.queues.declare(declaration("q"), create=False).result()
-    await client.queues.declare(declaration("q"))
-    assert client.queues.declare(declaration("q"), create=False).is_done
-    assert client.queues.exists("q").result()
+async def test_a_name_of_the_broker_is_refused_whoever_asks_for_it(client: LocalClient) -> None:
+    with pytest.raises(ReservedName, match="queue name 'amq.q' contains reserved prefix"):
+        client.queues.declare(declaration("amq.q")).result()
+    with pytest.raises(ReservedName):
+        client.queues.configure(declaration("amq.q")).result()
+    await client.queues.declare(replace(declaration("amq.gen-q"), is_server_named=True))
+    assert not client.queues.declare(declaration("amq.gen-q")).result().is_new, "which is there already"
 
 
 async def test_declaring_what_is_being_deleted_is_answered_when_it_is_gone(client: LocalClient) -> None:
