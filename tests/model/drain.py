@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from queue_manager.policy import NOT_PAUSED
 from tests.model.harness import Harness
 from tests.model.leaks import all_rows, check_memory, check_store
 from tests.model.oracle import DONE, topic_matches
@@ -11,10 +12,19 @@ MINUTE_MS = 60_000
 
 def drain(h: Harness) -> None:
     """Consume everything, let retention pass, and look for what should not be there any more."""
+    for queue in h.oracle.queues.values():
+        h.pause(queue, NOT_PAUSED)
     # a queue may go with its last active consumer, and take cancelled ones along
     while active := [index for index, consumer in enumerate(h.consumers) if consumer[0].active]:
         h.unsubscribe(active[-1], keep_claims=False)
     h.advance(100_000)
+    for _ in range(1_000):  # what is due is appended in steps
+        if not any(queue.planned for queue in h.oracle.queues.values()):
+            break
+        h.quiesce()
+        h.advance(1)
+    else:
+        raise AssertionError("messages never come due")
     for queue in list(h.oracle.queues.values()):
         for group in list(queue.groups.values()) or [queue.group("")]:
             h.subscribe(queue, group.name, group.pattern, credit_max=50)

@@ -16,8 +16,16 @@ from queue_manager.group.group import Group
 from queue_manager.log.levels import split_level_name
 from queue_manager.log.removals import QueueRemoval, RangeRemoval
 from queue_manager.model import Message
-from queue_manager.outcomes import ACCEPTED
-from queue_manager.policy import QueuePolicy
+from queue_manager.options import PLAIN, PublishOptions
+from queue_manager.outcomes import (
+    ACCEPTED,
+    FULL,
+    REFUSED_DEPTH,
+    REFUSED_IN_PART,
+    REFUSED_PAUSED,
+    REFUSED_SIZE,
+)
+from queue_manager.policy import Pause, QueuePolicy
 from queue_manager.routing.plan import PublishPlan
 from queue_manager.shard.commit import Commit
 from queue_manager.shard.loads import Load
@@ -36,6 +44,7 @@ from tests.model.oracle import (
     OracleGroup,
     OraclePool,
     OracleQueue,
+    Planned,
     Published,
 )
 
@@ -155,6 +164,7 @@ class ModelSink:
 
     def deliver(self, consumer: Consumer, messages: list[Message], claims: list[Claim] | None) -> bool:
         assert messages
+        self.harness.learn()
         group = self.consumer.group
         if claims is not None:
             assert [entry.message for entry in claims] == messages
@@ -181,11 +191,38 @@ class ModelSink:
         self.cancelled_count += 1
 
 
+def _takers(
+    plan: PublishPlan,
+    queues: list[OracleQueue],
+    bodies: list[bytes],
+    outcome: int,
+    full: set[OracleQueue],
+    perhaps: set[OracleQueue],
+) -> list[OracleQueue]:
+    """The queues that took a publish; sees that this is the outcome it has to have."""
+    size = max(map(len, bodies))
+    if any(size > queue.policy.message_bytes_max for queue in queues):
+        assert outcome == REFUSED_SIZE
+        return []
+    by_name = {queue.name: queue for queue in queues}
+    refused = {by_name[queue.name] for queue in plan.full} if outcome in FULL else set()
+    assert full <= refused <= full | perhaps, f"{refused} refused, not {full} and perhaps {perhaps}"
+    if not refused:
+        assert outcome == ACCEPTED
+        return queues
+    if len(bodies) == 1 and len(refused) < len(queues):
+        assert outcome == REFUSED_IN_PART
+        return [queue for queue in queues if queue not in refused]
+    are_paused = all(queue.pause.publish for queue in refused)
+    assert outcome == (REFUSED_PAUSED if are_paused else REFUSED_DEPTH)
+    return []
+
+
 class Confirmations:
     """A publisher that waits for durability."""
 
     def __init__(self) -> None:
-        self.waiting: dict[int, list[Published]] = {}
+        self.waiting: dict[int, list[Published] | list[Planned]] = {}
         self.next_token = 0
 
     def committed(self, tokens: list[int]) -> None:
@@ -217,7 +254,7 @@ class Harness:
         self.consumers: list[tuple[OracleConsumer, Consumer, ModelSink]] = []
         self.pullers: dict[OracleQueue, tuple[OracleConsumer, Consumer, ModelSink]] = {}
         self.pools: dict[OraclePool, CreditPool] = {}
-        self.plans: dict[str, PublishPlan] = {}
+        self.plans: dict[tuple[str, int], PublishPlan] = {}
 
     # queues
 
@@ -250,7 +287,14 @@ class Harness:
             now_ms=self.clock.ms,
         )
 
+    def pause(self, queue: OracleQueue, pause: Pause) -> None:
+        """Have the queue take nothing from publishers, or give nothing to consumers, or do so again."""
+        self.learn()
+        queue.pause = pause
+        self.manager.queues.find(queue.name).set_pause(pause)
+
     def delete(self, queue: OracleQueue) -> None:
+        self.learn()
         low, high = queue.ready_bounds()
         high += self._returning_count(queue)
         if not self.manager.queues.find(queue.name).parts[0].retention.is_known:
@@ -275,6 +319,7 @@ class Harness:
         self.pullers.pop(queue, None)
 
     def purge(self, queue: OracleQueue) -> None:
+        self.learn()
         low, high = queue.ready_bounds()
         high += self._returning_count(queue)
         count = self.manager.queues.find(queue.name).purge(self.clock.ms)
@@ -287,15 +332,21 @@ class Harness:
 
     # publishing
 
-    def publish(self, topic: str, count: int, size: int = 0) -> None:
-        """Publish to whatever is bound to the topic; an unknown `$queue/<name>` becomes ephemeral."""
+    def publish(self, topic: str, count: int, size: int = 0, delay_ms: int = 0) -> bool:
+        """Publish to whatever is bound to the topic; an unknown `$queue/<name>` becomes ephemeral.
+
+        Gives whether all of the queues took it.
+        """
+        self.learn()
         bodies = []
+        first = self.body_count
         for _ in range(count):
             self.body_count += 1
             bodies.append(b"%d" % self.body_count + b"." * size)
-        plan = self.plans.get(topic)
+        plan = self.plans.get((topic, delay_ms))
         if plan is None:
-            plan = self.plans[topic] = self.manager.plan(topic, 0, b"", True)
+            options = PublishOptions(delay_ms=delay_ms) if delay_ms else PLAIN
+            plan = self.plans[topic, delay_ms] = self.manager.plan(topic, 0, b"", True, options)
         queues = self.oracle.routes(topic)
         if not queues:
             name = topic.split("/")[1]
@@ -315,13 +366,48 @@ class Harness:
         assert {queue.name for queue in plan.queues} == {queue.name for queue in queues}
         assert len(plan.queues) == len(queues), "one queue twice"
         assert plan.durable == any(queue.durable for queue in queues)
-        added = [message for queue in queues for message in queue.publish(bodies, topic)]
-        assert self.manager.publish(plan, bodies, self.clock.ms) == ACCEPTED
-        if plan.durable:
+        full, perhaps = self._without_room(queues, count, is_later=delay_ms > 0)
+        outcome = self.manager.publish(plan, bodies, self.clock.ms)
+        takers = _takers(plan, queues, bodies, outcome, full, perhaps)
+        for queue in takers:
+            if delay_ms:
+                due_ms = self.clock.ms + delay_ms
+                self._confirm_later(queue, queue.plan(bodies, topic, due_ms, first))
+            else:
+                self._confirm_later(queue, queue.publish(bodies, topic))
+        return len(takers) == len(queues)
+
+    def _without_room(
+        self, queues: list[OracleQueue], count: int, *, is_later: bool
+    ) -> tuple[set[OracleQueue], set[OracleQueue]]:
+        """Queues that cannot take so many messages, and those of which it is not sure."""
+        full: set[OracleQueue] = set()
+        perhaps: set[OracleQueue] = set()
+        for queue in queues:
+            depth_max = queue.policy.depth_max
+            low, high = queue.depth_bounds()
+            high += self._returning_count(queue)
+            if queue.pause.publish or (depth_max and not is_later and low + count > depth_max):
+                full.add(queue)
+            elif depth_max and not is_later and high + count > depth_max:
+                perhaps.add(queue)
+        return full, perhaps
+
+    def _confirm_later(self, queue: OracleQueue, added: list[Published] | list[Planned]) -> None:
+        """They are durable when the open commit is."""
+        if queue.durable:
             self.confirmations.next_token += 1
             token = self.confirmations.next_token
             self.confirmations.waiting[token] = added
             self.manager.context.commit.wait(self.confirmations, token)
+
+    def learn(self) -> None:
+        """Have the oracle know what has come due and entered its queue."""
+        for name, queue in self.oracle.queues.items():
+            if queue.planned:
+                count = self.manager.queues.find(name).log.next_offset - queue.next_offset
+                if count:
+                    self._confirm_later(queue, queue.come_due(count, self.clock.ms))
 
     # consuming
 
@@ -340,6 +426,7 @@ class Harness:
         is_told: bool = False,
     ) -> OracleConsumer | None:
         """Add a consumer; None if exclusivity forbids it (then on both sides)."""
+        self.learn()
         group = queue.group(group_name, pattern)
         active = [c for c in group.consumers if c.active and not c.puller]
         refused = any(c.exclusive for c in active) or (exclusive and bool(active))
@@ -409,6 +496,7 @@ class Harness:
 
     def pull(self, queue: OracleQueue, *, no_ack: bool) -> bool:
         """Take a message as AMQP `basic.get` does, also beside an exclusive consumer; whether it got one."""
+        self.learn()
         if queue not in self.pullers:
             group = queue.group("")
             model = OracleConsumer(group, UNLIMITED, 30_000, puller=True)
@@ -434,7 +522,7 @@ class Harness:
             raise AssertionError("a pull waits for ever")
         assert len(model.received) - before == answer
         if not answer:
-            assert model.group.ready_bounds()[0] == 0, "a pull found nothing"
+            assert model.group.ready_bounds()[0] == 0 or queue.pause.deliver, "a pull found nothing"
         return bool(answer)
 
     # settling
@@ -481,6 +569,7 @@ class Harness:
         self.stale += [entry for item, entry in held if item.entry is not entry]
         told = [model for queue in gone for model in self.oracle.delete(queue)]
         call()
+        self.learn()
         for model, sink in sinks.items():
             assert sink.revoked_offsets == lost.get(model, set()), "other leases ended"
             if model in told and not model.puller:
@@ -500,7 +589,10 @@ class Harness:
             load(self.shard)
         else:
             raise AssertionError("loading never ends")
+        self.learn()
         for queue in self.oracle.queues.values():
+            if queue.pause.deliver:
+                continue
             self._check_unmatched(queue)
             for group in queue.groups.values():
                 if any(c.credit() > 0 for c in group.consumers if not (c.puller or self._stands_back(c))):
@@ -521,6 +613,7 @@ class Harness:
         return any(model is consumer and stands_back(real) for model, real, _ in self.consumers)
 
     def commit(self, *, everything: bool) -> None:
+        self.learn()
         self._commits_everything = everything
         drive(self.shard.commit_once(everything=everything))
         self._note_everything()
@@ -541,9 +634,11 @@ class Harness:
 
     def load(self) -> None:
         load(self.shard)
+        self.learn()
 
     def crash(self, bucket_size: int | None = None) -> None:
         """End the process where it is, and start another on what is durable."""
+        self.learn()
         self.may_leak |= self.is_releasing()
         store = self.store.crash()
         check_ownership(all_rows(store), may_leak=self.may_leak)
@@ -583,14 +678,15 @@ class Harness:
 
     def check_counts(self) -> None:
         """Waiting and in-flight counts of both sides."""
+        self.learn()
         invariants.check(self.manager)
         assert {queue.name for queue in self.manager.queues} == set(self.oracle.queues)
         for name, model in self.oracle.queues.items():
             queue = self.manager.queues.find(name)
             assert set(queue.groups.ids()) == set(model.groups)
             assert queue.consumer_count() == len(model.consumers())
-            next_offset = model.messages[-1].offset + 1 if model.messages else 0
-            assert queue.log.next_offset == next_offset
+            assert queue.log.next_offset == model.next_offset
+            assert queue.pause == model.pause
             for group_id, group in model.groups.items():
                 real = queue.groups.find(group_id)
                 assert real.in_flight_count() == len(group.held())

@@ -11,6 +11,8 @@ from bisect import bisect_left, insort
 from collections.abc import Callable
 from typing import Any
 
+from queue_manager.policy import NOT_PAUSED
+
 READY = "ready"
 HELD = "held"
 DONE = "done"
@@ -18,12 +20,27 @@ FAILED = "failed"
 SETTLED = (DONE, FAILED)
 
 
-class Published:
-    """One message of one queue. `confirmed`: the publisher was told that it is durable; `purged`: it was
-    dropped before the queue had any group.
+class Planned:
+    """A message to come, due at `due_ms`; of several the one with the lowest number comes first.
+
+    `confirmed`: the publisher was told that it is durable.
     """
 
-    def __init__(self, offset: int, body: bytes, topic: str) -> None:
+    def __init__(self, due_ms: int, number: int, body: bytes, topic: str) -> None:
+        self.due_ms = due_ms
+        self.number = number
+        self.body = body
+        self.topic = topic
+        self.confirmed = False
+
+
+class Published:
+    """One message of one queue. `confirmed`: it is known to be durable; `purged`: it was dropped before the
+    queue had any group; `planned`: what it was before it was due.
+    """
+
+    def __init__(self, offset: int, body: bytes, topic: str, planned: Planned | None = None) -> None:
+        self.planned = planned
         self.offset = offset
         self.body = body
         self.topic = topic
@@ -184,6 +201,7 @@ class OracleGroup:
         assert item.message.topic == topic, f"{where} has another topic"
         assert item.state == READY, f"{where} was delivered although it is {item.state}"
         assert consumer.credit() > 0, f"{where} was delivered without credit"
+        assert not self.queue.pause.deliver, f"{where} was delivered by a paused queue"
         index = bisect_left(self.ready, offset)
         for passed in self.ready[:index]:
             assert self.items[passed].optional, f"{where} was delivered before {passed}"
@@ -283,15 +301,46 @@ class OracleQueue:
         self.messages: list[Published] = []
         self.groups: dict[str, OracleGroup] = {}
         self.unused_since_ms = now_ms
+        self.planned: list[Planned] = []
+        self.pause = NOT_PAUSED
+        self.pause_durably = NOT_PAUSED
+
+    @property
+    def next_offset(self) -> int:
+        return self.messages[-1].offset + 1 if self.messages else 0
 
     def publish(self, bodies: list[bytes], topic: str) -> list[Published]:
-        offset = self.messages[-1].offset + 1 if self.messages else 0
-        added = [Published(offset + index, body, topic) for index, body in enumerate(bodies)]
+        offset = self.next_offset
+        return self._add([Published(offset + index, body, topic) for index, body in enumerate(bodies)])
+
+    def _add(self, added: list[Published]) -> list[Published]:
         self.messages += added
         for group in self.groups.values():
             for message in added:
                 group.add(message)
         return added
+
+    def plan(self, bodies: list[bytes], topic: str, due_ms: int, first: int) -> list[Planned]:
+        """They are published for later; their numbers begin at `first`."""
+        planned = [Planned(due_ms, number, body, topic) for number, body in enumerate(bodies, first)]
+        self.planned += planned
+        return planned
+
+    def come_due(self, count: int, now_ms: int) -> list[Published]:
+        """So many have entered the queue, in order."""
+        self.planned.sort(key=lambda planned: (planned.due_ms, planned.number))
+        due, self.planned = self.planned[:count], self.planned[count:]
+        assert len(due) == count, f"{self.name} has messages that nobody published"
+        assert all(planned.due_ms <= now_ms for planned in due), f"{self.name} has messages before their time"
+        offset = self.next_offset
+        return self._add([Published(offset + i, p.body, p.topic, p) for i, p in enumerate(due)])
+
+    def depth_bounds(self) -> tuple[int, int]:
+        """The least and the greatest number that may wait in the group with most."""
+        bounds = [group.ready_bounds() for group in self.groups.values()] or [self.ready_bounds()]
+        if all(group.pattern != "#" for group in self.groups.values()):
+            bounds.append((0, len(self.messages)))  # what no group wants waits, too
+        return max(low for low, _ in bounds), max(high for _, high in bounds)
 
     def group(self, name: str, pattern: str = "#") -> OracleGroup:
         """The group, made if it is not there: it gets every message somebody still needs, or nobody had."""
@@ -400,6 +449,7 @@ class Oracle:
         self.deleted = []
         for queue in self.queues.values():
             queue.durably_declared = queue.durable
+            queue.pause_durably = queue.pause
             for group in queue.groups.values():
                 group.durable = queue.durable
             for message in queue.messages:
@@ -430,6 +480,10 @@ class Oracle:
             if not queue.durable or not queue.durably_declared:
                 del self.queues[name]
                 continue
+            lost = [message for message in queue.messages if not message.confirmed]
+            queue.planned += [message.planned for message in lost if message.planned is not None]
+            queue.planned = [planned for planned in queue.planned if planned.confirmed]
+            queue.pause = queue.pause_durably
             queue.messages = [message for message in queue.messages if message.confirmed]
             for message in queue.messages:
                 message.purged = message.purged_durably

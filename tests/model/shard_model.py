@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 from typing import Any, ClassVar
 
-from hypothesis.stateful import RuleBasedStateMachine
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from queue_manager.claims.claim import UNLIMITED, Claim, Consumer
 from queue_manager.filters.consumer_filter import consumer_filter
 from queue_manager.group.group import Group
 from queue_manager.model import Message
 from queue_manager.options import PLAIN, PublishOptions
-from queue_manager.policy import QueuePolicy
+from queue_manager.outcomes import REFUSED_PAUSED, REFUSED_SIZE
+from queue_manager.policy import Pause, QueuePolicy
 from queue_manager.queue.queue import Queue
 from queue_manager.routing.plan import PublishPlan
 from storage.memory_store import MemoryStore
@@ -179,6 +181,56 @@ class ShardModel(RuleBasedStateMachine):
     def remove_consumer(self, consumer: Consumer) -> None:
         """Let it go; what it holds comes back."""
         self.manager.consumption.unsubscribe(consumer, self.clock.ms)
+
+    # what leaves no trace, whatever there is
+
+    def _pick_queue(self, pick: int) -> Queue | None:
+        queues = sorted(self.manager.queues, key=lambda queue: queue.name) if hasattr(self, "shard") else []
+        return queues[pick % len(queues)] if queues else None
+
+    @rule(
+        pick=st.integers(0, 20), why=st.sampled_from(["paused", "size"]), delay_ms=st.sampled_from([0, 1_000])
+    )
+    def be_refused(self, pick: int, why: str, delay_ms: int) -> None:
+        """Publishes that no queue takes: nothing of them is anywhere."""
+        queue = self._pick_queue(pick)
+        topic = "" if queue is None else f"$queue/{queue.name}"
+        route = self.manager.queues.bindings.route(topic) if topic else None
+        if queue is None or route is None or not route.queues:
+            return
+        plan = self.manager.plan(topic, 0, b"", True, PublishOptions(delay_ms=delay_ms))
+        plan.aim(route)
+        taken = [part.log.next_offset for each in route.queues for part in each.parts]
+        pauses = [each.pause for each in route.queues]
+        bodies = [b"x"]
+        if why == "paused":
+            for each in route.queues:
+                each.set_pause(each.pause.joined(Pause(publish=True)))
+            expected = REFUSED_PAUSED
+        else:
+            bodies = [b"x" * (1 + min(each.policy.message_bytes_max for each in route.queues))]
+            expected = REFUSED_SIZE
+        assert self.manager.publish(plan, bodies, self.clock.ms) == expected
+        assert self.manager.publish(plan, bodies * 2, self.clock.ms) == expected
+        for each, pause in zip(route.queues, pauses, strict=True):
+            each.set_pause(pause)
+        assert taken == [part.log.next_offset for each in route.queues for part in each.parts]
+
+    @rule(pick=st.integers(0, 20), loads=st.booleans())
+    def be_held(self, pick: int, loads: bool) -> None:
+        """A queue gives nothing for a while, and goes on then."""
+        queue = self._pick_queue(pick)
+        if queue is None:
+            return
+        pause = queue.pause
+        queue.set_pause(pause.joined(Pause(deliver=True)))
+        before = sum(group.in_flight_count() for group in queue.groups)
+        self.manager.dispatch(self.clock.ms)
+        if loads:
+            load(self.shard)
+            self.manager.dispatch(self.clock.ms)
+        assert sum(group.in_flight_count() for group in queue.groups) <= before
+        queue.set_pause(pause)
 
     # the end
 

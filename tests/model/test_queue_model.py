@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from queue_manager.claims.claim import UNLIMITED
-from queue_manager.policy import FOREVER, QueuePolicy
+from queue_manager.policy import FOREVER, NOT_PAUSED, Pause, QueuePolicy
 from tests.model.drain import drain
 from tests.model.harness import Harness
 from tests.model.oracle import OraclePool, OracleQueue
@@ -44,7 +44,8 @@ GROUPS = ("", "", "billing")
 policies = st.builds(
     QueuePolicy,
     visibility_timeout_ms=st.just(30_000),
-    message_bytes_max=st.just(1 << 20),
+    message_bytes_max=st.sampled_from([1 << 20, 1 << 20, 1_000]),
+    depth_max=st.sampled_from([0, 0, 0, 3, 50]),
     done_retention_ms=st.sampled_from([0, 0, MINUTE_MS, FOREVER]),
     bucket_size=st.integers(0, 2),
     attempts_max=st.sampled_from([0, 0, 0, 2]),
@@ -127,12 +128,28 @@ class QueueModel(RuleBasedStateMachine):
         topic=st.sampled_from(PUBLISHED),
         count=st.one_of(st.integers(1, 4), st.integers(1, 40), st.integers(1, 300)),
         size=st.sampled_from([0, 0, 10, 1_300]),
+        delay_ms=st.sampled_from([0, 0, 0, 1, 1_000, 45_000]),
         dispatch=dispatching,
     )
-    def publish(self, topic: str, count: int, size: int, dispatch: bool) -> None:
+    def publish(self, topic: str, count: int, size: int, delay_ms: int, dispatch: bool) -> None:
         if not self.h.oracle.routes(topic) and not topic.startswith("$queue"):
             topic = "$queue/orders/eu"
-        self.h.publish(topic, count, size)
+        if not self.h.publish(topic, count, size, delay_ms) and count <= 4:
+            for _ in range(count):  # part of them may fit
+                self.h.publish(topic, 1, size, delay_ms)
+        self.after(dispatch)
+
+    @precondition(lambda self: self.h.oracle.queues)
+    @rule(pick=st.integers(0, 100), publish=st.booleans(), deliver=st.booleans(), dispatch=dispatching)
+    def pause(self, pick: int, publish: bool, deliver: bool, dispatch: bool) -> None:
+        self.h.pause(self.pick_queue(pick), Pause(publish=publish, deliver=deliver))
+        self.after(dispatch)
+
+    @precondition(lambda self: any(q.pause != NOT_PAUSED for q in self.h.oracle.queues.values()))
+    @rule(dispatch=dispatching)
+    def resume(self, dispatch: bool) -> None:
+        for queue in self.h.oracle.queues.values():
+            self.h.pause(queue, NOT_PAUSED)
         self.after(dispatch)
 
     @rule(

@@ -411,6 +411,7 @@ class SelectorModel(ShardModel):
         self.audit()
         self.join("", 1_000, True)
         assert not self._waiting()
+        self.sweep()  # what was let go of before a start is known by then, and so what is unwanted
         assert self.queue.unwanted_count() == sum(item.is_unmatched for item in self.items)
         if self.group_selector and not self.audit_group:
             late = Latecomer(self)
