@@ -20,6 +20,7 @@ from broker.amqp.unacked import Settlement, Unacked
 from config import limits
 from protocols.amqp091 import constants as c
 from protocols.amqp091.events import PublishRun, SettleRun
+from queue_manager.errors import LimitReached
 
 
 class Transaction:
@@ -29,6 +30,7 @@ class Transaction:
         "_channel",
         "_confirms",
         "_held",
+        "_operation_count",
         "_publisher",
         "_runs",
         "_settlements",
@@ -53,6 +55,7 @@ class Transaction:
         self._runs: list[PublishRun] = []
         self._settlements: list[Settlement] = []
         self._taken_bytes = 0
+        self._operation_count = 0
         self.is_on = False
 
     def select(self, method: commands.Tx.Select) -> None:
@@ -67,12 +70,20 @@ class Transaction:
         if not self._publisher.check(run):
             self._publisher.publish(run)  # a call, which is done at once
             return
-        self._take_room(sum(map(len, run.bodies)) + limits.TRANSACTION_STEP_BYTES * len(run.bodies))
-        self._runs.append(run)
+        self._take_room(len(run.bodies), sum(map(len, run.bodies)))
+        last = self._runs[-1] if self._runs else None
+        if (
+            last is not None
+            and last.shape is run.shape
+            and len(last.bodies) < limits.TRANSACTION_RUN_PUBLISHES
+        ):
+            last.bodies += run.bodies  # commit costs by the run far more than by the message
+        else:
+            self._runs.append(run)
 
     def settle(self, event: SettleRun) -> None:
         """Take settlements; raises a channel error for a tag that means nothing."""
-        self._take_room(limits.TRANSACTION_STEP_BYTES * len(event.delivery_tags))
+        self._take_room(len(event.delivery_tags), 0)
         self._settlements.append(self._unacked.set_aside(event))
 
     def commit(self, method: commands.Tx.Commit) -> None:
@@ -105,13 +116,18 @@ class Transaction:
         if not self.is_on:
             raise channel_error(c.PRECONDITION_FAILED, "channel is not transactional")
 
-    def _take_room(self, size_bytes: int) -> None:
+    def _take_room(self, count: int, body_bytes: int) -> None:
+        if self._operation_count + count > limits.TRANSACTION_OPERATIONS_MAX:
+            raise LimitReached(f"a transaction has at most {limits.TRANSACTION_OPERATIONS_MAX} operations")
+        size_bytes = body_bytes + limits.TRANSACTION_STEP_BYTES * count
         self._channel.client.shared.transaction_room.take(size_bytes)
         self._taken_bytes += size_bytes
+        self._operation_count += count
 
     def _give_back_room(self) -> None:
         self._channel.client.shared.transaction_room.give_back(self._taken_bytes)
         self._taken_bytes = 0
+        self._operation_count = 0
 
 
 METHODS: Final[dict[type, Callable[[Transaction, Any], None]]] = {

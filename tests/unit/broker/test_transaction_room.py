@@ -4,6 +4,7 @@ import asyncio
 
 from pamqp import commands
 
+from broker.amqp.publishing import Publisher
 from broker.app import Broker
 from config import limits
 from tests.e2e.raw_amqp import RawAmqp
@@ -33,3 +34,56 @@ async def test_transaction_beyond_the_room_for_all_is_506_and_the_end_of_another
     monkeypatch.setattr(limits, "TRANSACTION_BYTES_MAX", 1_000)
     async with Broker(storage="memory:") as broker:
         await asyncio.to_thread(exceed, broker.ports["amqp"])
+
+
+def commit_many(port: int) -> None:
+    client = RawAmqp(port)
+    client.open_channel(1)
+    client.call(1, commands.Queue.Declare(queue="q"), commands.Queue.DeclareOk)
+    client.call(1, commands.Tx.Select(), commands.Tx.SelectOk)
+    for number in range(10):  # each a read of its own
+        client.send_bytes(publish(1, "q", b"%d" % number))
+        client.call(1, commands.Basic.Qos(0, 1), commands.Basic.QosOk)
+    client.send_bytes(publish(1, "q", b"last"))
+    client.call(1, commands.Tx.Commit(), commands.Tx.CommitOk)
+    client.drop()
+
+
+async def test_alike_publishes_of_many_reads_are_committed_together_and_in_order(monkeypatch):
+    monkeypatch.setattr(limits, "TRANSACTION_RUN_PUBLISHES", 4)
+    judged = []
+    judge = Publisher.judge
+
+    def noting(publisher, runs):
+        judged.append([run.bodies for run in runs])
+        return judge(publisher, runs)
+
+    monkeypatch.setattr(Publisher, "judge", noting)
+    async with Broker(storage="memory:") as broker:
+        await asyncio.to_thread(commit_many, broker.ports["amqp"])
+        messages = (await broker.admin.browse("q")).messages
+    ((first, second, third),) = judged
+    bodies = [*(b"%d" % number for number in range(10)), b"last"]
+    assert [first, second, third] == [bodies[:4], bodies[4:8], bodies[8:]]
+    assert [message.body for message in messages] == bodies
+
+
+def exceed_count(port: int) -> None:
+    client = RawAmqp(port)
+    client.open_channel(1)
+    client.call(1, commands.Queue.Declare(queue="q"), commands.Queue.DeclareOk)
+    client.call(1, commands.Tx.Select(), commands.Tx.SelectOk)
+    client.send_bytes(publish(1, "q", b"x") * 3)
+    client.call(1, commands.Tx.Commit(), commands.Tx.CommitOk)
+    client.send_bytes(publish(1, "q", b"x") * 3)
+    client.call(1, commands.Tx.Rollback(), commands.Tx.RollbackOk)
+    client.send_bytes(publish(1, "q", b"x") * 4)
+    assert client.expect(commands.Channel.Close).reply_code == 506
+    client.drop()
+
+
+async def test_a_transaction_of_too_many_operations_is_506_and_each_begins_anew(monkeypatch):
+    monkeypatch.setattr(limits, "TRANSACTION_OPERATIONS_MAX", 3)
+    async with Broker(storage="memory:") as broker:
+        await asyncio.to_thread(exceed_count, broker.ports["amqp"])
+        assert (await broker.admin.queue("q")).ready == 3
