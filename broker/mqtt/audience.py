@@ -115,7 +115,7 @@ class Audience:
             self._find()
         shape, run = self._shape, self._run
         self._run = None
-        if run is None:
+        if run is None or run.count != len(bodies):  # of some only the first is taken: the others repeat it
             run = PublishRun(shape, len(bodies), [], bodies, b"", 0, 0, 0)
         heard = HEARD if self.direct or self._others or self._groups else UNHEARD
         if self._logged:

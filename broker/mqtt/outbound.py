@@ -143,7 +143,7 @@ class Outbound:
         stride = run.stride_bytes
         if (stride or size) > connection.client_maximum_packet_size:
             self._resend(run)
-        elif not run.packet_ids:
+        elif size and not run.packet_ids:
             connection.output.append(wire)
         elif not stride or self._waiting:
             self._resend(run)
