@@ -14,6 +14,7 @@ import pytest
 
 from broker.engine.shard import Shard
 from protocols.mqtt.topics import matches
+from queue_manager.sessions.bounds import REJECT, Bounds
 from queue_manager.sessions.session import Delivery, Session
 from queue_manager.sessions.subscription import SubscriptionOptions
 from storage.envelope import EnvelopeTemplate
@@ -26,6 +27,7 @@ FILTERS = ("a", "b", "+", "#", "c/#")
 TOPICS = ("a", "b", "c/d")
 EXPIRY_S = 60
 WINDOW = 4
+QUEUED_MAX = 4
 
 
 @dataclass(eq=False)
@@ -112,6 +114,9 @@ class SessionsModel:
         self.shard: Shard = open_shard(self.store, self.clock)
         self.clients = {name: Client(name) for name in CLIENTS}
         self.messages: list[Message] = []
+        self.messages_max = QUEUED_MAX if seed % 3 == 0 else 0
+        self.has_crashed = False
+        self.sessions.limit(Bounds(self.messages_max, 0, REJECT))
 
     # what clients get
 
@@ -237,17 +242,30 @@ class SessionsModel:
         owner = None if publisher is None else self.clients[publisher].connection
         due_ms = self.clock.ms + ttl_s * 1000 if ttl_s else None
         first = len(self.messages)
+        bodies = [str(number).encode() for number in range(first, first + count)]
+        logs = [log for log in self.sessions.logs if matches(log.filter, topic)]
+        if not self.sessions.logs.has_room(logs, bodies):
+            readers = [c for c in self.clients.values() if any(matches(f, topic) for f in c.filters)]
+            assert any(self.waiting_max(c) + count > self.messages_max for c in readers), "there is room"
+            return  # and nobody is given it
         for number in range(first, first + count):
             text = str(number).encode()
             name = publisher if owner else None
             self.messages.append(Message(text, topic, qos, number, due_ms, name))
-        logs = [log for log in self.sessions.logs if matches(log.filter, topic)]
         if logs:
             template = EnvelopeTemplate(topic, persistent=True, expires_at_ms=ttl_s * 1000)
             session = None if owner is None else owner.session
-            bodies = [str(number).encode() for number in range(first, first + count)]
             self.sessions.logs.publish(logs, template, qos, False, session, bodies, self.clock.ms)
         self.settle()
+
+    def waiting_max(self, client: Client) -> int:
+        """At most so many messages wait for a client, each once for every filter it matched."""
+        return sum(
+            number <= message.number and matches(topic_filter, message.topic)
+            for topic_filter, (_, number, _) in client.filters.items()
+            for message in self.messages
+            if self.has_crashed or message.text not in client.got  # what it got may not be written
+        )
 
     def acknowledge(self, name: str, choice: int, count: int) -> None:
         """PUBACK for some, in any order."""
@@ -307,6 +325,8 @@ class SessionsModel:
             if client.connection is not None:
                 client.connection.is_open = False
         self.shard = open_shard(self.store, self.clock)
+        self.has_crashed = True
+        self.sessions.limit(Bounds(self.messages_max, 0, REJECT))
         for client in self.clients.values():
             if client.connection is not None or (client.exists and not client.is_end_stored):
                 self.gone(client)
