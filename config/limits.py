@@ -437,7 +437,8 @@ MQCORE_STORE_TIMEOUT_S: Final = 10  # then a publisher is told to try again
 MQCORE_WAIT_MS_MAX: Final = 60_000  # longest wait for a message to come
 MQCORE_BATCH_MESSAGES_MAX: Final = 1_000  # added, fetched or deleted by one request
 MQCORE_BATCH_BYTES_MAX: Final = 16 * MIB  # the body of a batch
-MQCORE_PLANS_MAX: Final = 10_000  # kinds of messages (queue and content type) whose envelope is kept
+MQCORE_PLANS_MAX: Final = 10_000  # kinds of messages (queue and properties) whose envelope is kept
+MQCORE_HEADERS_BYTES_MAX: Final = 16 * KIB  # of a message's properties, told in headers
 MQCORE_STATIONS_MAX: Final = 10_000  # groups that messages are fetched from
 MQCORE_STATION_IDLE_S: Final = 60  # a group nobody fetches from is forgotten
 

@@ -102,6 +102,99 @@ def test_message_comes_back_with_its_id_and_content_until_it_is_deleted(mq: http
     assert mq.get(f"{path}/messages").status_code == 204
 
 
+def test_message_comes_with_the_headers_it_was_given(
+    mqcore_broker: BrokerProcess, mq: httpx.Client, path: str
+) -> None:
+    given = {
+        "content-type": "text/plain",
+        "x-message-correlation-id": "c-1",
+        "x-message-reply-to": "answers",
+        "x-message-type": "order",
+        "x-message-priority": "3",
+        "x-message-expiration": "60000ms",
+        "x-message-header-tenant": "acme",
+        "x-message-header-x-note": "a b",
+    }
+    for _ in range(3):
+        mq.post(f"{path}/messages", content=b"tea", headers=given)
+    fetched = mq.get(f"{path}/messages")
+    assert {name: fetched.headers.get(name) for name in given} == given
+    [item] = mq.get(f"{path}/messages", params={"count": 1}).json()["messages"]
+    assert item["headers"] == {"tenant": "acme", "x-note": "a b"}
+    assert item["properties"] == {
+        "correlation_id": "c-1",
+        "reply_to": "answers",
+        "message_type": "order",
+        "priority": 3,
+        "expiration": "60000",
+    }
+    connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", mqcore_broker.ports["amqp"]))
+    _, properties, _ = connection.channel().basic_get(path[1:], auto_ack=True)
+    connection.close()
+    assert (properties.correlation_id, properties.headers["tenant"]) == ("c-1", "acme")
+
+
+def test_headers_of_other_publishers_are_told_as_far_as_a_header_can(
+    mqcore_broker: BrokerProcess, mq: httpx.Client, path: str
+) -> None:
+    headers = {
+        "n": 1,
+        "ok": True,
+        "list": [1],
+        "bad name": "x",
+        "line": "a\r\nb",
+        "\u00e9": "x",
+        "accent": "\u00e9",
+    }
+    connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", mqcore_broker.ports["amqp"]))
+    channel = connection.channel()
+    channel.basic_publish("", path[1:], b"x", pika.BasicProperties(headers=headers))
+    connection.close()
+    told = mq.get(f"{path}/messages", params={"wait": "5s"}).headers
+    found = {name: value for name, value in told.items() if name.startswith("x-message-header")}
+    assert found == {"x-message-header-n": "1", "x-message-header-ok": "true"}
+    mq.patch(f"{path}/messages/{told['x-message-id']}", params={"visibility": "0"})
+    [item] = mq.get(f"{path}/messages", params={"count": 1}).json()["messages"]
+    assert item["headers"] == headers
+
+
+def test_message_that_is_due_later_or_was_taken_before_has_no_id_yet(mq: httpx.Client, path: str) -> None:
+    once = {"x-message-deduplication-id": "d"}
+    assert mq.post(f"{path}/messages", content=b"a", headers=once).headers["x-message-id"] == "0"
+    again = mq.post(f"{path}/messages", content=b"a", headers=once)
+    assert (again.status_code, again.headers.get("x-message-id")) == (201, None)
+    assert mq.post(f"{path}/messages", content=b"b", headers=once).status_code == 409
+    later = mq.post(f"{path}/messages", content=b"later", headers={"x-message-delay": "500ms"})
+    assert (later.status_code, later.headers.get("x-message-id")) == (201, None)
+    assert mq.get(f"{path}/messages").content == b"a"
+    assert mq.get(f"{path}/messages").status_code == 204
+    assert mq.get(f"{path}/messages", params={"wait": "10s"}).content == b"later"
+
+
+def test_batch_has_headers_and_properties(mq: httpx.Client, path: str) -> None:
+    batch = {"messages": [{"body": "a"}, {"body": "b"}], "headers": {"t": 1}, "properties": {"app_id": "x"}}
+    assert mq.post(f"{path}/messages?batch=true", json=batch).status_code == 201
+    found = mq.get(f"{path}/messages", params={"count": 2}).json()["messages"]
+    assert [(each["headers"], each["properties"]) for each in found] == [({"t": 1}, {"app_id": "x"})] * 2
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-message-priority": "high"},
+        {"x-message-expiration": "soon"},
+        {"x-message-delay": "-1"},
+        {"x-message-user-id": "somebody"},
+        {"x-message-header-": "x"},
+        {"x-message-correlation-id": "x" * 300},
+    ],
+)
+def test_header_that_means_nothing_is_refused(mq: httpx.Client, path: str, headers: dict[str, str]) -> None:
+    answer = mq.post(f"{path}/messages", content=b"x", headers=headers)
+    assert answer.status_code == 400, answer.text
+    assert mq.get(f"{path}/messages").status_code == 204
+
+
 def test_empty_message_is_a_message(mq: httpx.Client, path: str) -> None:
     assert mq.post(f"{path}/messages").status_code == 201
     fetched = mq.get(f"{path}/messages")

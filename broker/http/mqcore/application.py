@@ -18,17 +18,17 @@ from starlette.types import Receive, Scope, Send
 from broker.access.login import NotPermitted
 from broker.access.rights import Action, Kind
 from broker.admin.admin import Admin
-from broker.engine.traffic import Message
 from broker.http.guard import identity_of
 from broker.http.lasting import lasting
+from broker.http.mqcore import properties
 from broker.http.mqcore.document import document
-from broker.http.mqcore.queues import CONTENT_TYPE, Queues
+from broker.http.mqcore.queues import Queues
 from broker.http.problems import Problem, answer_of
 from broker.http.station import Delivery
 from broker.http.values import payload, shown
 from broker.hub import Hub
 from broker.properties import amqp
-from broker.properties.templates import as_amqp
+from broker.publication import with_properties
 from config import limits, units
 from queue_manager.errors import InvalidArgument
 
@@ -73,6 +73,8 @@ class Batch(BaseModel):
 
     messages: list[Item] = Field(min_length=1, max_length=limits.MQCORE_BATCH_MESSAGES_MAX)
     content_type: str = Field(default="", max_length=255)
+    headers: dict[str, str | int | float | bool | None] = {}
+    properties: dict[str, str | int] = {}
 
 
 class MqCore:
@@ -151,23 +153,25 @@ class MqCore:
         if scope["query_string"]:
             batch = _query(scope, {"batch"}).get("batch")
             if batch is not None:
-                return await self._add_batch(queues, name, batch, receive)
+                return await self._add_batch(queues, name, batch, scope, receive)
         queue = queues.find(name)
-        content_type = ""
-        for header, value in scope["headers"]:
-            if header == b"content-type":
-                content_type = _text_of(value)
+        given = properties.read(scope["headers"])
         body = await self._body(receive, queue.policy.message_bytes_max)
-        [offset] = await queues.add(name, [body], content_type)
-        return Answer(201, b"", ((ID_HEADER, str(offset).encode()),))
+        offsets = await queues.add(name, [body], given)
+        return Answer(201, b"", tuple([(ID_HEADER, str(offset).encode()) for offset in offsets]))
 
-    async def _add_batch(self, queues: Queues, name: str, asked: str, receive: Receive) -> Answer:
+    async def _add_batch(
+        self, queues: Queues, name: str, asked: str, scope: Scope, receive: Receive
+    ) -> Answer:
         if asked not in ("", "true"):
             raise InvalidArgument("batch: give batch=true, or leave it out")
         queues.find(name)
         batch = Batch.model_validate_json(await self._body(receive, limits.MQCORE_BATCH_BYTES_MAX))
         bodies = [item.data() for item in batch.messages]
-        offsets = await queues.add(name, bodies, batch.content_type)
+        fields = {**batch.properties, **({"content_type": batch.content_type} if batch.content_type else {})}
+        raw = amqp.write_fields(True, fields, batch.headers)
+        with_properties.check_user_id(raw, identity_of(scope))
+        offsets = await queues.add(name, bodies, raw)
         return _json(201, {"ids": list(map(str, offsets))})
 
     async def _fetch(self, queues: Queues, name: str, scope: Scope, receive: Receive) -> Answer:
@@ -190,8 +194,7 @@ class MqCore:
         message, claim = found[0]
         headers = [(ID_HEADER, str(message.offset).encode())]
         headers.append((b"x-message-attempts", str(claim.attempts).encode()))
-        headers.append((b"content-type", (_content_type(message) or "application/octet-stream").encode()))
-        return Answer(200, message.body or b"", tuple(headers))
+        return Answer(200, message.body or b"", (*headers, *properties.shown(message)))
 
     async def _wait(
         self,
@@ -315,13 +318,7 @@ def _item(delivery: Delivery) -> dict[str, Any]:
     message, claim = delivery
     body, encoding = shown(message.body or b"")
     item = {"id": str(message.offset), "attempts": claim.attempts, "body": body, "encoding": encoding}
-    return item | {"content_type": _content_type(message)}
-
-
-def _content_type(message: Message) -> str:
-    _, fields = amqp.read_fields(as_amqp(message.template))
-    kind = str(fields.get(CONTENT_TYPE) or "")
-    return kind if kind.isascii() and kind.isprintable() else ""
+    return item | properties.as_json(message)
 
 
 def _text(part: bytes) -> str:
@@ -329,13 +326,6 @@ def _text(part: bytes) -> str:
         return unquote(part.decode("ascii"), errors="strict")
     except UnicodeDecodeError:
         raise Problem(400, "invalid_address", "a path is ASCII, with UTF-8 encoded by %") from None
-
-
-def _text_of(value: bytes) -> str:
-    text = value.decode("latin-1")
-    if len(value) > limits.PUBLISH_OPTION_BYTES_MAX:
-        raise InvalidArgument(f"Content-Type: longer than {limits.PUBLISH_OPTION_BYTES_MAX} bytes")
-    return text
 
 
 def _query(scope: Scope, known: set[str]) -> dict[str, str]:

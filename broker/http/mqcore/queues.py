@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from broker.admin.admin import Admin
@@ -12,14 +11,14 @@ from broker.http.problems import Problem
 from broker.http.station import Delivery, Station
 from broker.hub import Hub
 from broker.properties import amqp
+from broker.publication import with_properties
 from config import limits
 from queue_manager import outcomes
 from queue_manager.api import OPERATOR, QueueStatus
 from queue_manager.errors import QueueManagerError, QueueNotFound
-from queue_manager.outcomes import ACCEPTED, REFUSED_SIZE
-from storage.envelope import PROPERTIES_AMQP
+from queue_manager.outcomes import ACCEPTED, REFUSED_IDENTITY, REFUSED_ORDER, REFUSED_SIZE, UNROUTED
 
-CONTENT_TYPE: Final = "content_type"
+_CONFLICTS: Final = (REFUSED_IDENTITY, REFUSED_ORDER)  # trying again does not help
 
 
 class Queues:
@@ -29,7 +28,7 @@ class Queues:
         self._hub = hub
         self._admin = admin
         self.journal = Journal(hub)
-        self._plans: dict[tuple[str, str], PublishPlan] = {}
+        self._plans: dict[tuple[str, bytes], PublishPlan] = {}
         self._stations: dict[tuple[str, str], Station] = {}
 
     # queues
@@ -59,25 +58,31 @@ class Queues:
 
     # messages
 
-    async def add(self, name: str, bodies: list[bytes], content_type: str) -> list[int]:
-        """Put messages at the end of a queue; give their IDs once they are durable.
+    async def add(self, name: str, bodies: list[bytes], properties: bytes) -> list[int]:
+        """Put messages at the end of a queue; give their IDs once they are durable, none where they have none
+        yet: those that are due later, or were taken before.
 
-        Raises QueueNotFound, and Problem where they cannot be stored.
+        Raises QueueNotFound, InvalidArgument, and Problem where they cannot be stored.
         """
         self.journal.check_room()
         publishing = self._hub.client.publishing
-        plan = self._plan(name, content_type)
+        plan = self._plan(name, properties)
         first = publishing.next_offset(name)
         outcome = publishing.publish(plan, bodies, self._hub.clock.now_ms())
         if outcome == REFUSED_SIZE:
             raise Problem(413, "too_large", outcomes.REASONS[outcome])
+        if outcome in _CONFLICTS:
+            raise Problem(409, "precondition_failed", outcomes.REASONS[outcome])
+        if outcome == UNROUTED:
+            raise Problem(409, "precondition_failed", "no consumer group wants it: such messages are dropped")
         if outcome != ACCEPTED:
             raise unavailable(outcomes.REASONS[outcome])
+        has_ids = publishing.next_offset(name) == first + len(bodies)
         if plan.durable:
             await self.journal.durable()
         else:
             self.journal.follow_up()
-        return list(range(first, first + len(bodies)))
+        return list(range(first, first + len(bodies))) if has_ids else []
 
     async def fetch(
         self, name: str, group: str, count: int, wait_s: float, visibility_ms: int | None
@@ -139,10 +144,10 @@ class Queues:
         if station is not None:
             station.settled()
 
-    def _plan(self, name: str, content_type: str) -> PublishPlan:
-        """The plan of messages alike; raises QueueNotFound."""
+    def _plan(self, name: str, properties: bytes) -> PublishPlan:
+        """The plan of messages alike; raises QueueNotFound, InvalidArgument."""
         publishing = self._hub.client.publishing
-        plan = self._plans.get((name, content_type))
+        plan = self._plans.get((name, properties))
         if plan is not None and publishing.is_current(plan):
             return plan
         if len(self._plans) >= limits.MQCORE_PLANS_MAX:
@@ -150,10 +155,11 @@ class Queues:
         targets = publishing.named(name)
         if not targets:
             raise QueueNotFound(f"no queue {name!r}")
-        fields: Mapping[str, str] = {CONTENT_TYPE: content_type} if content_type else {}
-        plan = publishing.plan(name, PROPERTIES_AMQP, amqp.write_fields(True, fields, None), True)
+        options = amqp.options_of(properties)
+        raw = with_properties.for_consumers(properties)
+        plan = with_properties.plan_of(publishing, "", name, raw, options, persistent=True)
         publishing.aim(plan, targets)
-        self._plans[name, content_type] = plan
+        self._plans[name, properties] = plan
         return plan
 
     def _station(self, name: str, group: str) -> Station:
