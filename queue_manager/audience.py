@@ -19,8 +19,8 @@ class Audience(Protocol):
     def is_there(self) -> bool:
         """Whether there is a subscriber."""
 
-    def has_room(self, bodies: list[bytes]) -> bool:
-        """Whether every session that may refuse publishers takes all of these."""
+    def has_room(self, count: int, body_bytes: int) -> bool:
+        """Whether every session that may refuse publishers takes so many messages of so many bytes in all."""
 
     def hear(self, bodies: list[bytes]) -> int:
         """Give messages to the subscribers: UNHEARD, HEARD or STORED. Nothing is refused any more."""
@@ -28,7 +28,7 @@ class Audience(Protocol):
 
 def tell(audience: Audience, bodies: list[bytes]) -> tuple[int, bool]:
     """Publish to an audience alone: the outcome, and whether it was stored with the open commit."""
-    if not audience.has_room(bodies):
+    if not audience.has_room(len(bodies), sum(map(len, bodies))):
         return REFUSED_SESSION, False
     heard = audience.hear(bodies)
     return UNROUTED if heard == UNHEARD else ACCEPTED, heard == STORED
@@ -92,10 +92,10 @@ class _Awaited:
         audience = self._audience()
         return audience is not None and audience.is_there()
 
-    def has_room(self, bodies: list[bytes]) -> bool:
+    def has_room(self, count: int, body_bytes: int) -> bool:
         """See `Audience`."""
         audience = self._audience()
-        return audience is None or audience.has_room(bodies)
+        return audience is None or audience.has_room(count, body_bytes)
 
     def hear(self, bodies: list[bytes]) -> int:
         """See `Audience`."""

@@ -510,7 +510,7 @@ class SessionClient(Protocol):
         in flight over connections. Each message is given with QoS, time and body.
         """
 
-    def has_room(self, logs: Sequence[Log], bodies: Sequence[bytes]) -> bool:
+    def has_room(self, logs: Sequence[Log], count: int, body_bytes: int) -> bool:
         """Whether no session that reads these logs is full, where publishers are to be told that."""
         ...
 

@@ -101,13 +101,14 @@ class Audience:
             self._find()
         return bool(self.direct or self._others or self._groups or self._logged)
 
-    def has_room(self, bodies: list[bytes]) -> bool:
+    def has_room(self, count: int, body_bytes: int) -> bool:
         """See `queue_manager.audience.Audience`."""
         if not self._version.is_current:
             self._find()
         if not self._logged or not self._shape.qos:
             return True
-        return self._hub.client.sessions.has_room([logged.log for logged in self._logged], bodies)
+        logs = [logged.log for logged in self._logged]
+        return self._hub.client.sessions.has_room(logs, count, body_bytes)
 
     def hear(self, bodies: list[bytes]) -> int:
         """See `queue_manager.audience.Audience`."""

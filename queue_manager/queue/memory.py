@@ -29,9 +29,11 @@ class EphemeralMemory:
         self._bound = 0  # at most so many bytes are held
         self._counted_at_ms = 0
 
-    def takes(self, queue: InMemory, count: int, body_bytes: int, now_ms: int) -> bool:
-        """Whether there is room for so many messages in `queue`, by itself and with the others."""
-        if queue.memory_bytes() + body_bytes > limits.EPHEMERAL_BYTES_PER_QUEUE_MAX:
+    def takes(self, queue: InMemory, count: int, body_bytes: int, now_ms: int, ahead_bytes: int = 0) -> bool:
+        """Whether there is room for so many messages in `queue`, by itself and with the others. It counts
+        what it has said so of: `ahead_bytes` of it are not in the queue yet.
+        """
+        if queue.memory_bytes() + ahead_bytes + body_bytes > limits.EPHEMERAL_BYTES_PER_QUEUE_MAX:
             return False
         body_bytes += count * MESSAGE_OVERHEAD_BYTES
         self._bound += body_bytes

@@ -304,24 +304,35 @@ class Queue:
             return False
         return not policy.bytes_max or self._levels.waiting_bytes() + body_bytes <= max(0, policy.bytes_max)
 
-    def has_memory(self, count: int, body_bytes: int, now_ms: int) -> bool:
-        """Whether there is memory for so many messages of so many bytes in all, if it is needed."""
-        return self.durable or self._surroundings.memory.takes(self, count, body_bytes, now_ms)
+    def has_memory(self, count: int, body_bytes: int, now_ms: int, ahead_bytes: int = 0) -> bool:
+        """Whether there is memory for so many messages of so many bytes in all, if it is needed; see
+        `EphemeralMemory.takes`.
+        """
+        return self.durable or self._surroundings.memory.takes(self, count, body_bytes, now_ms, ahead_bytes)
 
     def refusal(
-        self, count: int, body_bytes: int, largest_bytes: int, now_ms: int, *, is_later: bool = False
+        self,
+        count: int,
+        body_bytes: int,
+        largest_bytes: int,
+        now_ms: int,
+        *,
+        is_later: bool = False,
+        ahead: tuple[int, int] = (0, 0),
     ) -> int:
         """The outcome of so many messages, the largest of these bytes, as far as this queue has a say.
 
-        `is_later`: they are due later, so that the limits of the queue do not count them yet.
+        `is_later`: they are due later, so that the limits of the queue do not count them yet. `ahead`: so
+        many messages, and bytes, which were judged before, will have been taken.
         """
         if largest_bytes > self.policy.message_bytes_max:
             return REFUSED_SIZE
         if self.pause.publish:
             return REFUSED_PAUSED
-        if (is_later or self.has_room(count, body_bytes)) and self.has_memory(count, body_bytes, now_ms):
-            return ACCEPTED
-        return REFUSED_DEPTH
+        ahead_count, ahead_bytes = ahead
+        if not is_later and not self.has_room(count + ahead_count, body_bytes + ahead_bytes):
+            return REFUSED_DEPTH
+        return ACCEPTED if self.has_memory(count, body_bytes, now_ms, ahead_bytes) else REFUSED_DEPTH
 
     def why_not(self, body_bytes: int, now_ms: int) -> str:
         """See `rules.dead_letters.Target`."""

@@ -58,20 +58,20 @@ class Judgement:
 class Ahead:
     """Publishes that are judged together and come before: the room and identities they will have taken."""
 
-    __slots__ = ("_bodies", "_extents", "identities")
+    __slots__ = ("_extents", "_heard", "identities")
 
     def __init__(self) -> None:
         self.identities = IdentitiesAhead()
         self._extents: dict[Queue, tuple[int, int]] = {}
-        self._bodies: dict[Audience, list[bytes]] = {}
+        self._heard: dict[Audience, tuple[int, int]] = {}
 
     def extent(self, queue: Queue) -> tuple[int, int]:
         """Messages, and bytes of body, that a queue will have taken."""
         return self._extents.get(queue, (0, 0))
 
-    def heard(self, audience: Audience) -> Sequence[bytes]:
-        """The bodies that an audience will have heard."""
-        return self._bodies.get(audience, ())
+    def heard(self, audience: Audience) -> tuple[int, int]:
+        """Messages, and bytes of body, that an audience will have heard."""
+        return self._heard.get(audience, (0, 0))
 
     def add(self, judged: Judgement, now_ms: int) -> None:
         """Count one more that comes before."""
@@ -84,4 +84,5 @@ class Ahead:
             if plan.options.is_identified:
                 self.identities.take(queue.rules.identities, plan.options, judged.digest, now_ms)
         if plan.audience is not None and judged.is_heard:
-            self._bodies.setdefault(plan.audience, []).extend(judged.bodies)
+            count, body_bytes = self.heard(plan.audience)
+            self._heard[plan.audience] = count + len(judged.bodies), body_bytes + judged.body_bytes

@@ -230,9 +230,8 @@ class Publisher:
         if judged.outcome != ACCEPTED:
             return
         for queue in judged.takers:
-            before_count, before_bytes = ahead.extent(queue)
             verdict = queue.refusal(
-                count + before_count, body_bytes + before_bytes, largest, now_ms, is_later=is_later
+                count, body_bytes, largest, now_ms, is_later=is_later, ahead=ahead.extent(queue)
             )
             if verdict == REFUSED_SIZE:
                 judged.outcome = REFUSED_SIZE
@@ -240,9 +239,11 @@ class Publisher:
             if verdict != ACCEPTED:
                 full.append(queue)
         audience = plan.audience if judged.is_heard else None
-        if audience is not None and not audience.has_room([*ahead.heard(audience), *bodies]):
-            judged.outcome, judged.takers, judged.is_heard = REFUSED_SESSION, [], False
-            return
+        if audience is not None:
+            ahead_count, ahead_bytes = ahead.heard(audience)
+            if not audience.has_room(count + ahead_count, body_bytes + ahead_bytes):
+                judged.outcome, judged.takers, judged.is_heard = REFUSED_SESSION, [], False
+                return
         if not full:
             return
         judged.full = tuple(full)

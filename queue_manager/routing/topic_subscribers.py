@@ -33,7 +33,7 @@ class TopicSubscribers:
     def why_not(self, body_bytes: int, now_ms: int) -> str:
         """See `Target`."""
         audience = self._topics.audience(self._vhost, self._keys, self._template)
-        if audience is None or audience.has_room([bytes(body_bytes)]):
+        if audience is None or audience.has_room(1, body_bytes):
             return ""
         return REASONS[REFUSED_SESSION]
 

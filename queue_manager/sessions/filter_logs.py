@@ -116,16 +116,17 @@ class FilterLogs:
             log.append(messages, body_bytes)
             self._trim(log)
 
-    def has_room(self, logs: Sequence[FilterLog], bodies: Sequence[bytes]) -> bool:
-        """Whether all sessions that read these logs take these messages, if publishers are to be told."""
+    def has_room(self, logs: Sequence[FilterLog], count: int, body_bytes: int) -> bool:
+        """Whether all sessions that read these logs take so many messages of so many bytes in all, if
+        publishers are to be told.
+        """
         bounds = self._bounds.bounds
         if bounds.drop != REJECT:
             return True
-        body_bytes = sum(map(len, bodies))
         for log in logs:
             for reader in log.readers:
                 queued_count, queued_bytes = cast(Session, cast(SessionSubscription, reader).session).queued
-                if bounds.excess(queued_count + len(bodies), queued_bytes + body_bytes):
+                if bounds.excess(queued_count + count, queued_bytes + body_bytes):
                     return False
         return True
 

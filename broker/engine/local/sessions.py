@@ -104,9 +104,9 @@ class LocalSessions:
         """See `SessionClient.send_own`."""
         self._sessions.send_own(cast(Session, session), topic_filter, messages)
 
-    def has_room(self, logs: Sequence[traffic.Log], bodies: Sequence[bytes]) -> bool:
+    def has_room(self, logs: Sequence[traffic.Log], count: int, body_bytes: int) -> bool:
         """See `SessionClient.has_room`."""
-        return self._sessions.logs.has_room(cast("Sequence[FilterLog]", logs), bodies)
+        return self._sessions.logs.has_room(cast("Sequence[FilterLog]", logs), count, body_bytes)
 
     def publish(
         self,

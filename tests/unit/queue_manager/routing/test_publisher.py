@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from config import limits
 from queue_manager.audience import HEARD, STORED, UNHEARD
 from queue_manager.manager import QueueManager
 from queue_manager.options import PLAIN, PublishOptions
@@ -38,8 +39,8 @@ class Subscribers:
     def is_there(self) -> bool:
         return self.result != UNHEARD
 
-    def has_room(self, bodies: list[bytes]) -> bool:
-        return len(self.heard) + len(bodies) <= self.room
+    def has_room(self, count: int, body_bytes: int) -> bool:
+        return len(self.heard) + count <= self.room
 
     def hear(self, bodies: list[bytes]) -> int:
         self.heard += bodies
@@ -253,6 +254,14 @@ def test_room_is_judged_for_all_publishes_together(manager: QueueManager) -> Non
     assert judge(manager, (plan, [b"1", b"2"]), (again, [b"3"])) == [ACCEPTED, ACCEPTED]
     assert judge(manager, (plan, [b"1", b"2"]), (again, [b"3"]), (plan, [b"4"])) == [0, 0, REFUSED_DEPTH]
     assert queue.depth() == 0
+
+
+def test_memory_is_judged_for_all_publishes_together_and_each_counts_once(manager: QueueManager) -> None:
+    plan = plan_to(manager, make_queue(manager, durable=False))
+    each = 1 << 20
+    fitting = limits.EPHEMERAL_BYTES_PER_QUEUE_MAX // each
+    outcomes = judge(manager, *[(plan, [bytes(each)])] * (fitting + 1))
+    assert outcomes == [ACCEPTED] * fitting + [REFUSED_DEPTH]
 
 
 def test_identities_are_judged_as_if_what_comes_before_was_taken(manager: QueueManager) -> None:

@@ -69,7 +69,7 @@ class Away:
         taken = []
         for body in bodies:
             logs = list(self.sessions.logs)
-            taken.append(self.sessions.logs.has_room(logs, [body]))
+            taken.append(self.sessions.logs.has_room(logs, 1, len(body)))
             if taken[-1]:
                 self.sessions.logs.publish(logs, TEMPLATE, 1, False, None, [body], 0)
             self.commit()
