@@ -87,7 +87,7 @@ class QueueRemover:
                     let_go.add(held.first_id)
                 if not held.is_shared:
                     own += payload.key_run(held.first_id, held.message_count)
-                elif held.offset is None or removal.released is not None:
+                elif held.offset is None or not (removal.released is None or removal.is_restored):
                     shared.append(held.first_id)
             await self._delete(row[0], own, shared)
             removal.let_go |= let_go

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.ranges import RangeSet
@@ -70,13 +70,15 @@ class QueueRemoval(Removal):
     """A log was deleted with its queue: its entries, the records of its groups and the payloads only it held
     go.
 
-    `released` are the offsets from `head_offset` on whose payloads were let go of already; None after a
-    restart, when that is not known and shared payloads are left alone. `is_untouched`: there was never
-    anything in it, so its groups' places are all there is to delete.
+    `released` are the offsets from `head_offset` on whose payloads were let go of already; None when that is
+    not known, and shared payloads are left alone. `is_restored`: a process before has begun with it, so which
+    of the payloads that only the groups' records tell of were let go of is not known. `is_untouched`: there
+    was never anything in it, so its groups' places are all there is to delete.
     """
 
     __slots__ = (
         "head_offset",
+        "is_restored",
         "is_untouched",
         "let_go",
         "log_id",
@@ -94,6 +96,7 @@ class QueueRemoval(Removal):
         released: RangeSet | None,
         *,
         is_untouched: bool = False,
+        is_restored: bool = False,
     ) -> None:
         self.name = name
         self.log_id = log_id
@@ -101,9 +104,16 @@ class QueueRemoval(Removal):
         self.head_offset = head_offset
         self.released = released
         self.is_untouched = is_untouched
+        self.is_restored = is_restored
         self.let_go: set[int] = set()
         """IDs of payloads that only records of the groups told of, which several may do, and that were let go
         of."""
+
+    def keep(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """These count as let go of, and their payloads are there all the same."""
+        if self.released is not None:
+            for start, end in ranges:
+                self.released.discard(start, end)
 
     def is_gone(self, offset: int) -> bool:
         """Whether the log no longer stands for the payload at `offset`; as far as is known, True."""

@@ -360,12 +360,13 @@ class Part:
             commit.delete(queue_spec.key(storage_id))
         commit.delete(queue_meta.key(log.name))
         commit.delete(released_offsets.key(log.name))
-        commit.put(removal.key(log.log_id), removal.encode(log.name, storage_ids))
         # the open blocks must reach the log, or their payloads would never be found again
         self.write_log(now_ms)
         purged = () if self._purging is None else self._purging.starts()
         head_offset = min(self._kept_from(), *purged, log.next_offset)
         released = self.retention.payloads.released if self.retention.is_known else None
+        pairs = None if released is None else released.pairs()
+        commit.put(removal.key(log.log_id), removal.encode(log.name, storage_ids, head_offset, pairs))
         queue_removal = QueueRemoval(
             log.name, log.log_id, storage_ids, head_offset, released, is_untouched=is_untouched
         )

@@ -54,5 +54,6 @@ async def _restore_group_removals(store: Store, manager: QueueManager) -> None:
             removal = deleted.get(name)
             if removal is not None:
                 removal.add_storage_id(parsed.queue_id)
+                removal.keep(pending.log_ranges)
             continue
         queues.restore_group_removal(part, GroupRemoval.restored(part.log, parsed, pending))

@@ -77,6 +77,17 @@ async def _restore_removals(store: Store, manager: QueueManager) -> None:
     """Deletions of queues that were under way go on."""
     async for key, value in scan_prefix(store, removal.PREFIX):
         pending = removal.decode(value)
+        released = None
+        if pending.released is not None:
+            released = RangeSet()
+            released.add_pairs(pending.released)
         manager.queues.restore_removal(
-            QueueRemoval(pending.queue_name, removal.parse_key(key), pending.queue_ids, 0, None)
+            QueueRemoval(
+                pending.queue_name,
+                removal.parse_key(key),
+                pending.queue_ids,
+                pending.head_offset,
+                released,
+                is_restored=True,
+            )
         )

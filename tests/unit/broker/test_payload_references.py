@@ -169,3 +169,32 @@ async def test_a_removal_that_the_store_interrupted_goes_on_and_leaves_nothing()
     it.delete("one")
     await it.settle()
     assert (it.payloads(), it.counts()) == (0, [])
+
+
+async def test_a_queue_deleted_right_before_a_crash_leaves_nothing_of_what_it_shared() -> None:
+    """Of some it had let go before."""
+    it = await open_sharing()
+    _, sink = managers.consume(it.shard.manager, it.queues[1])
+    await it.publish(3)
+    it.shard.manager.dispatch(it.clock.ms)
+    it.shard.manager.ack(sink.claims[1:2], it.clock.ms)
+    await it.settle()
+    it.clock.ms += 60_000
+    await it.settle()
+    before = it.counts()
+    it.delete("two")
+    await it.shard.commit_once(everything=True)
+    assert it.counts() == before
+    store = it.store
+    it.shard = await Shard.open(
+        store,
+        it.clock,  # type: ignore[arg-type]
+        default_policy=POLICY,
+        auto_create=False,
+        cache_bytes_max=0,
+    )
+    await it.settle()
+    assert it.counts() == [1, 1, 1]
+    it.delete("one")
+    await it.settle()
+    assert (it.payloads(), it.counts()) == (0, [])
