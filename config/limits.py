@@ -38,6 +38,7 @@ AMQP_CHANNELS_MAX: Final = 2_047
 AMQP_HEARTBEAT_S: Final = 60
 AMQP_HANDSHAKE_TIMEOUT_S: Final = 10
 AMQP_CLOSE_TIMEOUT_S: Final = 5
+AMQP_LINGER_S: Final = 2  # a client that was told close-ok has so long to close the transport itself
 AMQP_REFUSAL_DELAY_S: Final = 3  # a refused login that is not told of it keeps its connection for so long
 BLOCKED_NOTICE_MS: Final = 1_000  # publishers held back for longer are told (connection.blocked)
 TRANSACTION_BYTES_MAX: Final = 256 * MIB  # held by AMQP transactions that are under way, all clients

@@ -235,3 +235,4 @@ class AmqpFrontend(Frontend):
             peer = self.client.transport.peer
             _log.warning("amqp.connection_closed", peer=peer, code=event.code, reason=event.reason)
         self.channels.end()
+        self.client.transport.end()  # the client may take its time to close the transport

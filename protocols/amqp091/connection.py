@@ -41,6 +41,7 @@ class AmqpConnection(Connection):
         "_ending",
         "_events",
         "_handshake_deadline",
+        "_lingers",
         "_mechanisms",
         "_message_bytes_max",
         "_need_bytes",
@@ -90,6 +91,7 @@ class AmqpConnection(Connection):
         self._step = handshake.AWAITING_HEADER
         self._client_properties: dict[str, Any] = {}
         self._blocked = False
+        self._lingers = False  # the client has ended it, and is to close the transport
         self._events: list[Any] = []
         # bytes of an incomplete frame, and how many there must be before decoding can go on
         self._pending: list[bytes] = []
@@ -122,7 +124,7 @@ class AmqpConnection(Connection):
             answer = self._ending.answer(data)
             if answer == CLOSE:
                 self.output.append(encode_method(0, commands.Connection.CloseOk()))
-            if answer:
+            if answer and not self._lingers:
                 self._leave(self._ending.told())
             return events
         try:
@@ -312,6 +314,20 @@ class AmqpConnection(Connection):
         close = commands.Connection.Close(code, c.reply_text(code, text), class_id, method_id)
         self.output.append(encode_method(0, close))
 
+    def _end_for_peer(self, code: int, reason: str) -> None:
+        """The client ends it: answer, and leave the transport to the client for a moment.
+
+        What it still writes, such as another close by another of its threads, would otherwise be met by a
+        reset that takes the answer away from it.
+        """
+        self.closing = True
+        self._lingers = True
+        self._pending = []
+        self._channels.clear()
+        self.output.append(encode_method(0, commands.Connection.CloseOk()))
+        self._ending.begin(code, reason, self._now + limits.AMQP_LINGER_S)
+        self._events += self._ending.told_of(code, reason, by_peer=True)
+
     def _lose(self, code: int, reason: str, by_peer: bool) -> None:
         """The connection is over, without ado."""
         self._leave(self._ending.told_of(code, reason, by_peer=by_peer))
@@ -441,8 +457,7 @@ class AmqpConnection(Connection):
             self._events.append(ev.OpenRequested(method.virtual_host))
         else:
             assert index == c.CONNECTION_CLOSE
-            self.output.append(encode_method(0, commands.Connection.CloseOk()))
-            self._lose(method.reply_code, method.reply_text, by_peer=True)
+            self._end_for_peer(method.reply_code, method.reply_text)
 
     def _on_tune_ok(self, tune_ok: commands.Connection.TuneOk) -> None:
         self.channel_max = handshake.negotiated_channel_max(self.channel_max, tune_ok.channel_max)

@@ -186,6 +186,16 @@ def test_amqplain_login_is_let_in(raw_amqp):
     connection.expect(commands.Connection.Tune)
 
 
+def test_what_was_exclusive_is_gone_with_close_ok_though_the_client_keeps_its_socket(raw_amqp, channel, name):
+    connection = raw_amqp()
+    connection.open_channel()
+    connection.call(1, commands.Queue.Declare(0, name, exclusive=True), commands.Queue.DeclareOk)
+    connection.call(0, commands.Connection.Close(200, "", 0, 0), commands.Connection.CloseOk)
+    channel.queue_declare(name, durable=True)
+    connection.call(0, commands.Connection.Close(200, "", 0, 0), commands.Connection.CloseOk)
+    channel.queue_delete(name)
+
+
 @pytest.mark.parametrize("secret", ["guest", "a password of nobody"])
 def test_a_new_secret_of_a_user_with_a_password_is_taken_and_changes_nothing(raw_amqp, secret):
     connection = raw_amqp()

@@ -77,7 +77,7 @@ def steps(data: bytes, cuts: list[int]) -> tuple[list, bytes]:
     events = []
     for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
         events += flat(feed(conn, data[start:end]))
-    assert conn.closed
+    assert conn.closing
     return events, b"".join(conn.output)
 
 
@@ -163,9 +163,23 @@ def test_close_by_the_client_is_answered_and_ends_input():
     assert run.bodies == [b"hello"]
     assert (lost.code, lost.reason, lost.by_peer) == (200, "ok", True)
     assert conn.output == [amqp.CONNECTION_CLOSE_OK]
-    assert conn.closed
     assert feed(conn, amqp.HELLO_TO_Q) == []
+    assert not conn.closed
     assert conn.receive_eof() == []
+    assert conn.closed
+
+
+def test_who_was_told_close_ok_has_a_moment_to_close_the_transport_and_may_close_once_more():
+    conn = running()
+    feed(conn, amqp.CONNECTION_CLOSE)
+    assert feed(conn, amqp.HEARTBEAT + amqp.CONNECTION_CLOSE) == []
+    assert conn.output == [amqp.CONNECTION_CLOSE_OK] * 2
+    deadline = conn.next_deadline()
+    assert deadline == limits.AMQP_LINGER_S
+    assert conn.handle_timeout(deadline - 0.1) == []
+    assert not conn.closed
+    assert conn.handle_timeout(deadline) == []
+    assert conn.closed
 
 
 def test_close_by_the_broker_discards_input_until_close_ok():

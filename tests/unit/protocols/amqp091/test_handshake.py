@@ -224,6 +224,7 @@ def test_close_is_answered_at_each_step_of_the_handshake():
         events = conn.receive(amqp.CONNECTION_CLOSE, 0.0)
         assert (events[-1].code, events[-1].by_peer) == (200, True)
         assert conn.output == [amqp.CONNECTION_CLOSE_OK]
+        assert conn.receive_eof() == []
         assert conn.closed
 
 
