@@ -184,7 +184,7 @@ class Ownership:
         elif count is not None and count > len(holders):
             what = f"{count} references are counted, {len(holders)} queues hold it"
             yield payload_refs.key(message_id), f"{what}: {self._told(list(holders))}"
-        elif is_shared and (count or 0) < len(sure):
+        elif is_shared and (1 if count is None else count) < len(sure):  # what is not counted one queue took
             what = f"{count or 0} references are counted, {len(sure)} queues need it"
             yield payload_refs.key(message_id), f"{what}: {self._told(sure)}"
 

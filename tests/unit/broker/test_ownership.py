@@ -12,7 +12,8 @@ from broker.engine.shard import Shard
 from config import limits
 from queue_manager.definitions import QueueDefinition
 from queue_manager.options import PLAIN, PublishOptions
-from queue_manager.outcomes import ACCEPTED
+from queue_manager.outcomes import ACCEPTED, REFUSED_IN_PART
+from queue_manager.policy import Pause
 from storage import metadata_log
 from storage.memory_store import MemoryStore
 from storage.records import (
@@ -27,7 +28,7 @@ from storage.records import (
     session_received,
 )
 from storage.spilled import SortedOnDisk
-from tests.model.harness import FakeClock
+from tests.model.harness import FakeClock, open_shard
 from tests.model.leaks import all_rows
 from tests.unit.queue_manager import managers
 
@@ -226,3 +227,21 @@ async def test_a_large_store_is_compared_with_runs_on_disk(monkeypatch: pytest.M
     monkeypatch.setattr(limits, "SORTED_IN_MEMORY_MAX", 7)
     assert problems_in(rows) == in_memory
     assert len(in_memory) == 1_000
+
+
+async def test_what_one_of_two_queues_took_needs_no_count() -> None:
+    """The other one was paused: what is not counted is held once, though its envelope says it may be shared."""
+    store = MemoryStore()
+    clock = FakeClock()
+    shard = open_shard(store, clock)
+    manager = shard.manager
+    now_ms = clock.now_ms()
+    for name in ("one", "two"):
+        policy = managers.make_policy()
+        manager.queues.declare(QueueDefinition(name, durable=True, policy=policy, topics=("shop/#",)), now_ms)
+    manager.queues.find("one").set_pause(Pause(publish=True))
+    plan = manager.plan("shop/x", 0, b"", True)
+    plan.aim(manager.publisher.route("shop/x", now_ms))
+    assert manager.publish(plan, [b"body"], now_ms) == REFUSED_IN_PART
+    await shard.commit_once(everything=True)
+    assert problems_in(dict(all_rows(store))) == {}
