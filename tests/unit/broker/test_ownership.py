@@ -230,7 +230,7 @@ async def test_a_large_store_is_compared_with_runs_on_disk(monkeypatch: pytest.M
 
 
 async def test_what_one_of_two_queues_took_needs_no_count() -> None:
-    """The other one was paused: what is not counted is held once, though its envelope says it may be shared."""
+    """The other was paused: what is not counted is held once, though its envelope says it may be shared."""
     store = MemoryStore()
     clock = FakeClock()
     shard = open_shard(store, clock)
