@@ -1,5 +1,6 @@
 """AMQP queues: declare, look, purge, delete; who may use them and how long they live."""
 
+import struct
 import time
 
 import pytest
@@ -7,6 +8,7 @@ from pamqp import commands
 
 from tests.e2e import amqp
 from tests.e2e.amqp import Collector
+from tests.e2e.raw_amqp import METHOD, frame
 
 
 def code_of(call, *arguments, **options) -> int:
@@ -41,6 +43,36 @@ def test_consumer_count_follows_consumers(channel, queue, amqp_connect):
 def test_declaring_again_with_equal_arguments_keeps_the_messages(channel, queue):
     amqp.publish(channel, queue, "kept")
     assert channel.queue_declare(queue, durable=True).method.message_count == 1
+
+
+def declared(raw_amqp, name, number):
+    """What answers a declaration with `x-max-length`, written so."""
+    connection = raw_amqp()
+    connection.open_channel()
+    table = b"\x0cx-max-length" + number
+    named = bytes([len(name)]) + name.encode()
+    arguments = struct.pack(">I", len(table)) + table
+    connection.send_bytes(frame(METHOD, 1, struct.pack(">HHH", 50, 10, 0) + named + b"\x02" + arguments))
+    return type(connection.read().method)
+
+
+@pytest.mark.parametrize(
+    ("number", "value"),
+    [
+        (b"b\x7f", 127),
+        (b"B\xc8", 200),
+        (b"s\x7f\xff", 32_767),
+        (b"u\xea\x60", 60_000),
+        (b"I\x00\x01\x00\x00", 65_536),
+        (b"i\xee\x6b\x28\x00", 4_000_000_000),
+        (b"l\x00\x00\x00\x00\x00\x00\x00\x05", 5),
+    ],
+)
+def test_equal_numbers_of_other_sizes_are_equal_arguments(raw_amqp, channel, name, number, value):
+    assert declared(raw_amqp, name, number) is commands.Queue.DeclareOk
+    channel.queue_declare(name, durable=True, arguments={"x-max-length": value})
+    assert declared(raw_amqp, name, b"l" + struct.pack(">q", value + 1)) is commands.Channel.Close
+    channel.queue_delete(name)
 
 
 def test_passive_declare_of_a_missing_queue_is_404(channel, name):

@@ -187,3 +187,24 @@ def test_dead_letter_in_the_configured_queue_survives_a_kill(own_broker, amqp_co
     assert (letter.body, died_in(letter)) == (b"a", [("orders", "rejected", 1)])
     assert get(channel, "orders").body == b"b"
     assert channel.basic_get("orders")[0] is None
+
+
+def test_a_dead_letter_exchange_that_was_deleted_receives_again_once_it_is_declared_and_bound(channel, name):
+    exchange, dead = f"{name}-exchange", f"{name}-dead"
+    channel.queue_declare(name, arguments={"x-dead-letter-exchange": exchange})
+    channel.queue_declare(dead)
+    for round_number in range(2):
+        channel.exchange_declare(exchange, "fanout")
+        channel.queue_bind(dead, exchange)
+        amqp.publish(channel, name, f"received {round_number}")
+        channel.basic_reject(channel.basic_get(name)[0].delivery_tag, requeue=False)
+        channel.exchange_delete(exchange)
+        amqp.publish(channel, name, f"not received {round_number}")
+        channel.basic_reject(channel.basic_get(name)[0].delivery_tag, requeue=False)
+    assert [channel.basic_get(dead, auto_ack=True)[2] for _ in range(3)] == [
+        b"received 0",
+        b"received 1",
+        None,
+    ]
+    for queue in (name, dead):
+        channel.queue_delete(queue)

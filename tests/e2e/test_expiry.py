@@ -218,3 +218,25 @@ def test_passive_declare_renews_x_expires(channel, name):
     time.sleep(1.4)
     with pytest.raises(ChannelClosedByBroker):
         channel.queue_declare(name, passive=True)
+
+
+@pytest.mark.parametrize(
+    ("overflow", "left"), [("drop-head", [b"4", b"5"]), ("reject-publish", [b"1", b"2", b"3", b"4"])]
+)
+def test_what_comes_back_to_a_full_queue_is_the_oldest_in_it(channel, name, overflow, left):
+    channel.queue_declare(name, durable=True, arguments={"x-max-length": 2, "x-overflow": overflow})
+    tags = []
+    for number in range(1, 6):
+        try:
+            amqp.publish(channel, name, str(number))
+        except NackError:
+            assert (overflow, number) == ("reject-publish", 5)
+        if number == 2:
+            tags = [channel.basic_get(name)[0].delivery_tag for _ in range(2)]
+    for tag in tags:
+        channel.basic_nack(tag, requeue=True)
+    deadline = time.monotonic() + 5
+    while amqp.count(channel, name) != len(left) and time.monotonic() < deadline:
+        time.sleep(0.05)  # what is too much goes with the next look at the limits
+    assert [channel.basic_get(name, auto_ack=True)[2] for _ in left] == left
+    channel.queue_delete(name)
