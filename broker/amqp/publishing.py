@@ -134,7 +134,7 @@ class Publisher:
         elif count > 1:
             return False  # part of them may fit
         else:
-            self._refuse(run.singles()[0], plan, outcome, now_ms)
+            self._answer(run.singles()[0], plan, outcome, now_ms)
         return True
 
     # transactions
@@ -164,7 +164,7 @@ class Publisher:
         now_ms = self._hub.clock.now_ms()
         singled = [single for run in runs for single in self._singled(run, now_ms)]
         routed = [run for run in singled if not is_reply(run.shape.address)]
-        wanted = [(self._planned(run.shape, now_ms), run.bodies) for run in routed]
+        wanted = [(self._own_plan(run.shape, now_ms), run.bodies) for run in routed]
         judged = self._hub.client.publishing.judge(wanted, now_ms)
         last = judged[-1] if judged else None
         if last is not None and last.outcome != ACCEPTED:
@@ -195,6 +195,13 @@ class Publisher:
         plan: PublishPlan | None = shape.context
         if plan is None or not self._hub.client.publishing.is_current(plan):
             plan = self._plan(shape, now_ms)
+        return plan
+
+    def _own_plan(self, shape: PublishShape, now_ms: int) -> PublishPlan:
+        """As `_planned`; a plan for one publish alone if the next one may go elsewhere."""
+        plan = self._planned(shape, now_ms)
+        if not self._hub.client.publishing.is_current(plan):
+            shape.context = None
         return plan
 
     # direct replies

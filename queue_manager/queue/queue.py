@@ -277,14 +277,16 @@ class Queue:
 
     # room
 
+    def may_drop(self) -> bool:
+        """Whether there may be messages that it lets go of at once; see `drops`."""
+        return self.policy.unmatched == DROP_UNMATCHED and not self.groups.audience.wants_all()
+
     def drops(self, template: EnvelopeTemplate) -> bool:
         """Whether a message like this is let go of at once: there are groups, none of them wants it, and such
         messages are dropped. What a group's selector says of a field that each message has for itself (an
         offset, a time) is not known before: it counts as wanted.
         """
-        if self.policy.unmatched != DROP_UNMATCHED or self.groups.audience.wants_all():
-            return False
-        return not self.groups.audience.may_want(template)
+        return self.may_drop() and not self.groups.audience.may_want(template)
 
     def note_dropped(self, count: int) -> None:
         """So many messages were not taken, as `drops` said, or were dead-lettered for that."""

@@ -124,9 +124,7 @@ class Publisher:
             size_max = queue.policy.message_bytes_max
             if (
                 (body_bytes > size_max and max(map(len, bodies)) > size_max)
-                or (
-                    queue.is_bounded and (queue.drops(plan.template) or not queue.has_room(count, body_bytes))
-                )
+                or (queue.is_bounded and (queue.may_drop() or not queue.has_room(count, body_bytes)))
                 or (not queue.durable and not queue.has_memory(count, body_bytes, now_ms))
             ):
                 return self.apply(self.judge(plan, bodies, now_ms, templates), now_ms)
@@ -260,7 +258,7 @@ class Publisher:
     def _leave_out_unmatched(self, judged: Judgement) -> None:
         """Leave out the queues that drop what no consumer group of theirs wants."""
         templates = judged.templates or [judged.plan.template]
-        dropping = [queue for queue in judged.takers if queue.is_bounded and any(map(queue.drops, templates))]
+        dropping = [queue for queue in judged.takers if queue.may_drop() and any(map(queue.drops, templates))]
         if dropping:
             judged.dropping = dropping
             judged.takers = [queue for queue in judged.takers if queue not in dropping]

@@ -311,3 +311,36 @@ def test_client_that_is_first_in_its_virtual_host_hears_publishers_of_before(
     assert subscriber.take_one().payload == b"heard"
     subscriber.drop()
     http.delete(f"/api/v1/vhosts/{name}").raise_for_status()
+
+
+def test_mandatory_publish_with_properties_of_its_own_that_no_group_wants_comes_back(
+    http, mqtt, channel, name
+):
+    """Publishes to one address whose properties all differ are taken together, also one alone."""
+    http.put(f"/api/v1/queues/{name}", json={"unmatched": "drop"}).raise_for_status()
+    eu = mqtt()
+    eu.subscribe(f"$queue/{name}/eu/#", 1, user=[("consumer-group", "eu")])
+    channel.confirm_delivery()
+    for number in range(40):
+        properties = pika.BasicProperties(message_id=str(number))
+        with pytest.raises(pika.exceptions.UnroutableError):
+            channel.basic_publish("", f"$queue/{name}/us", "x", properties, mandatory=True)
+    channel.queue_delete(name)
+
+
+def test_random_choice_holds_for_each_publish_of_a_transaction(amqp_connect, channel, name):
+    names = [f"{name}-{number}" for number in range(2)]
+    channel.exchange_declare(name, "x-random")
+    for each in names:
+        channel.queue_declare(each)
+        channel.queue_bind(each, name)
+    publisher = amqp_connect().channel()
+    publisher.tx_select()
+    for _ in range(40):
+        publisher.basic_publish(name, "k", "x")
+    publisher.tx_commit()
+    counts = [len(take_all(channel, each)) for each in names]
+    assert (sum(counts), min(counts) > 0) == (40, True)
+    for each in names:
+        channel.queue_delete(each)
+    channel.exchange_delete(name)

@@ -24,8 +24,10 @@ from queue_manager.outcomes import (
 from queue_manager.policy import DROP_UNMATCHED, REJECT, Pause
 from queue_manager.queue.queue import Queue
 from queue_manager.routing.plan import PublishPlan
+from storage.envelope import vary
 from storage.records import payload, payload_refs
 from tests.unit.queue_manager.managers import NOW_MS, consume, make_manager, make_policy, make_queue
+from tests.unit.queue_manager.selecting import select
 
 
 class Subscribers:
@@ -238,6 +240,20 @@ def test_identity_of_a_publish_that_was_dropped_is_not_remembered(manager: Queue
     assert manager.publish(plan_to(manager, queue, options=options), [b"1"], NOW_MS) == UNROUTED
     consume(manager, queue, "all")
     assert manager.publish(plan_to(manager, queue, options=options), [b"2"], NOW_MS) == ACCEPTED
+    assert queue.log.next_offset == 1
+
+
+def test_of_messages_with_properties_of_their_own_each_is_asked_whether_a_group_wants_it(
+    manager: QueueManager,
+) -> None:
+    manager.context.fields.read_by(lambda template: {"region": template.properties.decode()})
+    queue = make_queue(manager, unmatched=DROP_UNMATCHED)
+    select(manager, queue, group="g", group_selector="region <> 'us'")
+    plan = plan_to(manager, queue)
+    wanted, unwanted = vary(plan.template, [b"eu", b"us"], [True, True])
+    assert manager.publish(plan, [b"1"], NOW_MS, [wanted]) == ACCEPTED
+    assert manager.publish(plan, [b"2"], NOW_MS, [unwanted]) == UNROUTED
+    assert manager.publish(plan, [b"1", b"2"], NOW_MS, [wanted, unwanted]) == UNROUTED, "one by one"
     assert queue.log.next_offset == 1
 
 
