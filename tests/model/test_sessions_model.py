@@ -244,7 +244,7 @@ class SessionsModel:
         first = len(self.messages)
         bodies = [str(number).encode() for number in range(first, first + count)]
         logs = [log for log in self.sessions.logs if matches(log.filter, topic)]
-        if not self.sessions.logs.has_room(logs, bodies):
+        if not self.sessions.logs.has_room(logs, len(bodies), sum(map(len, bodies))):
             readers = [c for c in self.clients.values() if any(matches(f, topic) for f in c.filters)]
             assert any(self.waiting_max(c) + count > self.messages_max for c in readers), "there is room"
             return  # and nobody is given it
