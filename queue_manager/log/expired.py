@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from typing import Final
 
 from queue_manager.log.ranges import RangeSet
@@ -108,6 +109,6 @@ NOTHING_EXPIRED: Final = ExpiredOffsets()
 """What logs have in which nothing expired so; it stays empty."""
 
 
-def _first(ends: list[int], offset: int) -> int:
+def _first(ends: Sequence[int], offset: int) -> int:
     """The index of the first range that ends after `offset`."""
     return bisect_left(ends, offset + 1)
