@@ -19,7 +19,7 @@ from tests.whole.world import Skip, World
 class Transaction:
     """What a channel in tx mode has published and settled since its last commit."""
 
-    publishes: list[tuple[Message, bool]] = field(default_factory=list)
+    publishes: list[tuple[Message, dict[str, Any]]] = field(default_factory=list)
     settled: list[tuple[str, list[tuple[int, Item]]]] = field(default_factory=list)
 
 
@@ -227,9 +227,11 @@ class AmqpOperations(World):
         refused = 0 if there and x in self.routes.exchanges else 404
         if not bind and refused:  # unbinding from what is not there is no error
             raise Skip
+        binding = Binding(x, bool(q), q or to, key, tuple(sorted(args.items())))
         if not refused and queue is not None and queue.exclusive not in (None, name):
             refused = 405
-        binding = Binding(x, bool(q), q or to, key, tuple(sorted(args.items())))
+            if not bind and binding not in self.routes.bindings:
+                raise Skip
         method: base.Frame
         if q:
             method = (
@@ -303,7 +305,8 @@ class AmqpOperations(World):
             self._refused_publish(name, refused)
             return
         if client.mode == "tx":
-            self.transactions[name].publishes += [(message, mandatory) for message in messages]
+            how = {"mandatory": mandatory, "delay_ms": delay_ms, "identifier": identifier}
+            self.transactions[name].publishes += [(message, how) for message in messages]
             return
         burst = n > 1
         if client.mode == "plain":
@@ -362,8 +365,10 @@ class AmqpOperations(World):
             if delay_ms:
                 verdicts[target] = "refuse" if queue.no_publish else "take"
         heard = False
-        if not delay_ms:
-            for topic in route.topics:
+        for topic in route.topics:
+            if delay_ms:  # whether topics hear it, and when, is not promised
+                self.sessions.publish(topic, message.body, 3, required=False)
+            else:
                 qos = 1 if message.durable else 0
                 sure = len(route.topics) == 1  # of several, each subscriber has it by one
                 heard = bool(self.sessions.publish(topic, message.body, qos, required=sure)) or heard
@@ -391,7 +396,11 @@ class AmqpOperations(World):
                 queue.scheduled.append((now + delay_ms / 1000, item))
                 continue
             self.queues.append(queue, message, now, required=required, burst=burst)
-        self._check_return(name, message, bool(verdicts) or heard, mandatory)
+        if delay_ms and route.topics:
+            events = self.amqp[name].events
+            self.amqp[name].events = [event for event in events if event.kind != "return"]
+        else:
+            self._check_return(name, message, bool(verdicts) or heard, mandatory)
 
     def _check_return(self, name: str, message: Message, routed: bool, mandatory: bool) -> None:
         client = self.amqp[name]
@@ -416,13 +425,24 @@ class AmqpOperations(World):
         transaction = self.transactions[name]
         room: dict[str, int] = {}
         refuse = either = False
-        for message, _ in transaction.publishes:
+        known: dict[tuple[str, str], str] = {}
+        sent = time.time()
+        for message, how in transaction.publishes:
             for target in self.route_of(message).queues:
                 queue = self.queues.queues[target]
-                room[target] = room.get(target, 0) + 1
+                identifier = how["identifier"]
+                if identifier:
+                    first = queue.identifiers.get(identifier) or known.setdefault(
+                        (target, identifier), message.body
+                    )
+                    refuse = refuse or first != message.body
+                    either = True
+                room[target] = room.get(target, 0) + (not how["delay_ms"])
                 limit = queue.settings.max_length
                 if queue.no_publish:
                     refuse = True
+                elif how["delay_ms"]:
+                    pass  # counts when it is due
                 elif limit is not None and queue.settings.overflow != "drop-head":
                     low, high = queue.depth()
                     if low + room[target] > limit:
@@ -444,11 +464,12 @@ class AmqpOperations(World):
         if refuse and not either:
             raise Mismatch("commit-ok, although a queue refuses")
         self.transactions[name] = Transaction()
-        for message, mandatory in transaction.publishes:
-            self.published(name, message, None, mandatory=mandatory, burst=len(transaction.publishes) > 1)
-        for how, settled in transaction.settled:
+        burst = len(transaction.publishes) > 1
+        for message, how in transaction.publishes:
+            self.published(name, message, None, burst=burst, sent=sent, **how)
+        for verb, settled in transaction.settled:
             for _, item in settled:
-                self._settled(item, how)
+                self._settled(item, verb)
 
     def do_rollback(self, name: str) -> None:
         if self.need_amqp(name).mode != "tx":
@@ -465,9 +486,9 @@ class AmqpOperations(World):
         queue = self.queues.queues.get(q)
         refused = 404 if queue is None else 405 if queue.exclusive not in (None, name) else 0
         if queue is not None:
-            group = queue.group("", time.time())
             now = time.time()
-            ready = [] if queue.no_deliver else [item for item in group.ready() if item.there_and_alive(now)]
+            ready = queue.for_a_get()
+            ready = [] if queue.no_deliver else [item for item in ready if item.there_and_alive(now)]
         answer = self.ask(
             name,
             commands.Basic.Get(0, q, no_ack),
@@ -477,6 +498,7 @@ class AmqpOperations(World):
         )
         if answer is None or queue is None:
             return
+        group = queue.group("", time.time())
         if isinstance(answer, commands.Basic.GetEmpty):
             now = time.time()
             due = [item for item in ready if item.expires is None or item.expires > now]
@@ -503,20 +525,26 @@ class AmqpOperations(World):
         no_ack: bool = False,
         prefetch: int = 0,
         exclusive: bool = False,
+        pattern: str = "#",
     ) -> None:
         self.need_amqp(name)
         queue = self.queues.queues.get(q)
         refused = 404 if queue is None else 405 if queue.exclusive not in (None, name) else 0
+        if pattern != "#" and queue is None:
+            raise Skip  # the address would make it
         if queue is not None and not refused:
-            consumers = queue.groups[group].consumers if group in queue.groups else []
+            whole_name = group if pattern == "#" else f"{group}@{pattern}"
+            consumers = queue.groups[whole_name].consumers if whole_name in queue.groups else []
             if any(consumer.exclusive for consumer in consumers) or (exclusive and consumers):
                 refused = 403
         self.ask(name, commands.Basic.Qos(0, prefetch, False), commands.Basic.QosOk)
         tag = f"c{self.next_number()}"
         arguments = {"x-consumer-group": group} if group else {}
-        method = commands.Basic.Consume(0, q, tag, False, no_ack, exclusive, False, arguments)
+        address = q if pattern == "#" else f"$queue/{q}/{pattern}"
+        method = commands.Basic.Consume(0, "", tag, False, no_ack, exclusive, False, arguments)
+        method.queue = address  # which the constructor would refuse
         if queue is not None and not refused:
-            made = queue.group(group, time.time())
+            made = queue.group(group, time.time(), pattern)
             consumer = Consumer(
                 name, tag, queue, made, "done" if no_ack else "hold", lambda: float("inf"), told=bool(group)
             )

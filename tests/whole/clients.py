@@ -161,7 +161,7 @@ class Amqp(Client):
         return answer
 
     def call(self, method: base.Frame, *kinds: type) -> Any:
-        self.send(method_frame(1, method))
+        self.send(_with_address(method))
         return self.expect(*kinds)
 
     def tell(self, method: base.Frame) -> None:
@@ -284,6 +284,18 @@ class Amqp(Client):
             method.content = Event("deliver", time.time(), fields | {"count": method.message_count})
         else:
             self.events.append(Event("deliver", time.time(), fields | {"consumer": method.consumer_tag}))
+
+
+def _with_address(method: base.Frame) -> bytes:
+    """The frame of a method; a queue address, which pamqp takes for no name, is put in afterwards."""
+    address = getattr(method, "queue", None)
+    if not address or not address.startswith("$"):
+        return method_frame(1, method)
+    method.queue = ""
+    data = method_frame(1, method)
+    name = address.encode()
+    payload = data[7:13] + bytes([len(name)]) + name + data[14:-1]
+    return frame(METHOD, 1, payload)
 
 
 class Mqtt(Client):

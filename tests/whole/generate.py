@@ -162,6 +162,11 @@ def qsub(r: random.Random, features: set[str]) -> Operation:
             "group": r.choice(("", "g", "g")),
             "explicit": some(r, 0.5),
             "qos": r.randint(0, 2),
+            **(
+                {"pattern": r.choice(("k", "k/#", "+", "l"))}
+                if "patterns" in features and some(r, 0.6)
+                else {}
+            ),
         },
     )
 
@@ -174,6 +179,8 @@ def consume(r: random.Random, features: set[str]) -> Operation:
     wanted["prefetch"] = r.choice((0, 1, 2))
     if some(r, 0.05):
         wanted["exclusive"] = True
+    if "patterns" in features and "groups" in features and some(r, 0.4):
+        wanted["pattern"] = r.choice(("k", "k/#", "l"))
     return "consume", amqp(r), wanted
 
 
@@ -243,7 +250,7 @@ PARTS: dict[str, list[tuple[int, Part]]] = {
                     "q": r.choice(QUEUES),
                     "qos": r.randint(0, 2),
                     "n": r.choice((1, 2)),
-                    "key": r.choice(("", "k")),
+                    "key": r.choice(("", "k", "l")),
                 },
             ),
         ),
@@ -297,7 +304,7 @@ PARTS: dict[str, list[tuple[int, Part]]] = {
 }
 SWITCHES = (
     "length", "dead", "limit", "priority", "single", "copies", "identity", "user", "headers", "e2e",
-    "alternate", "lasting", "will", "share", "options", "retain", "groups", "exclusive", "plain",
+    "alternate", "patterns", "lasting", "will", "share", "options", "retain", "groups", "exclusive", "plain",
 )  # fmt: skip
 RESTARTS = 0.05
 
@@ -349,5 +356,15 @@ def sequence(seed: int, *, only: str = "", restarts: float = RESTARTS) -> list[O
         for _ in range(r.choice((1, 1, 2))):
             place = r.randrange(len(operations) // 2, len(operations) + 1)
             reopen: list[Operation] = [("a_open", "A1", {}), ("a_open", "A2", {})]
-            operations[place:place] = [("restart", "", {"kill": some(r, 0.7)}), *reopen]
+            how: dict[str, Any] = {"kill": some(r, 0.8)}
+            if some(r, 0.7):
+                who = r.choice(("A1", "A1", "M1", "M2"))
+                how["during"] = {
+                    "client": who,
+                    "n": r.choice((5, 30)),
+                    "confirmed": r.randint(0, 5),
+                    "q": r.choice(QUEUES),
+                    "topic": r.choice(TOPICS),
+                }
+            operations[place:place] = [("restart", "", how), *reopen]
     return operations

@@ -14,6 +14,11 @@ from tests.whole.world import Skip, World
 SUCCESS, NO_SUBSCRIBERS, QUOTA = 0x00, 0x10, 0x97
 
 
+def queue_filter(version: int, q: str, group: str, pattern: str) -> str:
+    """What a client subscribes to; 3.1.1 names its group by `$share`."""
+    return f"$share/{group}/$queue/{q}/{pattern}" if group and version != 5 else f"$queue/{q}/{pattern}"
+
+
 class MqttOperations(World):
     """`do_...` of MQTT; the client is an `M...`, which is its client identifier."""
 
@@ -77,8 +82,8 @@ class MqttOperations(World):
         if will is not None:
             self.wills[name] = will
         if session.queue_filters:
-            for queue_name, (group, explicit, qos) in list(session.queue_filters.items()):
-                self._consume(name, client, queue_name, group, explicit, qos)
+            for queue_name, options in list(session.queue_filters.items()):
+                self._consume(name, client, queue_name, *options)
 
     def _feed_only(self, name: str, client: Mqtt) -> None:
         events, client.events = client.events, []
@@ -142,7 +147,15 @@ class MqttOperations(World):
         if client.version == 5 and code != (0x00 if there else 0x11):
             raise Mismatch(f"UNSUBACK {code:#x}, the subscription was {'' if there else 'not '}there")
 
-    def do_qsub(self, name: str, q: str, group: str = "", explicit: bool = False, qos: int = 1) -> None:
+    def do_qsub(
+        self,
+        name: str,
+        q: str,
+        group: str = "",
+        explicit: bool = False,
+        qos: int = 1,
+        pattern: str = "#",
+    ) -> None:
         """Subscribe to a queue: as the client's own group, or as `group`."""
         client = self.need_mqtt(name)
         if client.version != 5:
@@ -160,22 +173,24 @@ class MqttOperations(World):
         user = {}
         if group and client.version == 5:
             user = {"consumer-group": group, "ack": "explicit" if explicit else "puback"}
-        topic = f"$share/{group}/$queue/{q}/#" if group and client.version != 5 else f"$queue/{q}/#"
-        held = queue.groups.get(group or name)
+        topic = queue_filter(client.version, q, group, pattern)
+        held = queue.groups.get((group or name) if pattern == "#" else f"{group or name}@{pattern}")
         if held is not None and any(consumer.exclusive for consumer in held.consumers):
             raise Skip
-        self._consume(name, client, q, group, explicit, qos)
-        session.queue_filters[q] = (group, explicit, qos)
+        self._consume(name, client, q, group, explicit, qos, pattern)
+        session.queue_filters[q] = (group, explicit, qos, pattern)
         code = client.subscribe(topic, qos, user=user)
         if code != qos:
             raise Mismatch(f"SUBACK {code:#x}, not {qos}")
 
-    def _consume(self, name: str, client: Mqtt, q: str, group: str, explicit: bool, qos: int) -> None:
+    def _consume(
+        self, name: str, client: Mqtt, q: str, group: str, explicit: bool, qos: int, pattern: str
+    ) -> None:
         session = self.sessions.sessions[name]
         queue = self.queues.queues.get(q)
         if queue is None:
             queue = self.queues.queues[q] = Queue(q, Settings(durable=False), auto_created=True)
-        made = queue.group(group or name, time.time())
+        made = queue.group(group or name, time.time(), pattern)
 
         def credit() -> float:
             held = sum(item.state == HELD and item.holder is consumer for item in made.items)
@@ -193,8 +208,8 @@ class MqttOperations(World):
         if consumer is None:
             raise Skip
         session = self.sessions.sessions[name]
-        group, _, _ = session.queue_filters.pop(q)
-        topic = f"$share/{group}/$queue/{q}/#" if group and client.version != 5 else f"$queue/{q}/#"
+        group, _, _, pattern = session.queue_filters.pop(q)
+        topic = queue_filter(client.version, q, group, pattern)
         client.unsubscribe(topic)
         self._feed_mqtt()
         del self.consumers[name, q]
@@ -231,6 +246,7 @@ class MqttOperations(World):
         *,
         version: int = 0,
         burst: bool = False,
+        required: bool = True,
     ) -> None:
         """Give a publish to its subscribers and queues; `reason` is that of its answer, None: it has none."""
         now = time.time()
@@ -246,13 +262,13 @@ class MqttOperations(World):
             if reason != QUOTA and refused:
                 raise Mismatch(f"{message.body!r} answered {reason:#x}, the oracle says {verdicts}")
         elsewhere = {found for found in route.topics if found != topic}
-        takers = self.sessions.publish(topic, message.body, qos, retain=retain, by=by)
+        takers = self.sessions.publish(topic, message.body, qos, retain=retain, by=by, required=required)
         for other in elsewhere:
-            takers += self.sessions.publish(other, message.body, qos, by=by)
+            takers += self.sessions.publish(other, message.body, qos, by=by, required=required)
         for target, verdict in verdicts.items():
             if verdict == "refuse" or (verdict == "either" and reason == QUOTA and not refused):
                 continue
-            sure = verdict == "take" or reason == SUCCESS
+            sure = required and (verdict == "take" or reason == SUCCESS)
             self.queues.append(self.queues.queues[target], message, now, required=sure, burst=burst)
         if reason is not None and version == 5 and reason != QUOTA:
             wanted = SUCCESS if takers or verdicts or retain else NO_SUBSCRIBERS

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.whole.routes import filter_matches
+
 READY, HELD, DONE, FAILED = "ready", "held", "done", "failed"
 BY_QUEUE = None  # the group of a queue that has none yet
 EARLY_S = 0.1  # the broker took a message so much earlier, at most, than its answer was read
@@ -134,7 +136,18 @@ class Group:
     name: str | None
     items: list[Item] = field(default_factory=list)
     consumers: list[Consumer] = field(default_factory=list)
-    ever_used: bool = True
+    pattern: str = "#"
+
+    def wants(self, message: Message) -> bool:
+        """Whether its pattern takes the routing key of the message in this queue."""
+        if self.pattern == "#":
+            return True
+        prefix = f"$queue/{self.queue.name}"
+        if message.key == prefix or (message.key == self.queue.name and not message.exchange):
+            topic = prefix
+        else:
+            topic = f"{prefix}/{message.key.removeprefix(prefix + '/')}"
+        return filter_matches(f"{prefix}/{self.pattern}", topic)
 
     def ready(self) -> list[Item]:
         return [item for item in self.items if item.state == READY]
@@ -167,7 +180,7 @@ class Settings:
 
 @dataclass(eq=False)
 class Queue:
-    """A queue and its groups; before its first group the items are those of the group BY_QUEUE."""
+    """A queue and its groups. The group BY_QUEUE has what no group wants, all before there is one."""
 
     name: str
     settings: Settings
@@ -183,33 +196,45 @@ class Queue:
     def __post_init__(self) -> None:
         self.groups[BY_QUEUE] = Group(self, BY_QUEUE)
 
-    def group(self, name: str, now: float) -> Group:
+    def group(self, name: str, now: float, pattern: str = "#") -> Group:
         """The group, made where it is not there, at the oldest message that is kept."""
+        if pattern != "#":
+            name = f"{name}@{pattern}"
         group = self.groups.get(name)
         if group is not None:
             return group
-        group = Group(self, name)
-        if BY_QUEUE in self.groups:
-            first = self.groups.pop(BY_QUEUE)
-            group.items = first.items
-            for item in group.items:
+        group = Group(self, name, pattern=pattern)
+        group.items = self._kept_for(group)
+        unwanted = self.groups[BY_QUEUE]
+        for item in list(unwanted.items):
+            if group.wants(item.message):
+                unwanted.items.remove(item)
                 item.group = group
-        else:
-            group.items = self._kept_for(group, now)
+                group.items.append(item)
+        group.items.sort(key=lambda item: item.place)
         self.groups[name] = group
         return group
 
-    def _kept_for(self, group: Group, now: float) -> list[Item]:
+    def for_a_get(self) -> list[Item]:
+        """What the default group has, also where a get would make it: one of nothing may make none."""
+        if "" in self.groups:
+            return self.groups[""].ready()
+        return [*self.groups[BY_QUEUE].ready(), *self._kept_for(Group(self, ""))]
+
+    def _kept_for(self, group: Group) -> list[Item]:
         """What other groups have not done is kept; what all have done may be, for a while."""
         by_entry: dict[int, list[Item]] = {}
         for other in self.groups.values():
+            if other.name is BY_QUEUE:
+                continue
             for item in other.items:
-                by_entry.setdefault(item.entry, []).append(item)
+                if group.wants(item.message):
+                    by_entry.setdefault(item.entry, []).append(item)
         kept = []
         for items in by_entry.values():
             promised = any(item.state in (READY, HELD) and item.sure() for item in items)
             kept.append(items[0].copy_for(group, required=promised))
-        return sorted(kept, key=lambda item: item.place)
+        return kept
 
     def depth(self) -> tuple[int, int]:
         counts = [group.waiting() for group in self.groups.values()]
@@ -276,7 +301,10 @@ class Queues:
             times.append(message.ttl_ms)
         expires = now + max(min(times), 1) / 1000 if times else None
         made = []
-        for group in queue.groups.values():
+        wanting = [
+            group for group in queue.groups.values() if group.name is not BY_QUEUE and group.wants(message)
+        ]
+        for group in wanting or [queue.groups[BY_QUEUE]]:
             item = Item(message, place, now, group, required=required, loose=loose, expires=expires)
             item.deaths, item.entry, item.step = deaths, place[1], self.step
             if either is not None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.whole.known import KNOWN
-from tests.whole.queues import Mismatch
+from tests.whole.queues import UNWRITTEN_S, Mismatch
 from tests.whole.routes import filter_matches
 
 
@@ -57,7 +58,8 @@ class Session:
     repeats: list[Copy] = field(default_factory=list)
     receive_maximum: int = 65_535
     queue_in_flight: int = 0
-    queue_filters: dict[str, tuple[str, bool, int]] = field(default_factory=dict)
+    recent: list[tuple[float, Copy]] = field(default_factory=list)
+    queue_filters: dict[str, tuple[str, bool, int, str]] = field(default_factory=dict)
 
     def window(self) -> int:
         return self.receive_maximum - len(self.in_flight) - self.queue_in_flight
@@ -290,8 +292,19 @@ class Sessions:
         self._leave_groups(session)
 
     def restart(self, *, killed: bool) -> None:
-        for client in list(self.sessions):
-            self.lose(client)
+        """The broker ended. After a kill what was acknowledged in the last moment may come again."""
+        for session in list(self.sessions.values()):
+            self.lose(session.client)
+            recent, session.recent = session.recent, []
+            for at, copy in recent:
+                unsure = killed or copy.qos == 2  # PUBREC was sent, PUBREL did not come
+                if unsure and time.time() - at < UNWRITTEN_S:
+                    session.pending.append(replace(copy, required=False, any_options=True, again=True))
+            if killed:
+                for copy in session.in_flight:  # whether it was sent may not have been written
+                    copy.again = True
+                for copy in session.pending:
+                    copy.again = True
 
     # ---- deliveries
 
@@ -331,6 +344,10 @@ class Sessions:
                 group.pending.remove(copy)
                 wanted.shared = group
                 return self._sent(session, wanted, fields)
+        for copy in session.repeats:
+            if copy.again and copy.body == body and copy.topic == topic:
+                session.repeats.remove(copy)
+                return self._sent(session, copy, fields)
         raise Mismatch(f"{what}: {wrong}")
 
     @staticmethod
@@ -351,6 +368,10 @@ class Sessions:
             if copy.body == fields["body"] and copy.packet_id == fields["packet_id"]:
                 session.repeats.remove(copy)
                 return self._sent(session, copy, fields)
+        for copy in session.pending:
+            if copy.again and copy.body == fields["body"] and copy.topic == fields["topic"]:
+                session.pending.remove(copy)
+                return self._sent(session, copy, fields)
         for key in session.shared:
             group = self.groups[key]
             for copy in group.pending:  # returned by this very session
@@ -369,7 +390,15 @@ class Sessions:
         return copy
 
     def acknowledged(self, session: Session, packet_id: int) -> None:
-        session.in_flight = [copy for copy in session.in_flight if copy.packet_id != packet_id]
+        for copy in [copy for copy in session.in_flight if copy.packet_id == packet_id]:
+            session.in_flight.remove(copy)
+            session.recent.append((time.time(), copy))
+
+    def released(self, session: Session, packet_id: int) -> None:
+        """QoS 2 is complete: it must not come again, whatever happens."""
+        session.recent = [
+            (at, copy) for at, copy in session.recent if copy.qos != 2 or copy.packet_id != packet_id
+        ]
 
     def owed(self) -> str | None:
         """What somebody should have been sent by now."""

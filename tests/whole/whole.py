@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import Any
 
+from pamqp import commands
+
+from tests.e2e.raw_mqtt import PUBACK
 from tests.whole.amqp_operations import AmqpOperations
-from tests.whole.clients import ANSWER_TIMEOUT_S, Amqp, Gone, Http, Mqtt
+from tests.whole.clients import ANSWER_TIMEOUT_S, Amqp, Client, Gone, Http, Mqtt, Silent
 from tests.whole.http_operations import HttpOperations
 from tests.whole.mqtt_operations import MqttOperations
-from tests.whole.queues import Either, Mismatch
+from tests.whole.queues import Either, Message, Mismatch
 from tests.whole.routes import BUILT_IN
 
 DRAIN = "A9"
@@ -28,9 +33,61 @@ class Whole(AmqpOperations, MqttOperations, HttpOperations):
             wait_s = min(wait_s, max(next_time - time.time(), 0) + 0.002)
         time.sleep(wait_s)
 
-    def do_restart(self, name: str, kill: bool = False) -> None:
-        """The broker ends, by SIGTERM or by SIGKILL, and comes back with what it had stored."""
+    def _flood(self, during: dict[str, Any]) -> Callable[[], None] | None:
+        """Publish without waiting until so many are confirmed; what is given tells the oracle of all of it."""
+        name, n, confirmed = during["client"], during["n"], during["confirmed"]
+        bodies = [f"m{self.next_number()}" for _ in range(n)]
+        self.counts["messages published"] += n
+        if name in self.amqp and self.amqp[name].mode == "confirm":
+            amqp = self.amqp[name]
+            queue = self.queues.queues.get(during["q"])
+            if queue is None or queue.settings.max_length is not None or queue.exclusive:
+                return None
+            messages = [Message(body, queue.name) for body in bodies]
+            properties = commands.Basic.Properties(delivery_mode=2)
+            numbers = [
+                amqp.publish("", queue.name, message.body.encode(), properties) for message in messages
+            ]
+            self._until(amqp, lambda: sum(number in amqp.confirmed for number in numbers) >= confirmed)
+
+            def queued() -> None:
+                for number, message in zip(numbers, messages, strict=True):
+                    answer = amqp.confirmed.get(number)
+                    if answer is not False:
+                        self.queues.append(
+                            queue, message, time.time(), required=bool(answer), loose=True, burst=True
+                        )
+
+            return queued
+        if name in self.mqtt:
+            mqtt, topic = self.mqtt[name], during["topic"]
+            ids = [mqtt.publish(topic, body.encode(), 1) for body in bodies]
+            self._until(mqtt, lambda: sum((PUBACK, number) in mqtt.answers for number in ids) >= confirmed)
+
+            def heard() -> None:
+                for number, body in zip(ids, bodies, strict=True):
+                    answer = mqtt.answers.get((PUBACK, number))
+                    taken = answer is not None and (not answer or answer[0] < 0x80)
+                    message = Message(body, topic, "amq.topic")
+                    self._spread(message, topic, 1, False, name, None, burst=True, required=taken)
+
+            return heard
+        return None
+
+    @staticmethod
+    def _until(client: Client, done: Callable[[], bool]) -> None:
+        try:
+            client.wait(done, "confirms")
+        except (Gone, Silent):
+            pass
+
+    def do_restart(self, name: str, kill: bool = False, during: dict[str, Any] | None = None) -> None:
+        """The broker ends, by SIGTERM or by SIGKILL, and comes back with what it had stored.
+
+        `during`: a client publishes meanwhile, so that it is killed with publishes under way.
+        """
         self._feed()
+        flood = self._flood(during) if kill and during else None
         if kill:
             self.broker.kill9()
         else:
@@ -42,6 +99,8 @@ class Whole(AmqpOperations, MqttOperations, HttpOperations):
                 client.wait(lambda: False, "end")
             except Gone:
                 pass
+        if flood is not None:
+            flood()
         for amqp_name in list(self.amqp):
             self._feed_before_close(amqp_name)
             self.amqp.pop(amqp_name).drop()
@@ -74,8 +133,6 @@ class Whole(AmqpOperations, MqttOperations, HttpOperations):
 
     def _maybe_queued(self, will: dict[str, object]) -> None:
         """A will that may have been published into queues bound to `amq.topic`, or not."""
-        from tests.whole.queues import Message
-
         key = str(will["topic"]).replace("/", ".")
         route = self.routes.route("amq.topic", [key], {}, set(self.queues.queues))
         for target in sorted(route.queues):
@@ -109,10 +166,11 @@ class Whole(AmqpOperations, MqttOperations, HttpOperations):
         self.settle()
         for name in list(self.amqp):
             self.do_a_close(name)
-        self.settle()
+            self.settle()
         for name in list(self.mqtt):
-            self.do_m_close(name)
-        self.settle()
+            if name in self.mqtt:
+                self.do_m_close(name)
+                self.settle()
         self._drain_sessions()
         self._drain_queues()
         self._delete()
@@ -145,8 +203,9 @@ class Whole(AmqpOperations, MqttOperations, HttpOperations):
         for queue in list(self.queues):
             if self.queues.queues.get(queue.name) is not queue:
                 continue
-            for group in [group or "" for group in queue.groups]:
-                self.do_consume(DRAIN, queue.name, group, no_ack=True)
+            for group in list(queue.groups.values()):
+                name = (group.name or "").split("@")[0]
+                self.do_consume(DRAIN, queue.name, name, no_ack=True, pattern=group.pattern)
         self.settle()
         self._wait_either()
         for consumer in [consumer for key, consumer in self.consumers.items() if key[0] == DRAIN]:

@@ -88,6 +88,11 @@ class World:
     def settle(self) -> None:
         """Wait until everything owed has come, ask each connection something, and check what came."""
         deadline = time.monotonic() + OWED_TIMEOUT_S
+        for name in sorted(
+            self.may_end
+        ):  # sent away: what they leave behind, as wills, is right from here on
+            self._ends(name)
+        self.queues.advance(time.time())
         self._feed()
         while True:
             self.queues.advance(time.time())
@@ -110,6 +115,18 @@ class World:
         self.cancelled.clear()
         self.queues.end_step()
         self.sessions.step += 1
+
+    def _ends(self, name: str) -> None:
+        """Wait for the end of a client whose subscription was ended by the broker."""
+        client = self.mqtt[name]
+        try:
+            client.wait(lambda: False, "end of the connection")
+        except Gone:
+            pass
+        events, client.events = client.events, []
+        for event in events:
+            self._mqtt_event(name, client, event)
+        self.lost_mqtt(name)
 
     def clients(self) -> list[Client]:
         return [*self.amqp.values(), *self.mqtt.values()]
@@ -183,6 +200,7 @@ class World:
         session = self.sessions.sessions[name]
         fields = event.fields
         if event.kind == "released":
+            self.sessions.released(session, fields["packet_id"])
             return
         if not fields["topic"].startswith("$queue/"):
             self.sessions.delivered(session, fields, event.at)
