@@ -103,12 +103,10 @@ class HttpOperations(World):
             200, "POST", f"/api/queues/%2F/{q}/get", {"count": count, "ackmode": mode, "encoding": "auto"}
         )
         now = time.time()
+        group = queue.group("", now)
         due = [item for item in ready if item.expires is None or item.expires > now]
         if len(answer) < min(count, len(due)):
             raise Mismatch(f"{len(answer)} messages of {q}, {len(due)} wait")
-        if not answer:
-            return
-        group = queue.group("", now)
         reader = Consumer("H", "(get)", queue, group, "hold", lambda: count)
         taken = []
         for told in answer:

@@ -34,7 +34,7 @@ class Whole(AmqpOperations, MqttOperations, HttpOperations):
         time.sleep(wait_s)
 
     def _flood(self, during: dict[str, Any]) -> Callable[[], None] | None:
-        """Publish without waiting until so many are confirmed; what is given tells the oracle of all of it."""
+        """Publish without waiting until so many are confirmed; what is given tells the oracle."""
         name, n, confirmed = during["client"], during["n"], during["confirmed"]
         bodies = [f"m{self.next_number()}" for _ in range(n)]
         self.counts["messages published"] += n
