@@ -128,7 +128,12 @@ class Publisher:
                 or (not queue.durable and not queue.has_memory(count, body_bytes, now_ms))
             ):
                 return self.apply(self.judge(plan, bodies, now_ms, templates), now_ms)
-        self._append(plan, queues, bodies, body_bytes, now_ms, templates)
+        if templates is None and plan.durable_count < 2:  # most publishes: `_append`, without its calls
+            first_id = store_payloads(self._context, bodies, body_bytes, plan.durable_count)
+            for queue in queues:
+                queue.append(plan.template, first_id, bodies, body_bytes, now_ms)
+        else:
+            self._append(plan, queues, bodies, body_bytes, now_ms, templates)
         return ACCEPTED
 
     # judging
