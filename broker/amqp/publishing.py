@@ -148,6 +148,7 @@ class Publisher:
         if committing.is_commit(shape.exchange, shape.routing_key) or control.is_call(shape):
             return False
         if is_reply(shape.address):
+            publication.check_user_id(shape.properties, self._channel.client.identity)
             return True
         plan = self._planned(shape, self._hub.clock.now_ms())
         if plan.options.stage is not None:

@@ -99,9 +99,9 @@ class QueueDirectory:
             except LimitReached:
                 return ()
             if route.topics_of is not None:
-                subscribers = TopicSubscribers(self.topics, route.topics_of, exchange, keys, template)
-                if subscribers.is_there():
-                    return [*route.queues, subscribers]
+                audience = self.topics.audience(route.topics_of, keys, template)
+                if audience is not None and audience.is_there():
+                    return [*route.queues, TopicSubscribers(self.topics, route.topics_of, keys, audience)]
             return route.queues
         return [self._queues[name] for name in dict.fromkeys(keys) if name in self._queues]
 

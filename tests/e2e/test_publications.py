@@ -241,6 +241,22 @@ def test_direct_reply_in_the_name_of_another_user_is_refused(amqp_connect):
     assert replies == []
 
 
+def test_transaction_with_a_direct_reply_in_the_name_of_another_user_does_nothing(amqp_connect, queue):
+    asking, answering = amqp_connect().channel(), amqp_connect().channel()
+    asking.queue_declare("", exclusive=True)
+    asking.basic_consume("amq.rabbitmq.reply-to", lambda *got: None, auto_ack=True)
+    asking.basic_publish("", queue, b"?", pika.BasicProperties(reply_to="amq.rabbitmq.reply-to"))
+    _, request, _ = amqp.Collector(answering, queue, ack=True).wait(1)[0]
+    transacted = amqp_connect().channel()
+    transacted.tx_select()
+    transacted.basic_publish("", queue, b"beside")
+    transacted.basic_publish("", request.reply_to, b"!", pika.BasicProperties(user_id="admin"))
+    with pytest.raises(amqp.ChannelClosedByBroker, match="authenticated user was 'guest'"):
+        transacted.tx_commit()
+    answering.connection.close()
+    assert take_all(asking, queue) == []
+
+
 @pytest.mark.parametrize("version", [V5, V311])
 def test_publish_taken_by_subscribers_and_refused_by_a_full_queue_is_told(mqtt, channel, name, version):
     channel.queue_declare(name, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
@@ -296,6 +312,20 @@ def test_dead_letters_through_amq_topic_reach_subscribers(mqtt, channel, name, k
     message = subscriber.take_one()
     assert (message.topic, message.payload, message.qos) == (f"{name}/dead", b"heard", 1)
     channel.queue_delete(name)
+
+
+def test_dead_letters_through_an_exchange_called_as_their_queue_reach_subscribers(mqtt, channel, name):
+    """It is no loop: what is called so on the way is not the queue."""
+    channel.exchange_declare(name, "fanout")
+    channel.exchange_bind("amq.topic", name)
+    arguments = {"x-dead-letter-exchange": name, "x-dead-letter-routing-key": f"{name}.dead"}
+    channel.queue_declare(name, arguments=arguments)
+    subscriber = mqtt()
+    subscriber.subscribe(f"{name}/dead")
+    channel.basic_publish("", name, b"expired", pika.BasicProperties(expiration="1"))
+    assert payloads([subscriber.take_one()]) == ["expired"]
+    channel.queue_delete(name)
+    channel.exchange_delete(name)
 
 
 def test_client_that_is_first_in_its_virtual_host_hears_publishers_of_before(
