@@ -338,9 +338,10 @@ class Publisher:
         options = judged.plan.options
         takers = set(judged.takers)
         for queue, rows in judged.records:
-            if queue in judged.dropping:
-                continue
             identities = queue.rules.identities
+            if queue in judged.dropping:
+                identities.note_dropped(options)
+                continue
             if queue not in takers:
                 identities.note_refused(options, now_ms)
                 continue

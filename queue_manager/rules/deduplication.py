@@ -143,6 +143,16 @@ class Identities:
         if queue.durable:
             queue.context.commit.put(producer.key(queue.name, name), producer.encode(*progress))
 
+    def note_dropped(self, options: PublishOptions) -> None:
+        """No group wants the publish: if the queue had no room for it before, its producer may go on."""
+        name = options.producer_id
+        known = self.producers.get(name)
+        if known is not None and known.refused == options.producer_sequence:
+            progress = self.producers[name] = known._replace(refused=None)
+            queue = self.queue
+            if queue.durable:
+                queue.context.commit.put(producer.key(queue.name, name), producer.encode(*progress))
+
     def _note(self, name: str, progress: ProducerProgress) -> None:
         if name not in self.producers and len(self.producers) >= limits.PRODUCERS_PER_QUEUE_MAX:
             self._forget_producer(next(iter(self.producers)))

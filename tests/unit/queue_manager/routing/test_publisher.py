@@ -243,6 +243,22 @@ def test_identity_of_a_publish_that_was_dropped_is_not_remembered(manager: Queue
     assert queue.log.next_offset == 1
 
 
+@pytest.mark.parametrize("durable", [True, False])
+def test_producer_goes_on_behind_a_refused_publish_that_no_group_wants_by_now(
+    manager: QueueManager, durable: bool
+) -> None:
+    limited = {"depth_max": 1, "overflow": REJECT, "unmatched": DROP_UNMATCHED}
+    queue = make_queue(manager, durable=durable, **limited)
+
+    def publish(sequence: int) -> int:
+        options = PublishOptions(producer_id="p", producer_sequence=sequence)
+        return manager.publish(plan_to(manager, queue, options=options), [b"x"], NOW_MS)
+
+    assert (publish(1), publish(2), publish(3)) == (ACCEPTED, REFUSED_DEPTH, REFUSED_ORDER)
+    consume(manager, queue, "g", "eu/#")
+    assert (publish(3), publish(2), publish(3)) == (REFUSED_ORDER, UNROUTED, UNROUTED)
+
+
 def test_of_messages_with_properties_of_their_own_each_is_asked_whether_a_group_wants_it(
     manager: QueueManager,
 ) -> None:
