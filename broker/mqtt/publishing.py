@@ -151,8 +151,14 @@ class TopicTarget:
                 subscriber.pass_on(run)
             publisher.accept(run.packet_ids, self._shape.qos)
             return
+        now_ms = publisher.hub.clock.now_ms()
         try:
-            outcome, is_stored = self._publish(publisher, run)
+            if targets is None or not targets.is_current:
+                targets = self._aim(publisher, now_ms)
+                if run.count > 1 and not targets.is_current:  # each may go elsewhere
+                    self._publish_singly(publisher, run)
+                    return
+            outcome, is_stored = self._publish(publisher, run, targets, now_ms)
         except QueueManagerError as error:
             publisher.hub.counters.leave_unrouted(run.count)
             publisher.refuse(run, publish_code(error), error.reason)
@@ -162,18 +168,18 @@ class TopicTarget:
         elif outcome == UNROUTED:
             publisher.accept_unmatched(run.packet_ids, self._shape.qos)
         elif run.count > 1:  # part of the run may fit
-            for single in singles(run):
-                self.publish(publisher, single)
+            self._publish_singly(publisher, run)
         else:
             self._refuse(publisher, run, outcome)
 
-    def _publish(self, publisher: Publisher, run: PublishRun) -> tuple[int, bool]:
+    def _publish_singly(self, publisher: Publisher, run: PublishRun) -> None:
+        for single in singles(run):
+            self.publish(publisher, single)
+
+    def _publish(
+        self, publisher: Publisher, run: PublishRun, targets: Targets, now_ms: int
+    ) -> tuple[int, bool]:
         """Publish to the queues and subscribers as they are now; the outcome, and whether it is stored."""
-        hub = publisher.hub
-        now_ms = hub.clock.now_ms()
-        targets = self._targets
-        if targets is None or not targets.is_current:
-            targets = self._aim(publisher, now_ms)
         audience, plan = self._audience, self._plan
         if audience is not None:
             audience.came(run)
@@ -181,7 +187,7 @@ class TopicTarget:
                 self._note_direct(audience)
                 return tell(audience, run.payloads)
         assert plan is not None
-        outcome = hub.client.publishing.publish(plan, run.payloads, now_ms)
+        outcome = publisher.hub.client.publishing.publish(plan, run.payloads, now_ms)
         return outcome, plan.durable
 
     def _note_direct(self, audience: Audience) -> None:

@@ -7,6 +7,7 @@ import pika
 import pytest
 
 from tests.e2e import amqp
+from tests.e2e import raw_mqtt as wire
 from tests.e2e.broker_process import BrokerProcess
 from tests.e2e.mqtt import V5, V311, MqttClient, payloads
 from tests.e2e.test_amqp_exchanges import take_all
@@ -358,17 +359,27 @@ def test_mandatory_publish_with_properties_of_its_own_that_no_group_wants_comes_
     channel.queue_delete(name)
 
 
-def test_random_choice_holds_for_each_publish_of_a_transaction(amqp_connect, channel, name):
+@pytest.mark.parametrize("way", ["AMQP transaction", "MQTT"])
+def test_random_choice_holds_for_each_of_publishes_that_come_together(
+    amqp_connect, raw_mqtt, channel, name, way
+):
     names = [f"{name}-{number}" for number in range(2)]
     channel.exchange_declare(name, "x-random")
     for each in names:
         channel.queue_declare(each)
         channel.queue_bind(each, name)
-    publisher = amqp_connect().channel()
-    publisher.tx_select()
-    for _ in range(40):
-        publisher.basic_publish(name, "k", "x")
-    publisher.tx_commit()
+    if way == "MQTT":
+        channel.exchange_bind(name, "amq.topic", name)
+        device = raw_mqtt()
+        device.send_bytes(b"".join(wire.publish(name, b"x", qos=1, packet_id=1 + each) for each in range(40)))
+        for _ in range(40):
+            device.expect(wire.PUBACK)
+    else:
+        publisher = amqp_connect().channel()
+        publisher.tx_select()
+        for _ in range(40):
+            publisher.basic_publish(name, "k", "x")
+        publisher.tx_commit()
     counts = [len(take_all(channel, each)) for each in names]
     assert (sum(counts), min(counts) > 0) == (40, True)
     for each in names:
