@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from queue_manager import address
-from queue_manager.audience import STORED, UNHEARD
+from queue_manager.audience import STORED, UNHEARD, Audience
 from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import InvalidArgument, PreconditionFailed, QueueNotFound
 from queue_manager.log.payloads import store_payloads
@@ -33,6 +33,7 @@ from queue_manager.shard.context import Context
 from storage.envelope import EnvelopeTemplate
 
 _NOTHING_AHEAD: Final = Ahead()
+_TAKEN: Final = (ACCEPTED, REFUSED_IN_PART)
 _APPLIED: Final = (
     ACCEPTED,
     *FULL,
@@ -113,10 +114,10 @@ class Publisher:
         On ACCEPTED with `plan.durable` the messages are durable once the open commit, as it is now, is.
         Deliveries happen at `dispatch`.
         """
-        queues = plan.queues
-        if plan.options is not PLAIN or plan.audience is not None:
+        queues, audience = plan.queues, plan.audience
+        if plan.options is not PLAIN:
             return self.apply(self.judge(plan, bodies, now_ms, templates), now_ms)
-        if not queues:
+        if not queues and audience is None:
             return UNROUTED
         count = len(bodies)
         body_bytes = len(bodies[0]) if count == 1 else sum(map(len, bodies))
@@ -128,13 +129,18 @@ class Publisher:
                 or (not queue.durable and not queue.has_memory(count, body_bytes, now_ms))
             ):
                 return self.apply(self.judge(plan, bodies, now_ms, templates), now_ms)
-        if templates is None and plan.durable_count < 2:  # most publishes: `_append`, without its calls
+        if audience is not None and not audience.has_room(count, body_bytes):
+            return self.apply(self.judge(plan, bodies, now_ms, templates), now_ms)
+        if templates is None and plan.durable_count < 2 and queues:
+            # most publishes: as `_append`, without its calls
             first_id = store_payloads(self._context, bodies, body_bytes, plan.durable_count)
             for queue in queues:
                 queue.append(plan.template, first_id, bodies, body_bytes, now_ms)
-        else:
+        elif queues:
             self._append(plan, queues, bodies, body_bytes, now_ms, templates)
-        return ACCEPTED
+        if audience is None or self._is_heard(plan, audience, bodies) or queues:
+            return ACCEPTED
+        return UNROUTED
 
     # judging
 
@@ -294,8 +300,9 @@ class Publisher:
                     queue.rules.schedule.add(plan.template, first_id, judged.bodies, judged.due_ms, now_ms)
             else:
                 self._append(plan, judged.takers, judged.bodies, judged.body_bytes, now_ms, judged.templates)
-        for queue in judged.dropping:
-            queue.note_dropped(len(judged.bodies))
+        if outcome in _TAKEN:
+            for queue in judged.dropping:
+                queue.note_dropped(len(judged.bodies))
         if options.is_identified:
             self._remember(judged, now_ms)
         if judged.full and len(judged.bodies) == 1:
@@ -369,11 +376,15 @@ class Publisher:
             return outcome
         if plan.options.is_identified and outcome in FULL and outcome != REFUSED_IN_PART:
             return outcome  # it comes again, and would be heard twice
-        heard = audience.hear(judged.bodies)
-        plan.durable = plan.durable_count > 0 or heard == STORED
-        if heard == UNHEARD:
+        if not self._is_heard(plan, audience, judged.bodies):
             return untaken
         return outcome if outcome == ACCEPTED else REFUSED_IN_PART
+
+    def _is_heard(self, plan: PublishPlan, audience: Audience, bodies: list[bytes]) -> bool:
+        """Have the audience hear messages; whether there is a subscriber."""
+        heard = audience.hear(bodies)
+        plan.durable = plan.durable_count > 0 or heard == STORED
+        return heard != UNHEARD
 
     def _stage(self, judged: Judgement, now_ms: int) -> None:
         plan = judged.plan

@@ -230,8 +230,11 @@ def test_queue_that_drops_a_publish_beside_a_full_one_makes_it_no_refusal_in_par
 ) -> None:
     full = make_queue(manager, "full", depth_max=1, overflow=REJECT)
     manager.publish(plan_to(manager, full), [b"x"], NOW_MS)
-    plan = plan_to(manager, wanting(manager, "eu/#"), full)
+    dropping = wanting(manager, "eu/#")
+    plan = plan_to(manager, dropping, full)
     assert manager.publish(plan, [b"x"], NOW_MS) == REFUSED_DEPTH
+    assert manager.publish(plan, [b"x", b"y"], NOW_MS) == REFUSED_DEPTH
+    assert dropping.dropped_count == 0, "what is refused comes again"
 
 
 def test_identity_of_a_publish_that_was_dropped_is_not_remembered(manager: QueueManager) -> None:
