@@ -1,9 +1,9 @@
 """The differential mode: the AMQP or MQTT part of sequences against another broker, by the same oracle.
 
 `python -m tests.whole.foreign --amqp PORT` (RabbitMQ, user guest) or `--mqtt PORT` (mosquitto), on loopback.
-Each mismatch is a difference between that broker and the oracle, that is, between it and SluiceMQ: a defect, a
-documented difference, or a mistake of the oracle. They are counted by kind, with the first sequence of each, as
-short as it gets. What is left out here, because it is known to differ and each way is permitted:
+Each mismatch is a difference between that broker and the oracle, that is, between it and SluiceMQ: a defect,
+a documented difference, or a mistake of the oracle. They are counted by kind, with the first of each,
+as short as it gets. What is left out here, because it is known to differ and each way is permitted:
 
 - mosquitto sends a copy for each of several subscriptions that match; here a client has one at a time;
 - mosquitto answers QoS 2 that nobody is subscribed to with 0x00; SluiceMQ with 0x10, as at QoS 1;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from tests.whole.known import KNOWN
 from tests.whole.queues import FAILED, HELD, Consumer, Item, Message, Mismatch, Queue
 from tests.whole.world import Skip, World
 
@@ -180,6 +181,8 @@ class HttpOperations(World):
         items = queue.groups[group_name].items
         now = time.time()
         unsure = sum(not item.there_and_alive(now) for item in items if item.state != "gone")
+        if queue.groups[group_name].pattern != "#" and "counted for a pattern" in KNOWN:
+            return None
         for word, state in (("ready", "ready"), ("in_flight", HELD), ("failed", FAILED)):
             count = sum(item.state == state and item.there_and_alive(now) for item in items)
             if not count <= told[word] <= count + unsure:
