@@ -55,7 +55,10 @@ class Tail:
         caller = hub.new_caller()
         name = f"amq.tail.{caller}"
         await hub.client.queues.declare(
-            QueueDeclaration(name=name, durable=False, policy=hub.default_policy, exclusive=True), caller
+            QueueDeclaration(
+                name=name, durable=False, policy=hub.default_policy, exclusive=True, is_server_named=True
+            ),
+            caller,
         )
         try:
             key = _pattern_of(topic_filter)
