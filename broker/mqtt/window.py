@@ -31,6 +31,11 @@ class OutboundWindow:
         self.in_use.update(packet_ids)
         self._unsent.update(unsent)
 
+    @property
+    def unsent_count(self) -> int:
+        """How many are still to be sent again: see `occupy`."""
+        return len(self._unsent)
+
     def sent_again(self, packet_ids: Iterable[int]) -> None:
         """See `occupy`: these were."""
         self._unsent.difference_update(packet_ids)

@@ -113,6 +113,30 @@ def test_what_was_not_acknowledged_is_repeated_first_and_in_order(raw_mqtt, mqtt
     assert [packet_id_of(p) for p in repeated[:2]] == [packet_id_of(sent[0]), packet_id_of(sent[2])]
 
 
+def test_what_was_not_acknowledged_is_repeated_while_messages_of_a_queue_wait(raw_mqtt, mqtt, queue, name):
+    """[MQTT-4.4.0-1]: what has yet to be sent again holds Receive Maximum, which the others wait for."""
+    props = b"\x11\xff\xff\xff\xff" + b"\x21\x00\x03"
+    client = raw_mqtt(version=None)
+    client.send_bytes(wire.connect(V5, name, flags=0, props=props))
+    client.expect(wire.CONNACK)
+    for topic_filter in (f"{name}/t", f"$queue/{queue}"):
+        client.send_bytes(wire.subscribe(topic_filter, 1))
+        client.expect(wire.SUBACK)
+    sender = mqtt()
+    for topic in (f"{name}/t", f"{name}/t", f"$queue/{queue}", f"$queue/{queue}"):
+        sender.publish(topic, "m")
+    sent = {packet_id_of(client.expect(wire.PUBLISH)) for _ in range(3)}
+    back = raw_mqtt(version=None)
+    back.send_bytes(wire.connect(V5, name, flags=0, props=props))
+    back.expect(wire.CONNACK)
+    again = [back.expect(wire.PUBLISH) for _ in range(3)]
+    assert {packet_id_of(publish) for publish in again} == sent
+    assert sorted(bool(publish.flags & 8) for publish in again) == [False, True, True]
+    for publish in again:
+        back.send_bytes(wire.acknowledgement(wire.PUBACK, packet_id_of(publish)))
+    assert b"$queue/" in back.expect(wire.PUBLISH).body
+
+
 @VERSIONS
 def test_session_survives_kill_9(own_broker, mqtt, name, version):
     """Subscriptions, what waits, what is in flight, and when it ends."""

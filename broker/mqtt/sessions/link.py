@@ -44,9 +44,11 @@ class SessionLink:
     def room(self) -> int:
         """See `Link`."""
         client = self._client
-        if client.connection.closed or client.transport.paused or self._outbound.is_waiting:
+        if client.connection.closed or client.transport.paused:
             return 0
-        return self._outbound.window.room()
+        window = self._outbound.window
+        # what waits for the window must not keep back what holds it
+        return window.unsent_count if self._outbound.is_waiting else window.room()
 
     def take_packet_id(self) -> int:
         """See `Link`."""

@@ -36,3 +36,12 @@ def test_a_single_identifier_is_given_as_long_as_the_client_allows_it():
     assert [window.take_free() for _ in range(3)] == [1, 3, 0]
     window.release([2])
     assert window.take_free() == 4
+
+
+def test_what_is_to_be_sent_again_is_counted_until_it_was_or_is_finished():
+    window = OutboundWindow(2)
+    window.occupy([1, 2, 3], [1, 2])
+    assert (window.free(), window.room(), window.unsent_count) == (-1, 1, 2)
+    window.sent_again([1])
+    window.release([2])
+    assert (window.free(), window.room(), window.unsent_count) == (0, 0, 0)
