@@ -23,6 +23,13 @@ class Found(NamedTuple):
     messages: list[Kept]
     end_id: int
 
+    def below(self, end_id: int) -> Found:
+        """What of this has lower IDs."""
+        kept = bisect_left(self.messages, end_id, key=message_id_of)
+        if kept < len(self.messages) or self.end_id >= end_id:
+            return Found(self.messages[:kept], END)
+        return self
+
 
 class Block:
     """All messages of a log with IDs of `start_id` up to, but without, `end_id`."""

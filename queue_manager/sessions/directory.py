@@ -154,7 +154,7 @@ class Sessions:
             session.add(known)
             return False
         if known is not None:
-            session.remove(known)
+            session.remove(known, is_replaced=True)
         log = self.logs.of(topic_filter) if is_logged else None
         subscription = SessionSubscription(session, topic_filter, options, log, self._next_id)
         if log is not None:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable
+from functools import partial
+from itertools import chain
 from typing import Final, Protocol
 
 from config import limits
@@ -28,7 +30,11 @@ _NOTHING: Final = Found([], END)
 
 
 class LogReader(Protocol):
-    """A subscription of a session to the filter."""
+    """A subscription of a session to the filter. `end_id`: it needs nothing from this ID on; `END` while it
+    has not ended.
+    """
+
+    end_id: int
 
     @property
     def low_id(self) -> int:
@@ -44,12 +50,16 @@ class LogReader(Protocol):
 OWN: Final = "\0"
 """Begins the names of logs and subscriptions that nobody subscribed to: no filter has it."""
 
+ENDED: Final = OWN + OWN
+"""Begins the names of subscriptions that ended with messages in flight, or waiting."""
+
 
 class FilterLog:
     """What one filter matched, in order of message IDs: the newest in memory, the rest on the store.
 
-    `readers` are the subscriptions to the filter, `live` those of sessions with a connection. `last_id`: no
-    message has a higher ID. `end_count` and `end_bytes`: what it ever got; `head_count` and `head_bytes`:
+    `readers` are the subscriptions to the filter, `live` those of sessions with a connection; `holders` are
+    subscriptions that ended and of which messages are in flight, or wait. `last_id`: no message
+    has a higher ID. `end_count` and `end_bytes`: what it ever got; `head_count` and `head_bytes`:
     what of that is known to be gone.
     """
 
@@ -72,6 +82,8 @@ class FilterLog:
         "filter",
         "head_bytes",
         "head_count",
+        "holders",
+        "is_closed",
         "is_own",
         "last_id",
         "live",
@@ -100,6 +112,8 @@ class FilterLog:
         self.is_own = topic_filter.startswith(OWN)  # of one subscription, and nothing is published to it
         self.readers: dict[LogReader, None] = {}
         self.live: dict[LogReader, None] = {}
+        self.holders: dict[LogReader, None] = {}
+        self.is_closed = False
         self.waiting: dict[LogReader, None] = {}
         self.last_id = next_id - 1
         self.durable_id = next_id
@@ -188,7 +202,7 @@ class FilterLog:
     def _load(self, from_id: int) -> None:
         """Read the entry that may have that message in its midst, then those behind it."""
         self._loading_from = from_id
-        if len(self.readers) == 1:  # nothing before what its only reader needs is there
+        if len(self.readers) == 1 and not self.holders:  # nothing before what its only reader needs is there
             self._load_from(filter_log_entry.prefix(self.number), from_id)
             return
 
@@ -251,8 +265,9 @@ class FilterLog:
         """A subscription is gone; what only it needed is removed."""
         self.readers.pop(reader, None)
         self.live.pop(reader, None)
+        self.holders.pop(reader, None)
         self.waiting.pop(reader, None)
-        if self.readers:
+        if self.readers or (self.is_closed and self.holders):
             self.trim()
         else:
             self._unused(self)
@@ -263,7 +278,7 @@ class FilterLog:
         """
         if not self._rows or self._is_removed:
             return
-        low = min((reader.low_id for reader in self.readers), default=END)
+        low = self._low_id()
         count = bisect_left(self._rows, low, key=message_id_of)
         while count and self._rows[count - 1][1] >= low:
             count -= 1
@@ -273,6 +288,9 @@ class FilterLog:
             del self._rows[:count]
             self._blocks.forget(self.number, low)
         self._shrink()
+
+    def _low_id(self) -> int:
+        return min((reader.low_id for reader in chain(self.readers, self.holders)), default=END)
 
     def begin_head(self, count: int, body_bytes: int) -> None:
         """So much is gone."""
@@ -314,7 +332,7 @@ class FilterLog:
         self._context.trimmable[self] = None
         if self._is_trimming or self._is_removed:
             return
-        low = min((reader.low_id for reader in self.readers), default=END)
+        low = self._low_id()
         end = filter_log_entry.key(self.number, min(low, self.durable_id))
         self._is_trimming = True
         self._trim_from(filter_log_entry.prefix(self.number), end, low)
@@ -336,6 +354,43 @@ class FilterLog:
 
         self._context.loads.append(ScanLoad(start, end, limit, then))
 
+    def close(self, name: str) -> None:
+        """Only its holders need it any more: nothing comes into it, it has another name, and what came after
+        they ended is deleted.
+        """
+        self.filter = name
+        self.is_own = True
+        self.is_closed = True
+        self.trim()
+        end_id = max(holder.end_id for holder in self.holders)
+        if end_id > self.last_id:
+            return
+        kept = bisect_left(self._tail, end_id, key=message_id_of)
+        gone = self._tail[kept:]
+        del self._tail[kept:]
+        gone_bytes = sum([len(m.body) for m in gone])
+        self._tail_bytes -= gone_bytes + len(gone) * MESSAGE_OVERHEAD_BYTES
+        self._unwritten = min(self._unwritten, kept)
+        self.end_count -= len(gone)
+        self.end_bytes -= gone_bytes
+        self.last_id = end_id - 1
+        del self._rows[bisect_left(self._rows, (end_id, 0)) :]
+        start = filter_log_entry.key(self.number, end_id)
+        self._context.commit.wait(_Written(partial(self._delete_from, start)), 0)
+
+    def _delete_from(self, start: bytes) -> None:
+        """Delete the entries from that key on; the commits that write them are over."""
+        limit = limits.FILTER_LOG_ROWS_PER_TRIM
+
+        def then(rows: list[tuple[bytes, bytes]], now_ms: int) -> None:
+            for key, _ in rows:
+                self._context.commit.delete(key)
+            if len(rows) == limit and not self._is_removed:
+                self._delete_from(rows[-1][0] + b"\x00")
+
+        end = prefix_end(filter_log_entry.prefix(self.number))
+        self._context.loads.append(ScanLoad(start, end, limit, then))
+
     def remove(self) -> None:
         """Nobody is subscribed any more: delete all of it, what is on its way to the store too."""
         self._is_removed = True
@@ -345,28 +400,27 @@ class FilterLog:
         self._tail.clear()
         self._rows.clear()
         self._is_trimming = True
-        start = filter_log_entry.prefix(self.number)
-        self._context.commit.wait(_Removal(self, start), 0)
+        self._context.commit.wait(_Written(self._remove_rows), 0)
 
-    def remove_rows(self, start: bytes) -> None:
+    def _remove_rows(self) -> None:
         """See `remove`; the commits with rows of it have been written."""
+        start = filter_log_entry.prefix(self.number)
         end = prefix_end(start)
         assert end is not None
         self._trim_from(start, end, END)
 
 
-class _Removal:
-    """Waits for the rows that are still being written."""
+class _Written:
+    """Calls `call` once the rows that are still being written are there."""
 
-    __slots__ = ("_log", "_start")
+    __slots__ = ("_call",)
 
-    def __init__(self, log: FilterLog, start: bytes) -> None:
-        self._log = log
-        self._start = start
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
 
     def committed(self, tokens: list[int]) -> None:
         """See `queue_manager.shard.commit.Waiter`."""
-        self._log.remove_rows(self._start)
+        self._call()
 
 
 def _row_of(tail: list[Kept], start: int) -> tuple[list[Kept], int]:

@@ -7,7 +7,7 @@ from typing import cast
 
 from queue_manager.sessions.bounds import NEWEST, OLDEST, REJECT
 from queue_manager.sessions.common import Common
-from queue_manager.sessions.filter_log import FilterLog
+from queue_manager.sessions.filter_log import OWN, FilterLog
 from queue_manager.sessions.session import Session
 from queue_manager.sessions.subscription import SessionSubscription
 from storage.envelope import EnvelopeTemplate
@@ -46,6 +46,8 @@ class FilterLogs:
         """The messages, and bytes of body, that the slowest reader of each log has yet to read."""
         count = body_bytes = 0
         for log in self._by_filter.values():
+            if log.is_closed:
+                continue
             readers = [cast(SessionSubscription, reader) for reader in log.readers]
             count += log.end_count - max(log.head_count, min(r.read_count for r in readers))
             body_bytes += log.end_bytes - max(log.head_bytes, min(r.read_bytes for r in readers))
@@ -77,10 +79,16 @@ class FilterLogs:
         return log
 
     def _unused(self, log: FilterLog) -> None:
+        """Nobody reads a log: it goes, at once or once nobody has anything of it in flight."""
         del self._by_filter[log.filter]
         if not log.is_own:
             self._told(log, False)
-        log.remove()
+        if not log.holders:
+            log.remove()
+            return
+        log.close(f"{OWN}{log.number}")
+        self._by_filter[log.filter] = log
+        self._context.commit.put(filter_log.key(log.number), filter_log.encode(log.filter))
 
     def publish(
         self,

@@ -50,6 +50,10 @@ class Unfinished:
                 return each.message_id
         return None
 
+    def has_unreceived(self, first_id: int, last_id: int) -> bool:
+        """Whether the client may not have a message with an ID of that range."""
+        return any(first_id <= each.message_id <= last_id and each.state != RECEIVED_QOS_2 for each in self)
+
     def add(self, message_id: int, packet_id: int, qos: int) -> None:
         """A message with an ID above all others is sent."""
         state = SENT_QOS_1 if qos == 1 else SENT_QOS_2

@@ -8,7 +8,7 @@ from typing import Protocol
 from config import limits
 from queue_manager.sessions.blocks import END
 from queue_manager.sessions.common import Common
-from queue_manager.sessions.filter_log import OWN, FilterLog
+from queue_manager.sessions.filter_log import ENDED, OWN, FilterLog
 from queue_manager.sessions.giving_way import GivingWay
 from queue_manager.sessions.matching import Matched, Matching
 from queue_manager.sessions.merging import Merged, merge
@@ -69,6 +69,7 @@ class Session:
         "_behind",
         "_beside_count",
         "_context",
+        "_ended",
         "_giving_way",
         "_held",
         "_key",
@@ -119,6 +120,7 @@ class Session:
         self.received = Received(common.context, value.number)
         self.subscriptions: dict[str, SessionSubscription] = {}
         self._beside_count = 0  # of the subscriptions, those without a log
+        self._ended: dict[str, SessionSubscription] = {}  # that have messages in flight, or waiting
         self._matching: Matching | None = None
         self.link: Link | None = None
         self.is_over = False
@@ -172,6 +174,8 @@ class Session:
                 log.live[subscription] = None
                 if log.last_id >= self._next_id:
                     self._behind[subscription] = None
+        self._forget_ended()
+        self._behind |= dict.fromkeys(self._ended.values())
         released = self.unfinished.released()
         if released:
             link.release(released)
@@ -187,6 +191,9 @@ class Session:
             if subscription.log is not None:
                 subscription.log.live.pop(subscription, None)
                 subscription.log.waiting.pop(subscription, None)
+        for ended in self._ended.values():
+            assert ended.log is not None
+            ended.log.waiting.pop(ended, None)
         self.write_record()
         self._progressed_now()
 
@@ -210,6 +217,11 @@ class Session:
 
     def restore(self, subscription: SessionSubscription) -> None:
         """After a start: a subscription that was stored."""
+        if subscription.is_ended:
+            self._ended[subscription.filter] = subscription
+            if subscription.log is not None:
+                subscription.log.holders[subscription] = None
+            return
         self._matching = None
         known = self.subscriptions.get(subscription.filter)
         self.subscriptions[subscription.filter] = subscription
@@ -218,19 +230,63 @@ class Session:
         if subscription.log is not None:
             subscription.log.readers[subscription] = None
 
-    def remove(self, subscription: SessionSubscription) -> None:
-        """Unsubscribe: what waits because of this filter alone is not sent."""
+    def remove(self, subscription: SessionSubscription, *, is_replaced: bool = False) -> None:
+        """Unsubscribe: what waits because of this filter alone is not sent, unless the subscription is
+        replaced (section 3.8.4); what is in flight stays in any case [MQTT-3.10.4-3].
+        """
         if self.subscriptions.pop(subscription.filter, None) is None:
             return
         self._matching = None
         self._beside_count -= subscription.log is None
         own = self.subscriptions.get(OWN + subscription.filter)
         if own is not None:
-            self.remove(own)
+            self.remove(own, is_replaced=is_replaced)
         self._behind.pop(subscription, None)
-        if subscription.log is not None:
-            subscription.log.forget_reader(subscription)
+        log = subscription.log
+        if log is not None:
+            if not self.is_over:
+                self._end_later(subscription, log, is_replaced=is_replaced)
+            log.forget_reader(subscription)
         self._context.commit.delete(subscription.record()[0])
+
+    def _end_later(self, subscription: SessionSubscription, log: FilterLog, *, is_replaced: bool) -> None:
+        """Keep what a subscription brought and is in flight, to be sent again [MQTT-4.4.0-1], and if it is
+        replaced what waits.
+        """
+        end_id = log.last_id + 1
+        waits = is_replaced and end_id > max(self.read_to, subscription.from_id)
+        if not waits:
+            end_id = min(end_id, self.read_to)
+        if not waits and not self.unfinished.has_unreceived(subscription.from_id, end_id - 1):
+            return
+        name = f"{ENDED}{log.number}{OWN}{end_id}"
+        if name not in self._ended:
+            ended = SessionSubscription(self, name, subscription.options, log, subscription.from_id)
+            if waits:
+                ended.begin_at(subscription.read_count, subscription.read_bytes)
+            else:
+                ended.begin_at(log.end_count, log.end_bytes)
+            self._ended[name] = ended
+            log.holders[ended] = None
+            self._context.commit.put(*ended.record())
+            if self.link is not None:
+                self._behind[ended] = None
+                self._context.dispatchable[self] = None
+        self._touched[log] = None
+        self._progressed_now()
+
+    def _forget_ended(self) -> None:
+        """Let go of ended subscriptions of which everything is finished."""
+        position = self.position
+        for ended in [each for each in self._ended.values() if each.end_id <= position]:
+            self._drop_ended(ended)
+
+    def _drop_ended(self, ended: SessionSubscription) -> None:
+        del self._ended[ended.filter]
+        self._behind.pop(ended, None)
+        if ended.log is not None:
+            ended.log.forget_reader(ended)
+        self._context.commit.delete(ended.record()[0])
 
     @property
     def keeps_any(self) -> bool:
@@ -289,8 +345,14 @@ class Session:
         is_waiting = False
         for subscription in list(self._behind):
             assert subscription.log is not None
+            if subscription.end_id <= self._next_id:
+                subscription.note_all_read()
+                del self._behind[subscription]
+                continue
             from_id = max(self._next_id, subscription.from_id)
             found = subscription.log.read(from_id, count, subscription)
+            if found is not None and subscription.is_ended:
+                found = found.below(subscription.end_id)
             if found is None:
                 is_waiting = True
             elif not found.messages and found.end_id == END:
@@ -320,6 +382,10 @@ class Session:
             if log is not None:
                 count += log.end_count - subscription.read_count
                 body_bytes += log.end_bytes - subscription.read_bytes
+        for ended in self._ended.values():
+            waiting_count, waiting_bytes = ended.waiting
+            count += waiting_count
+            body_bytes += waiting_bytes
         return count, body_bytes
 
     def lost(self, subscription: SessionSubscription, count: int) -> None:
@@ -389,7 +455,7 @@ class Session:
         return Merged(message, [*merged.subscriptions, *beside]) if beside else merged
 
     def _forget_unrepeated(self, link: Link, now_ms: int) -> None:
-        """What should have been sent again and is kept nowhere, as its filter was unsubscribed, is done.
+        """What should have been sent again and is kept nowhere, as it had to give way, is done.
 
         With QoS 2 the client may have got it: PUBREL has it end the exchange, too.
         """
@@ -456,6 +522,8 @@ class Session:
 
     def _let_go(self) -> None:
         """Have logs look at what this session has done."""
+        if self._ended:
+            self._forget_ended()
         position = self.position
         for log in list(self._touched):
             self._context.trimmable[log] = None
@@ -469,7 +537,8 @@ class Session:
             return
         commit.put(session_progress.key(self.number), self.unfinished.encode(self.read_to))
         for subscription in self._read:
-            if self.subscriptions.get(subscription.filter) is subscription:
+            known = self._ended if subscription.is_ended else self.subscriptions
+            if known.get(subscription.filter) is subscription:
                 commit.put(*subscription.record())
         self._read.clear()
 
@@ -486,6 +555,8 @@ class Session:
         commit = self._context.commit
         for subscription in list(self.subscriptions.values()):
             self.remove(subscription)
+        for ended in list(self._ended.values()):
+            self._drop_ended(ended)
         self._context.state_writes.forget(self)
         self._context.dispatchable.pop(self, None)
         commit.delete(self._key)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, Protocol
 
-from queue_manager.sessions.filter_log import OWN, FilterLog
+from queue_manager.sessions.blocks import END
+from queue_manager.sessions.filter_log import ENDED, OWN, FilterLog
 from storage.records import session_subscription
 from storage.records.session_subscription import NO_LOG, SubscriptionValue
 
@@ -50,11 +51,21 @@ class SessionSubscription:
     """One session's subscription to one filter, as it was subscribed to.
 
     `log` keeps its messages of QoS 1 and 2; None for filters of QoS 0, shared ones and queues. Messages with
-    IDs below `from_id` are not for it. `read_count` and `read_bytes`: how much of what the log ever got the
-    session has been given.
+    IDs below `from_id`, or of `end_id` and above, are not for it. `read_count` and `read_bytes`: how much of
+    what the log ever got the session has been given.
     """
 
-    __slots__ = ("filter", "from_id", "log", "options", "read_bytes", "read_count", "session")
+    __slots__ = (
+        "_ended_at",
+        "end_id",
+        "filter",
+        "from_id",
+        "log",
+        "options",
+        "read_bytes",
+        "read_count",
+        "session",
+    )
 
     def __init__(
         self,
@@ -69,6 +80,8 @@ class SessionSubscription:
         self.options = options
         self.log = log
         self.from_id = from_id
+        self.end_id = int(topic_filter.rpartition(OWN)[2]) if topic_filter.startswith(ENDED) else END
+        self._ended_at = None if log is None or self.end_id == END else (log.end_count, log.end_bytes)
         self.read_count = 0
         self.read_bytes = 0
 
@@ -88,6 +101,20 @@ class SessionSubscription:
         return self.filter.startswith(OWN)
 
     @property
+    def is_ended(self) -> bool:
+        """Whether it only brings what came before it ended."""
+        return self.end_id != END
+
+    @property
+    def waiting(self) -> tuple[int, int]:
+        """Messages, and bytes of body, that the session has yet to be given."""
+        log = self.log
+        if log is None:
+            return 0, 0
+        end_count, end_bytes = self._ended_at or (log.end_count, log.end_bytes)
+        return end_count - self.read_count, end_bytes - self.read_bytes
+
+    @property
     def is_drained(self) -> bool:
         """Whether the session was given everything in its log."""
         return self.log is None or self.read_count >= self.log.end_count
@@ -101,6 +128,11 @@ class SessionSubscription:
         """One more was given to the session, or dropped."""
         self.read_count += 1
         self.read_bytes += body_bytes
+
+    def note_all_read(self) -> None:
+        """It has ended, and everything before was given to the session."""
+        if self._ended_at is not None:
+            self.begin_at(*self._ended_at)
 
     def head_moved(self) -> None:
         """See `queue_manager.sessions.filter_log.LogReader`."""

@@ -138,6 +138,36 @@ def test_what_was_not_acknowledged_is_repeated_while_messages_of_a_queue_wait(ra
 
 
 @VERSIONS
+@pytest.mark.parametrize("way", ["unsubscribed", "again with QoS 0"])
+def test_what_is_in_flight_is_repeated_though_its_filter_keeps_nothing_more(
+    raw_mqtt, mqtt, name, version, way
+):
+    """[MQTT-4.4.0-1], [MQTT-3.10.4-3]."""
+    client = raw_mqtt(version=None)
+    client.send_bytes(connecting(version, name))
+    client.expect(wire.CONNACK)
+    client.send_bytes(wire.subscribe(f"{name}/t", 1, version=version))
+    client.expect(wire.SUBACK)
+    mqtt(version=version).publish(f"{name}/t", "x")
+    sent = client.expect(wire.PUBLISH)
+    if way == "unsubscribed":
+        body = b"\x00\x02" + wire.properties(version) + wire.string(f"{name}/t")
+        client.send_bytes(wire.packet(wire.UNSUBSCRIBE, 2, body))
+        client.expect(wire.UNSUBACK)
+    else:
+        client.send_bytes(wire.subscribe(f"{name}/t", 0, version=version))
+        client.expect(wire.SUBACK)
+    client.send_bytes(b"\xe0\x00")
+    assert client.farewell() is None
+    back = raw_mqtt(version=None)
+    back.send_bytes(connecting(version, name))
+    assert back.expect(wire.CONNACK).body[:2] == b"\x01\x00"
+    repeated = back.expect(wire.PUBLISH)
+    assert (payload_of(repeated), packet_id_of(repeated)) == (b"x", packet_id_of(sent))
+    assert repeated.flags & 8
+
+
+@VERSIONS
 def test_session_survives_kill_9(own_broker, mqtt, name, version):
     """Subscriptions, what waits, what is in flight, and when it ends."""
     broker = own_broker()

@@ -53,6 +53,7 @@ class Client:
     order: list[int] = field(default_factory=list)
     optional: set[bytes] = field(default_factory=set)
     held: list[Delivery] = field(default_factory=list)  # QoS 1, not acknowledged
+    owed: set[bytes] = field(default_factory=set)  # QoS 1, not acknowledged over earlier connections
     receiving: dict[int, bytes] = field(default_factory=dict)  # QoS 2: PUBREC not said, or not released
     said: set[int] = field(default_factory=set)  # QoS 2: PUBREC said in this connection
     releases: list[int] = field(default_factory=list)
@@ -127,6 +128,7 @@ class SessionsModel:
         assert any(matches(f, message.topic) for f in client.filters) or text in client.optional | set(
             client.got
         )
+        client.owed.discard(text)
         if delivery.qos == 1:
             assert client.got.get(text) != 2, "a message of QoS 2 came again with QoS 1"
             client.held.append(delivery)
@@ -185,6 +187,7 @@ class SessionsModel:
         client.expiry_s = expiry
         client.exists = True
         client.over_at_ms = None
+        client.owed |= {delivery.merged.message.body for delivery in client.held}
         client.held.clear()
         client.said.clear()
         client.releases.clear()
@@ -196,6 +199,8 @@ class SessionsModel:
     def forget(self, client: Client) -> None:
         """Its session is over; what it got stays, as a new one starts with new messages."""
         client.filters.clear()
+        client.held.clear()
+        client.owed.clear()
         client.receiving.clear()
         client.optional.clear()
         client.got.clear()
@@ -344,6 +349,9 @@ class SessionsModel:
             for message in self.messages:
                 if self.is_due(client, message):
                     assert message.text in client.got, f"{client.name} never got {message.text!r}"
+                has_expired = message.due_ms is not None and message.due_ms <= self.clock.ms
+                if not (self.has_crashed and (has_expired or message.text in client.optional)):
+                    assert message.text not in client.owed, f"{client.name} is owed {message.text!r} again"
         self.commit_all(everything=True)
         assert not self.rows(0x2D), "entries that every session is done with are still there"
         for client in self.clients.values():

@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.whole.known import KNOWN
 from tests.whole.queues import UNWRITTEN_S, Mismatch
 from tests.whole.routes import filter_matches
 
@@ -177,9 +176,6 @@ class Sessions:
             self.groups.setdefault((name, rest), SharedGroup(name, rest))
             return
         new = topic_filter not in session.subscriptions
-        if not new and not wanted.qos and "again with QoS 0" in KNOWN:
-            for copy in [*session.in_flight, *session.pending]:
-                copy.required = False
         if session.subscriptions.get(topic_filter, wanted) != wanted:
             self._options_change(session, topic_filter)
         session.subscriptions[topic_filter] = wanted
