@@ -184,6 +184,17 @@ class Backlog(Generic[H]):
         self._skip(messages)
         self._owner.passed_unwanted(messages)
 
+    def pass_unwanted(self, messages: list[Message]) -> int:
+        """Move past those at the position, which are nothing for the group; give how many.
+
+        `messages` are in the tail, in order, the first one at the position; claimed is in order.
+        """
+        first = self.progress.position
+        count = next((i for i, m in enumerate(messages) if m.offset != first + i), len(messages))
+        self.pass_by(count)
+        self.skip_unwanted(messages[:count])
+        return count
+
     def discard(self, messages: list[Message]) -> None:
         """Be done, without a record, with messages that were never claimed."""
         if messages:

@@ -26,6 +26,7 @@ from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.ranges import RangeSet
 from queue_manager.log.removals import RangeRemoval
 from queue_manager.log.retention import Retention
+from queue_manager.log.tail import RELEASED
 from queue_manager.model import Message
 from queue_manager.shard.commit import Commit
 from queue_manager.shard.discards import Discards
@@ -40,6 +41,12 @@ class Owner(Protocol):
 
     def loaded(self, now_ms: int) -> None:
         """Something was read back: tell who waits for it."""
+
+    def awaits_consumers(self) -> bool:
+        """Whether nothing is handed out for now: what is nothing for the group would wait with the rest."""
+
+    def go_out_of_order(self, cursor: Cursor) -> bool:
+        """Have messages beyond the position claimed and passed; False: the group cannot."""
 
 
 class Rules(Protocol):
@@ -154,6 +161,7 @@ class Cursor:
         "failures",
         "group_id",
         "is_removed",
+        "judged_end",
         "log",
         "progress",
         "read_back",
@@ -199,6 +207,7 @@ class Cursor:
         self.failures: Failures[Cursor] = Failures(self, retention, self.claims, self.stored, dead_letters)
         self.returning: Returning[Cursor] = Returning(self, log, self.claims, self.failures, self.stored)
         self.is_removed = False
+        self.judged_end = 0  # what was there below was asked about whether it is for the group
         self.reset_keep: Kept | None = None
         self.awaits_history = False
         self.done_purges: DonePurges[Cursor] = DonePurges(retention, self, self.claims)
@@ -275,7 +284,7 @@ class Cursor:
         else's would be, what it took is claimed done.
         """
         self.log.context.budget.spend(limits.DELIVERY_COST + len(messages))
-        if self.retention.has_keeper:  # which is past these, and never moves on itself
+        if self.retention.is_read_ahead:  # somebody may be past these whose position stays behind
             self.retention.release_tail(self, [message.offset for message in messages])
         if not consumer.no_ack:
             claims = self.claims.claim(messages, consumer, IN_FLIGHT, now_ms)
@@ -306,6 +315,47 @@ class Cursor:
             return False
         self.claims.claim_again(claim, consumer, now_ms)
         return True
+
+    # what is nothing for it
+
+    def appended(self, offset: int) -> None:
+        """Messages from `offset` on were appended: where no consumer takes them, pass those at once that are
+        nothing for the group, so that they never count as waiting for it.
+        """
+        if self._owner.awaits_consumers() and not self.awaits_history:
+            is_next = self.judged_end >= offset
+            self._judge(offset, self.log.tail.next_offset)
+            if is_next:
+                self.judged_end = self.log.tail.next_offset
+
+    def judge_more(self) -> bool:
+        """As `appended`, for a step of what was there before and is in memory; give whether there is more.
+
+        What is on the store only is judged when it is read for a consumer, and counts until then.
+        """
+        if self.awaits_history or not self._owner.awaits_consumers():
+            return False
+        tail = self.log.tail
+        start = max(self.judged_end, self.progress.position, tail.first_offset)
+        self.judged_end = min(start + limits.PATTERN_SCAN_MESSAGES_MAX, tail.next_offset)
+        self._judge(start, self.judged_end)
+        return self.judged_end < tail.next_offset
+
+    def _judge(self, start: int, end: int) -> None:
+        """Pass what is nothing for the group of the offsets from `start` to `end`, which are in the tail."""
+        progress = self.progress
+        selects = self.backlog.selects
+        unwanted = [
+            message
+            for message in self.log.tail.slice(start, end - start)
+            if not selects(message) and message is not RELEASED and not progress.has_taken(message.offset)
+        ]
+        if progress.claimed is None and unwanted and unwanted[0].offset == progress.position:
+            unwanted = unwanted[self.backlog.pass_unwanted(unwanted) :]
+        if unwanted and self._owner.go_out_of_order(self):
+            unwanted = [message for message in unwanted if not progress.has_taken(message.offset)]
+            self.backlog.skip_unwanted(unwanted)
+            self.dispatcher.passed(self, unwanted)
 
     # what waits
 

@@ -6,6 +6,7 @@ from queue_manager.cursor.backlog import Wanted
 from queue_manager.dispatch.views import View
 from queue_manager.filters import MessageFilter, parse_selector
 from queue_manager.log.queue_log import QueueLog
+from queue_manager.model import Message
 from queue_manager.patterns import MATCH_ALL, compile_pattern
 
 
@@ -14,11 +15,25 @@ def condition_of(log: QueueLog, pattern: str, selector: str) -> Wanted | None:
     parsed = parse_selector(selector)
     if pattern == MATCH_ALL and parsed is None:
         return None
+    matches = _condition_of_pattern(log, pattern)
+    return matches if parsed is None else both(matches, condition_of_filter(log, parsed))
+
+
+def _condition_of_pattern(log: QueueLog, pattern: str) -> Wanted:
+    """The condition of a pattern, asked once for messages of one topic in a row."""
     matches = compile_pattern(pattern)
-    if parsed is None:
-        return lambda message: matches(log.routing_key(message.template.topic))
-    selects = condition_of_filter(log, parsed)
-    return lambda message: matches(log.routing_key(message.template.topic)) and selects(message)
+    last_topic: str | None = None
+    last_verdict = False
+
+    def wants(message: Message) -> bool:
+        nonlocal last_topic, last_verdict
+        topic = message.template.topic
+        if topic is not last_topic:
+            last_topic = topic
+            last_verdict = matches(log.routing_key(topic))
+        return last_verdict
+
+    return wants
 
 
 def condition_of_filter(log: QueueLog, wanted: MessageFilter, key: str = "") -> Wanted:

@@ -72,6 +72,8 @@ class Group:
         """Take in the cursors of the queue's logs, the highest priority first."""
         self.cursors = cursors
         self.serving.serve(cursors)
+        if self.wants is not None:
+            self.want_dispatch()
 
     def cursor_at(self, offset: int) -> Cursor:
         """The cursor of the log that has this offset."""
@@ -148,6 +150,8 @@ class Group:
         if not self.consumers.members:
             for cursor in self.cursors:
                 cursor.backlog.forget_read()
+            if self.wants is not None:
+                self.want_dispatch()
 
     def rank_again(self) -> None:
         """See `ConsumerGroup`."""
@@ -174,6 +178,24 @@ class Group:
         if consumers.turns.credit_grew(consumer) or not is_plain:
             self.want_dispatch()
 
+    def awaits_consumers(self) -> bool:
+        """See `queue_manager.cursor.cursor.Owner`: there is no consumer, or the queue gives them nothing; or,
+        where what waits is limited, none has credit.
+        """
+        consumers = self.consumers
+        if not consumers.members or self.log.is_held:
+            return True
+        policy = self.log.policy
+        return bool(policy.depth_max or policy.bytes_max) and consumers.turns.next() is None
+
+    def go_out_of_order(self, cursor: Cursor) -> bool:
+        """See `queue_manager.cursor.cursor.Owner`: keys stay bound to their consumers."""
+        if self.serving.by_key is not None:
+            return False
+        self.serving.go_out_of_order(cursor)
+        cursor.retention.note_read_ahead()
+        return True
+
     def _is_held_up(self) -> bool:
         """Whether messages are on their way back that come before any other, or have to be durable first."""
         for cursor in self.cursors:
@@ -184,7 +206,9 @@ class Group:
         return False
 
     def dispatch(self, now_ms: int) -> None:
-        """Hand out messages while there are both messages and credit, and it is this group's turn."""
+        """Hand out messages while there are both messages and credit, and it is this group's turn; where
+        there are no consumers, pass what is nothing for the group.
+        """
         if self.consumers.members and not self.log.is_held and not self._is_held_up():
             serving = self.serving
             if serving.by_key is not None:
@@ -195,6 +219,8 @@ class Group:
                     server.dispatch(cursor, now_ms)
                     if cursor.reader.is_loading and cursor.is_waited_for():
                         break  # what is less urgent has to wait for what is being read
+        if self.wants is not None and any(cursor.judge_more() for cursor in self.cursors):
+            self.log.context.put_off(self)
         if not self.log.durable:
             for cursor in self.cursors:
                 cursor.retention.trim_tail(0)

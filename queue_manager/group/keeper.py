@@ -221,6 +221,10 @@ class Keeper(Group):
         if more:
             self.log.context.put_off(self)
 
+    def awaits_consumers(self) -> bool:
+        """See `Group`: it goes through its logs by itself."""
+        return False
+
     def ready_count(self) -> int:
         """The messages that no group wanted."""
         return sum(keeping.kept_count() for keeping in self.keepings)

@@ -114,6 +114,10 @@ class StreamGroup(Group):
         self._cursor.begin_dispatch(now_ms)
         super().dispatch(now_ms)
 
+    def awaits_consumers(self) -> bool:
+        """See `Group`: what a stream keeps does not go by what waits for its groups."""
+        return False
+
     def give_back(
         self, claims: list[Claim], now_ms: int, *, failed: bool = False, delay_ms: int | None = None
     ) -> None:

@@ -34,11 +34,11 @@ class Retention(Generic[M]):
 
     `members` are the cursors of the groups, `payloads` what is let go of (`released`: at or above the head),
     `removals` what is being removed. `expired` is what expired ahead of the groups. `is_known` is False after
-    a start until the done records have been read. `has_keeper`: a member stays behind the others for what
-    none of these wants.
+    a start until the done records have been read. `is_read_ahead`: a
+    member may have taken messages beyond its position, which stays behind the others.
     """
 
-    __slots__ = ("expired", "has_keeper", "is_known", "log", "members", "payloads", "removals")
+    __slots__ = ("expired", "is_known", "is_read_ahead", "log", "members", "payloads", "removals")
 
     def __init__(self, log: QueueLog, *, is_known: bool = True) -> None:
         self.log = log
@@ -47,7 +47,7 @@ class Retention(Generic[M]):
         self.removals = PendingRemovals(log)
         self.expired: ExpiredOffsets = NOTHING_EXPIRED
         self.is_known = is_known
-        self.has_keeper = False
+        self.is_read_ahead = False
 
     # what is there
 
@@ -104,9 +104,9 @@ class Retention(Generic[M]):
 
     # groups
 
-    def note_keeper(self, *, is_there: bool) -> None:
-        """A member stays behind the others, or none does any more."""
-        self.has_keeper = is_there
+    def note_read_ahead(self) -> None:
+        """A member takes messages beyond its position from now on."""
+        self.is_read_ahead = True
 
     def welcome(self, member: M) -> None:
         """A group is made, at the oldest message kept."""

@@ -30,6 +30,7 @@ class Part:
     """
 
     __slots__ = (
+        "_has_choosers",
         "_levels",
         "_keeping",
         "_lets_expire",
@@ -61,6 +62,7 @@ class Part:
         self.purged_to = 0
         """What is kept below was there at the last purge: it is claimed, or done."""
         self._keeping: Keeping | None = None
+        self._has_choosers = False  # once a group was for certain messages only
         self._follow_policy()
 
     # rules
@@ -123,6 +125,10 @@ class Part:
             self.use_rules().count(template, first_id, offset, bodies, now_ms)
         if self._keeping is not None:
             self._keeping.appended(offset)
+        if self._has_choosers:
+            for cursor in self.cursors.values():
+                if cursor.backlog.wants is not None:
+                    cursor.appended(offset)
         if self._rules is not None:
             self._rules.appended(len(bodies), now_ms)
         self.appended()
@@ -166,7 +172,8 @@ class Part:
         need to).
         """
         self._keeping = keeping
-        self.retention.note_keeper(is_there=keeping is not None)
+        if keeping is not None:
+            self.retention.note_read_ahead()
 
     def new_cursor(self, group: Group, position: int, sequence: int) -> Cursor:
         """A cursor for a group; it is not known yet."""
@@ -184,6 +191,8 @@ class Part:
         )
         if self.log.tells_offsets:
             cursor.backlog.wait()
+        if group.wants is not None:
+            self._has_choosers = True
         return cursor
 
     def kept_before_head(self) -> list[Message]:

@@ -2,5 +2,4 @@
 
 KNOWN: dict[str, str] = {
     "claimed and not sent": "a full Receive Maximum leaves claims unsent, which count as attempts",
-    "counted for a pattern": "a group with a pattern and no consumer counts what it does not want",
 }
