@@ -529,9 +529,10 @@ class Queues:
             strict = [item.place for item in items if not item.loose]
             if not strict:
                 continue
-            last = max(strict)
+            last, now = max(strict), time.time()
             for item in group.ready():
-                if item.place < last and item.sure() and not item.loose and item.step != self.step:
+                is_due = item.place < last and item.there_and_alive(now)
+                if is_due and not item.loose and item.step != self.step:
                     raise Mismatch(
                         f"{item.message.body!r} of {group.queue.name}/{group.name!r} was overtaken"
                     )
