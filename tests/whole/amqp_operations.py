@@ -365,13 +365,14 @@ class AmqpOperations(World):
             if delay_ms:
                 verdicts[target] = "refuse" if queue.no_publish else "take"
         heard = False
-        for topic in route.topics:
+        if route.topics:
+            topic, qos = message.key.replace(".", "/"), 1 if message.durable else 0
             if delay_ms:  # whether topics hear it, and when, is not promised
-                self.sessions.publish(topic, message.body, 3, required=False)
-            else:
-                qos = 1 if message.durable else 0
-                sure = len(route.topics) == 1  # of several, each subscriber has it by one
-                heard = bool(self.sessions.publish(topic, message.body, qos, required=sure)) or heard
+                qos = 3
+            found = self.sessions.publish(
+                topic, message.body, qos, required=not delay_ms, by_topics=route.topics
+            )
+            heard = bool(found) and not delay_ms
         if answer is True and "refuse" in verdicts.values():
             raise Mismatch(f"{message.body!r} was confirmed, the oracle says {verdicts}")
         if answer is False and not {"refuse", "either"} & set(verdicts.values()):

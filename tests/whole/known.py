@@ -2,4 +2,5 @@
 
 KNOWN: dict[str, str] = {
     "claimed and not sent": "a full Receive Maximum leaves claims unsent, which count as attempts",
+    "successor waits": "the next single active consumer may wait for what a cancelled one holds",
 }

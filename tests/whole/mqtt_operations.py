@@ -191,6 +191,7 @@ class MqttOperations(World):
         self, name: str, client: Mqtt, q: str, group: str, explicit: bool, qos: int, pattern: str
     ) -> None:
         session = self.sessions.sessions[name]
+        explicit = explicit and client.version == 5  # a session that 3.1.1 resumes settles by PUBACK
         queue = self.queues.queues.get(q)
         if queue is None:
             queue = self.queues.queues[q] = Queue(q, Settings(durable=False), auto_created=True)

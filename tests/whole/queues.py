@@ -150,6 +150,12 @@ class Group:
             topic = f"{prefix}/{message.key.removeprefix(prefix + '/')}"
         return filter_matches(f"{prefix}/{self.pattern}", topic)
 
+    def left_with(self) -> bool:
+        """Whether a consumer that was cancelled holds something."""
+        return "successor waits" in KNOWN and any(
+            item.state == HELD and item.holder not in self.consumers for item in self.items
+        )
+
     def ready(self) -> list[Item]:
         return [item for item in self.items if item.state == READY]
 
@@ -165,9 +171,11 @@ class Group:
         """
         return self.pattern == "#" or not self.consumers or self.queue.settings.max_length is not None
 
-    def find(self, body: str, state: str) -> Item | None:
+    def find(self, body: str, state: str, death: tuple[str, str] | None = None) -> Item | None:
+        """The item with this body; of several (it died into its own queue) one with this last death."""
         found = [item for item in self.items if item.message.body == body and item.state == state]
-        return min(found, key=lambda item: (not item.sure(), item.place)) if found else None
+        alike = [item for item in found if death is None or item.deaths[-1:] == (death,)]
+        return min(alike or found, key=lambda item: (not item.sure(), item.place), default=None)
 
 
 @dataclass
@@ -481,13 +489,20 @@ class Queues:
 
     # ---- deliveries
 
-    def delivered(self, consumer: Consumer, body: str, at: float, tag: Any) -> Item:
-        """Check a delivery and take it down. Raises Mismatch."""
+    def delivered(
+        self,
+        consumer: Consumer,
+        body: str,
+        at: float,
+        tag: Any,
+        death: tuple[str, str] | None = None,
+    ) -> Item:
+        """Check a delivery and take it down; `death`: its last one, where that is told. Raises Mismatch."""
         group, queue = consumer.group, consumer.queue
         where = f"{body!r} to {consumer.client}/{consumer.tag} of {queue.name}/{group.name!r}"
         if queue.no_deliver:
             raise Mismatch(f"delivered {where} although the queue is paused")
-        item = group.find(body, READY)
+        item = group.find(body, READY, death)
         if item is None:
             states = [found.state for found in group.items if found.message.body == body]
             raise Mismatch(f"delivered {where}, which has it as {states or 'never had it'}")
@@ -553,7 +568,7 @@ class Queues:
                     continue
                 credits = [consumer.credit() for consumer in group.consumers]
                 open_to = min(credits) if queue.settings.single_active else max(credits)
-                if open_to <= 0:
+                if open_to <= 0 or (queue.settings.single_active and group.left_with()):
                     continue
                 for item in group.items:
                     if item.state == READY and item.sure():

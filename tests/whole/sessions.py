@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -44,11 +45,15 @@ class Copy:
 
 @dataclass(eq=False)
 class Session:
-    """A client's session. `window()` of a connected client: how many more of QoS 1 and 2 it may be sent."""
+    """A client's session. `window()` of a connected client: how many more of QoS 1 and 2 it may be sent.
+
+    `kept`: it lasts, or did under an earlier connection.
+    """
 
     client: str
     version: int
     lasting: bool
+    kept: bool = False
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     shared: dict[tuple[str, str], Subscription] = field(default_factory=dict)
     connected: bool = True
@@ -102,27 +107,40 @@ class Sessions:
     # ---- publish
 
     def publish(
-        self, topic: str, body: str, qos: int, *, retain: bool = False, by: str = "", required: bool = True
+        self,
+        topic: str,
+        body: str,
+        qos: int,
+        *,
+        retain: bool = False,
+        by: str = "",
+        required: bool = True,
+        by_topics: Collection[str] = (),
     ) -> int:
         """Make the copies; how many sessions and groups are to have one (-1: none, but it may seem so).
 
-        `qos` 3: whatever it comes with.
+        `qos` 3: whatever it comes with. `by_topics`: what filters have to match, if not `topic`: each session
+        has one copy, under `topic`, however many of them match, as with RabbitMQ.
         """
+
+        def matches(topic_filter: str) -> bool:
+            return any(filter_matches(topic_filter, one) for one in by_topics or (topic,))
+
         takers = 0
         unsure = False
         for session in self.sessions.values():
             ways = [
                 found
                 for topic_filter, found in session.subscriptions.items()
-                if filter_matches(topic_filter, topic) and not (found.no_local and by == session.client)
+                if matches(topic_filter) and not (found.no_local and by == session.client)
             ]
             if not ways:
-                if session.lasting and any(filter_matches(found, topic) for found in session.subscriptions):
+                if session.kept and any(matches(found) for found in session.subscriptions):
                     unsure = True  # stored for the filter, though the session does not want it
                 continue
             takers += self._copy(session, ways, topic, body, qos, retain, required)
         for group in self.groups.values():
-            if filter_matches(group.topic_filter, topic) and self.members(group):
+            if matches(group.topic_filter) and self.members(group):
                 takers += self._share(group, topic, body, qos, retain, required)
         if retain:
             if not body:
@@ -243,6 +261,7 @@ class Sessions:
         if old is None:
             old = self.sessions[client] = Session(client, version, lasting)
         old.connected, old.version, old.lasting = True, version, lasting
+        old.kept = old.kept or lasting
         old.receive_maximum = receive_maximum
         old.repeats = list(old.in_flight)
         old.in_flight = []

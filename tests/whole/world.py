@@ -170,7 +170,9 @@ class World:
             consumer = self.consumers.get((name, fields["consumer"]))
             if consumer is None:
                 raise Mismatch(f"{fields['body']!r} to {name}/{fields['consumer']}, which is cancelled")
-            item = self.queues.delivered(consumer, fields["body"], event.at, fields["tag"])
+            told = fields["headers"].get("x-death")
+            death = (told[0]["queue"], told[0]["reason"]) if told else None
+            item = self.queues.delivered(consumer, fields["body"], event.at, fields["tag"], death)
             self.check_delivery(item, fields)
             if consumer.takes == "hold":
                 self.held[name][fields["tag"]] = item
@@ -265,8 +267,9 @@ class World:
             return []
         names = set(self.queues.queues)
         route = self.routes.route(settings.dead_exchange, keys, message.headers, names)
-        for topic in route.topics:
-            self.sessions.publish(topic, message.body, 3, required=False)
+        if route.topics:
+            topic = keys[0].replace(".", "/")
+            self.sessions.publish(topic, message.body, 3, required=False, by_topics=route.topics)
         return sorted(route.queues)
 
     def forget_queue(self, name: str) -> None:
