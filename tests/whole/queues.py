@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.whole.known import KNOWN
 from tests.whole.routes import filter_matches
 
 READY, HELD, DONE, FAILED = "ready", "held", "done", "failed"
